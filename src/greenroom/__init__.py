@@ -1,0 +1,1 @@
+"""Greenroom: an actor-model runtime for AI-agent runs on trio."""
