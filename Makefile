@@ -1,0 +1,74 @@
+# Everything a newcomer or the CI needs; `make help` lists it. Only Python >= 3.11 (with venv), make and git are needed:
+# each target sets up its own environment in .venv first.
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+# Lines and branches of the package that the tests must reach, in percent. Raise it, never lower it.
+COVERAGE_FLOOR ?= 85
+# More words for pytest: make test PYTEST_ARGS="-k decision --seed 7"
+PYTEST_ARGS ?=
+
+# Where Python stands. src is walked without following its links, so that nothing is judged twice.
+CODE := $(wildcard actors benchmarks examples scripts src supervision tests transport)
+# flake8-async runs with all its rules, also the optional ones (ASYNC912: a cancel scope, ASYNC913: an endless loop, in
+# which nothing can be cancelled), except
+#   ASYNC114            wants every function that takes task_status listed by name; ASYNC113 knows the usual ones
+#   ASYNC124            wants an async function without await to be sync; a port, a tool or a hook is async by its contract
+#   ASYNC127            asks for httpx2 in place of httpx; httpx is what this project and its users have chosen
+#   ASYNC900            forbids async generators; ours hold no nursery and no scope across a yield (ASYNC101, ASYNC119)
+#   ASYNC910, ASYNC911  want a checkpoint on every path of every async function; a path without one is deliberate here
+ASYNC_OFF := ASYNC114,ASYNC124,ASYNC127,ASYNC900,ASYNC910,ASYNC911
+
+PY := $(VENV)/bin/python
+# An environment that does not run (moved folder, vanished Python) counts as missing, whatever its stamps say.
+ALIVE := $(shell $(VENV)/bin/pip --version >/dev/null 2>&1 || echo dead)
+RUN_STAMP := $(VENV)/.stamp-run
+DEV_STAMP := $(VENV)/.stamp-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types format quick chaos bench package clean dead
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+$(RUN_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
+	@bash scripts/environment.sh $(PYTHON) $(VENV)
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
+	@bash scripts/environment.sh $(PYTHON) $(VENV) dev
+	@touch $(RUN_STAMP) $@
+
+demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question for you)
+	@$(VENV)/bin/greenroom demo $(ARGS)
+
+test: lint types ## every gate: format, lint, types, tests with coverage
+	$(PY) -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
+
+lint: $(DEV_STAMP) ## ruff and flake8-async
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	find $(CODE) -name '*.py' -exec $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF) {} +
+
+types: $(DEV_STAMP) ## mypy --strict
+	$(PY) -m mypy
+
+format: $(DEV_STAMP) ## write the code as ruff wants it
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+quick: $(DEV_STAMP) ## the tests that are not marked slow, without coverage
+	$(PY) -m pytest -q --fast $(PYTEST_ARGS)
+
+chaos: $(DEV_STAMP) ## the fault-injection sweeps in full; `make test` samples them
+	GREENROOM_CHAOS=full $(PY) -m pytest tests/chaos $(PYTEST_ARGS)
+
+bench: $(RUN_STAMP) ## measure against the budgets; results go to benchmarks/results/
+	$(PY) -m benchmarks $(ARGS)
+
+package: $(DEV_STAMP) ## build sdist and wheel, run the wheel in an empty environment
+	PYTHON="$(PYTHON)" bash scripts/check-package.sh $(PY)
+
+clean: ## remove what was made here
+	rm -rf $(VENV) build dist src/*.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
