@@ -1,0 +1,82 @@
+"""What all tests share: the seed, the marks, how far the sweeps go, and the Hypothesis profiles.
+
+    pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
+    pytest --fast            without the tests that are marked slow
+    GREENROOM_CHAOS=full     sweeps visit every point and Hypothesis tries many more examples; default: a seeded sample
+
+pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
+"""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import hypothesis
+import pytest
+
+T = TypeVar("T")
+
+FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
+FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+
+# Shared machines make every deadline flaky. "ci" tries the same examples each time, so that a red build can be had
+# again; "full" looks for new ones.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("full", max_examples=2_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("full" if FULL else "ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("greenroom")
+    group.addoption(
+        "--seed",
+        type=int,
+        default=int(os.environ.get("GREENROOM_SEED", FIXED_SEED)),
+        help="seed of everything that draws lots (default: GREENROOM_SEED or %(default)s)",
+    )
+    group.addoption("--fast", action="store_true", help="leave out the tests that are marked slow")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    sweeps = "in full" if FULL else "sampled (GREENROOM_CHAOS=full for all)"
+    return f"greenroom: --seed {config.getoption('--seed')}, sweeps {sweeps}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--fast"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top folder of the repository."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this session, as the header prints it."""
+    return int(request.config.getoption("--seed"))
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """A generator of this test's own: the same seed and test give the same draws, whatever ran before."""
+    return random.Random(f"{seed} {request.node.nodeid}")
+
+
+@pytest.fixture
+def sampled(rng: random.Random) -> Callable[[Sequence[T], int], list[T]]:
+    """`sampled(points, n)`: all points in a full sweep, else n of them drawn with the seed, in their own order."""
+
+    def draw(points: Sequence[T], n: int) -> list[T]:
+        if FULL or len(points) <= n:
+            return list(points)
+        return [points[i] for i in sorted(rng.sample(range(len(points)), n))]
+
+    return draw

@@ -1,0 +1,128 @@
+"""The house itself is tested: links, docstrings, sizes, and that the documents say what the files say."""
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("actors", "supervision", "transport")
+LONGEST_FUNCTION = 60
+LONGEST_MODULE = 600
+Defined = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules(root: Path, *folders: str) -> list[Path]:
+    """All modules in the folders and the facade's own; links are not followed, so each comes once."""
+    found = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
+    return found + sorted((root / "src" / "greenroom").glob("*.py"))
+
+
+def docstring_lines(node: ast.Module | ast.ClassDef | Defined) -> int:
+    first = node.body[0] if node.body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return (first.end_lineno or first.lineno) - first.lineno + 1
+    return 0
+
+
+def too_long(path: Path) -> Iterator[str]:
+    """Modules and functions over the limit, docstrings not counted."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | Defined)]
+    lines = len(text.splitlines()) - sum(docstring_lines(node) for node in documented)
+    if lines > LONGEST_MODULE:
+        yield f"{path}: {lines} lines"
+    for node in documented:
+        if isinstance(node, Defined):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
+            if lines > LONGEST_FUNCTION:
+                yield f"{path}:{node.lineno}: {node.name} has {lines} lines"
+
+
+def test_every_link_is_relative_and_leads_somewhere(root: Path) -> None:
+    """An absolute link works on the machine where it was made and nowhere else."""
+    for name in PACKAGES:
+        link = root / "src" / "greenroom" / name
+        assert link.is_symlink(), name
+        assert os.readlink(link) == f"../../{name}"
+        assert link.resolve() == root / name
+
+
+def test_type_checkers_are_told_that_the_package_is_typed(root: Path) -> None:
+    assert (root / "src" / "greenroom" / "py.typed").is_file()
+
+
+def test_every_public_module_says_what_it_is(root: Path) -> None:
+    """A module has a docstring unless some part of its path starts with an underscore."""
+    mute = []
+    for path in modules(root, *PACKAGES, "examples", "benchmarks"):
+        parts = path.relative_to(root).parts
+        private = any(part.startswith("_") and part != "__init__.py" and part != "__main__.py" for part in parts)
+        if not private and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
+            mute.append("/".join(parts))
+    assert mute == []
+
+
+def test_no_function_and_no_module_is_too_long(root: Path) -> None:
+    """Over 60 lines a function is split, over 600 a module; docstrings are free."""
+    offenders = [line for path in modules(root, *PACKAGES, "examples", "benchmarks") for line in too_long(path)]
+    assert offenders == []
+
+
+def test_a_long_function_and_a_long_module_are_found(tmp_path: Path) -> None:
+    """The check above can fail, and a docstring does not make it fail."""
+    body = "    x = 1\n" * LONGEST_FUNCTION
+    path = tmp_path / "long.py"
+    path.write_text(f"async def long():\n{body}", encoding="utf-8")
+    assert [line.split(": ")[1] for line in too_long(path)] == ["long has 61 lines"]
+    path.write_text(f'def short():\n    """{"words" * 9}\n' + "\n" * 700 + '    """\n    return 1\n', encoding="utf-8")
+    assert list(too_long(path)) == []
+    path.write_text("x = 1\n" * (LONGEST_MODULE + 1), encoding="utf-8")
+    assert [line.split(": ")[1] for line in too_long(path)] == ["601 lines"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_command_in_the_documents_exists(root: Path, document: str) -> None:
+    """Whoever types what a document says must not hear that there is no such target."""
+    targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", (root / document).read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"test"} <= named <= targets
+
+
+def test_the_readme_names_the_two_commands_that_do_everything(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_the_python_in_the_readme_is_python(root: Path) -> None:
+    """Each example compiles; the tutorial tests run them."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        compile(block, "README.md", "exec")
+
+
+def test_the_changelog_starts_with_the_version_of_the_package(root: Path) -> None:
+    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    entries = re.findall(r"^## \[([^\]]+)\]", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert entries
+    assert entries[0] == version
+
+
+def test_no_document_and_no_module_names_a_place_on_somebodys_machine(root: Path) -> None:
+    """Paths that exist on one machine only do not belong into the project."""
+    place = re.compile("(?<![\\w.])/(?:" + "|".join(["root", "work"]) + ")/[a-z]")
+    files = modules(root, *PACKAGES, "examples", "benchmarks", "tests", "scripts")
+    files += [*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "Makefile", root / "pyproject.toml"]
+    named = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if place.search(line)
+    ]
+    assert named == []

@@ -1,0 +1,276 @@
+"""The arrows and the sans-IO zone, read from the source: `supervision <- actors <- transport`, never back.
+
+Nothing is imported here; the syntax trees tell. `violations(root)` returns one sentence per offence, and a made-up
+repository with one planted offence at a time shows that each rule can fail.
+"""
+
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("supervision", "actors", "transport")
+
+# What each package may import of ours. The facade imports everything, so only the topmost package may import it.
+ALLOWED = {
+    "supervision": {"supervision"},
+    "actors": {"supervision", "actors"},
+    "transport": {"supervision", "actors", "transport", "facade"},
+}
+
+# Deciding happens here: no trio, no await, no clock, no randomness, no files. The time comes in with every input.
+PURE = (
+    "actors/contract/*",
+    "actors/engine/*",
+    "actors/state/*",
+    "supervision/strategy.py",
+    "supervision/intensity.py",
+    "transport/envelope.py",
+    "transport/codec.py",
+    "transport/session.py",
+    "transport/encoders/*",
+)
+IMPURE_MODULES = frozenset(
+    {
+        *("trio", "asyncio", "anyio", "time", "random", "secrets", "os", "io", "socket", "ssl", "select", "selectors"),
+        *("threading", "subprocess", "multiprocessing", "concurrent", "signal", "tempfile", "shutil", "sqlite3"),
+        *("httpx", "trio_websocket"),
+    }
+)
+# These read the clock or draw a random number; `datetime` and `uuid` themselves are fine as types.
+IMPURE_NAMES = frozenset({"now", "utcnow", "today", "uuid1", "uuid4"})
+IMPURE_BUILTINS = frozenset({"open", "input", "print"})
+
+# A library at the edge has one folder that knows it; everything else goes through our own port.
+OWNERS = {"httpx": "actors/models/*", "sqlite3": "actors/stores/*", "trio_websocket": "transport/*"}
+
+# Design notes and prototypes lie beside the repository; nothing may depend on them.
+OUTSIDE = frozenset({"shared", "prototypes"})
+
+
+class Source:
+    """One module: where it stands, what it is called when imported, and its syntax tree."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self.path = path.relative_to(root).as_posix()
+        parts = self.path.removeprefix("src/greenroom/").removesuffix(".py").split("/")
+        self.is_package = parts[-1] == "__init__"
+        self.module = ".".join(["greenroom", *(parts[:-1] if self.is_package else parts)])
+        self.package = parts[0] if parts[0] in PACKAGES and not self.path.startswith("src/") else "facade"
+        self.tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        self.pure = any(fnmatch(self.path, pattern) for pattern in PURE)
+
+    def resolve(self, node: ast.ImportFrom) -> str:
+        """The absolute name of what `from ... import` names, for relative forms too."""
+        if not node.level:
+            return node.module or ""
+        base = self.module.split(".")
+        base = base[: len(base) - node.level + self.is_package]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Every (line, dotted name) imported anywhere in the module, by statement or by a constant string."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                origin = self.resolve(node)
+                yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+            elif isinstance(node, ast.Call) and name_of(node.func).endswith(("import_module", "__import__")):
+                yield from (
+                    (node.lineno, arg.value)
+                    for arg in node.args[:1]
+                    if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                )
+
+
+def name_of(node: ast.expr) -> str:
+    """`a.b.c` as written, or the last name of it when what stands before is no plain name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}".lstrip(".")
+    return ""
+
+
+def sources(root: Path) -> list[Source]:
+    """All modules of the package, each once: the links in src are not followed."""
+    files = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    files += sorted((root / "src" / "greenroom").glob("*.py"))
+    return [Source(root, path) for path in files]
+
+
+def our_package(target: str) -> str | None:
+    """Which of our packages a dotted name belongs to; `facade` for greenroom itself; None for a foreign one."""
+    head, *rest = target.split(".")
+    if head != "greenroom":
+        return None
+    return rest[0] if rest and rest[0] in PACKAGES else "facade"
+
+
+def import_offences(source: Source) -> Iterator[tuple[int, str]]:
+    for line, target in source.imports():
+        head = target.split(".")[0]
+        ours = our_package(target)
+        if source.package != "facade" and ours and ours not in ALLOWED[source.package]:
+            yield line, f"{source.package} imports {target} ({ours} stands above it)"
+        if head in PACKAGES:
+            yield line, f"imports {target} by its folder name; it is greenroom.{target}"
+        if head == "asyncio":
+            yield line, "imports asyncio; this project is trio only"
+        if head in OUTSIDE:
+            yield line, f"imports {target} from outside the repository"
+        if head in OWNERS and not fnmatch(source.path, OWNERS[head]):
+            yield line, f"imports {head}, which only {OWNERS[head]} may"
+        if source.pure and head in IMPURE_MODULES:
+            yield line, f"is sans-IO and imports {head}"
+        if source.pure and target.split(".")[-1] in IMPURE_NAMES:
+            yield line, f"is sans-IO and imports {target}"
+
+
+def path_offences(source: Source) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and name_of(node) == "sys.path":
+            yield node.lineno, "touches sys.path"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "../shared" in node.value:
+            yield node.lineno, "names a file outside the repository"
+
+
+def purity_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if not source.pure:
+        return
+    awaiting = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    clocks = {"datetime", "date", "uuid"}
+    for node in ast.walk(source.tree):
+        if isinstance(node, awaiting):
+            yield node.lineno, f"is sans-IO and has {type(node).__name__}"
+        elif isinstance(node, ast.comprehension) and node.is_async:
+            yield node.target.lineno, "is sans-IO and has an async comprehension"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+            yield node.lineno, f"is sans-IO and calls {node.func.id}()"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in IMPURE_NAMES:
+            yield node.lineno, f"is sans-IO and calls {name_of(node.func)}()"
+        elif isinstance(node, ast.Attribute) and node.attr in IMPURE_NAMES and clocks & {*name_of(node).split(".")}:
+            yield node.lineno, f"is sans-IO and uses {name_of(node)}"
+
+
+def reached_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, str]]:
+    """A sans-IO module may lean on modules of ours outside the zone only as long as they do no I/O either."""
+    if not source.pure:
+        return
+    for line, target in source.imports():
+        other = by_module.get(target) or by_module.get(target.rpartition(".")[0])
+        if other is None or other.pure or other.package == "facade":
+            continue
+        impure = sorted({name.split(".")[0] for _, name in other.imports()} & IMPURE_MODULES)
+        if impure:
+            yield line, f"is sans-IO and imports {other.module}, which imports {', '.join(impure)}"
+
+
+def violations(root: Path) -> list[str]:
+    """One sentence for each offence below root, `path:line: what`."""
+    modules = sources(root)
+    by_module = {source.module: source for source in modules}
+    found = set()
+    for source in modules:
+        offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
+        offences += reached_offences(source, by_module)
+        found |= {f"{source.path}:{line}: {what}" for line, what in offences}
+    return sorted(found)
+
+
+def test_the_source_keeps_the_arrows_and_the_sans_io_zone(root: Path) -> None:
+    """No module of the real tree breaks a rule of this file."""
+    assert violations(root) == []
+
+
+def test_the_rules_see_the_real_tree(root: Path) -> None:
+    """A wrong folder name would make every rule above pass for want of modules."""
+    seen = {source.package for source in sources(root)}
+    assert seen == {*PACKAGES, "facade"}
+
+
+CLEAN = {
+    "src/greenroom/__init__.py": "from greenroom.actors.contract.ids import RunId as RunId\n",
+    "supervision/__init__.py": "",
+    "supervision/mailbox.py": "import trio\nfrom greenroom.supervision import refs\n",
+    "supervision/refs.py": "import time\nfrom . import mailbox\n",
+    "actors/__init__.py": "",
+    "actors/errors.py": "class GreenroomError(Exception): ...\n",
+    "actors/contract/__init__.py": "",
+    "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
+    "actors/engine/step.py": "def step(state, given):\n    return state.now, given\n",
+    "actors/models/http.py": "import httpx\nfrom greenroom.actors.contract.ids import RunId\n",
+    "actors/stores/sqlite.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
+    "transport/__init__.py": "",
+    "transport/gateway.py": "import trio_websocket\nimport greenroom as gr\nfrom greenroom.actors import errors\n",
+}
+
+PLANTED = [
+    ("supervision/x.py", "import greenroom.actors", "actors stands above it"),
+    ("supervision/x.py", "from greenroom.transport.gateway import serve", "transport stands above it"),
+    ("supervision/x.py", "from greenroom import actors", "actors stands above it"),
+    ("supervision/x.py", "from ..actors import errors", "actors stands above it"),
+    ("supervision/x.py", "from .. import transport", "transport stands above it"),
+    ("supervision/deep/x.py", "def f():\n    from ...actors.errors import GreenroomError", "actors stands above it"),
+    ("supervision/deep/__init__.py", "from ...actors import errors", "actors stands above it"),
+    ("supervision/x.py", "import greenroom", "facade stands above it"),
+    ("supervision/x.py", "from greenroom import Agent", "facade stands above it"),
+    ("supervision/x.py", "import importlib\nimportlib.import_module('greenroom.actors')", "actors stands above it"),
+    ("actors/x.py", "from greenroom.transport import serve", "transport stands above it"),
+    ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
+    ("actors/run/x.py", "from ... import transport", "transport stands above it"),
+    ("actors/x.py", "import greenroom as gr", "facade stands above it"),
+    ("actors/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from greenroom import Run", "facade"),
+    ("actors/x.py", "import supervision", "by its folder name"),
+    ("transport/x.py", "from actors.errors import GreenroomError", "by its folder name"),
+    ("actors/contract/x.py", "import trio", "is sans-IO and imports trio"),
+    ("actors/engine/x.py", "from time import monotonic", "is sans-IO and imports time"),
+    ("actors/engine/deep/x.py", "import random", "is sans-IO and imports random"),
+    ("actors/state/x.py", "import os.path", "is sans-IO and imports os"),
+    ("supervision/strategy.py", "import socket", "is sans-IO and imports socket"),
+    ("supervision/intensity.py", "import threading", "is sans-IO and imports threading"),
+    ("transport/envelope.py", "import trio", "is sans-IO and imports trio"),
+    ("transport/encoders/x.py", "async def encode(): ...", "has AsyncFunctionDef"),
+    ("actors/engine/x.py", "def f(xs):\n    return [x async for x in xs]", "async comprehension"),
+    ("actors/contract/x.py", "from datetime import datetime\nAT = datetime.now()", "calls datetime.now()"),
+    ("actors/contract/x.py", "import datetime as dt\nAT = dt.datetime.utcnow()", "calls dt.datetime.utcnow()"),
+    ("actors/contract/x.py", "from datetime import date\nfactory = date.today", "uses date.today"),
+    ("actors/contract/x.py", "from uuid import uuid4", "imports uuid.uuid4"),
+    ("actors/contract/x.py", "def f(clock):\n    return clock.now()", "calls clock.now()"),
+    ("actors/engine/x.py", "TEXT = open('x').read()", "calls open()"),
+    ("actors/engine/x.py", "from greenroom.supervision.mailbox import Mailbox", "which imports trio"),
+    ("actors/engine/x.py", "from ...supervision import refs", "which imports time"),
+    ("actors/run/x.py", "import httpx", "which only actors/models/* may"),
+    ("actors/run/x.py", "import sqlite3", "which only actors/stores/* may"),
+    ("actors/run/x.py", "from trio_websocket import open_websocket", "which only transport/* may"),
+    ("transport/x.py", "from asyncio import sleep", "trio only"),
+    ("src/greenroom/x.py", "import asyncio", "trio only"),
+    ("actors/x.py", "import shared.design", "from outside the repository"),
+    ("actors/x.py", "import sys\nsys.path.insert(0, '..')", "touches sys.path"),
+    ("actors/x.py", "NOTES = '../shared/design'", "names a file outside"),
+]
+
+
+def plant(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def test_a_clean_tree_has_no_violations(tmp_path: Path) -> None:
+    """The rules let pass what is allowed: types from datetime, a field called now, the owners of their libraries."""
+    plant(tmp_path, CLEAN)
+    assert violations(tmp_path) == []
+
+
+@pytest.mark.parametrize(("path", "text", "words"), PLANTED)
+def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, words: str) -> None:
+    """Each rule fails for a tree that is clean but for one offence, and names the file."""
+    plant(tmp_path, CLEAN | {path: text + "\n"})
+    found = violations(tmp_path)
+    assert found, text
+    assert all(one.startswith(f"{path}:") for one in found)
+    assert any(words in one for one in found), found
