@@ -1,0 +1,278 @@
+"""Every extension point in one file: Store and Model (plugins and backends join them with their own releases)."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Literal, Protocol
+
+import attrs
+import trio
+
+from .contract.decisions import Answer, Command, InboxItem, Ticket
+from .contract.lifecycle import RunStatus, Stage
+from .contract.messages import Message, ModelRequest, ModelResponse
+from .contract.rows import CallRow, Claim, Commit, NewRun, RunInfo, RunRecord, RunRow
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class TextDelta:
+    """More text of the answer."""
+
+    text: str
+
+
+@attrs.frozen
+class ReasoningDelta:
+    """More of the model's reasoning."""
+
+    text: str
+
+
+ModelDelta = TextDelta | ReasoningDelta
+ModelEvent = TextDelta | ReasoningDelta | ModelResponse
+
+
+class Model(abc.ABC):
+    """One streaming port to a language model.
+
+    `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving the context
+    closes the connection before it returns, also on cancellation. A model holds no state of a run: the request carries all of it.
+    """
+
+    name: str = "model"
+
+    @abc.abstractmethod
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Ask the model.
+
+        Raises:
+            ModelError: classified; from opening the stream or from any iteration.
+        """
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What a store looks up for the judge, inside the transaction that will journal the command.
+
+    Attributes:
+        stage: the run's durable stage.
+        pending: accepted commands that nobody has consumed yet.
+        known: the accepted command with the same command id, and the answer that it got.
+        ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
+        call: the targeted call (the ticket's, or the one with that id).
+        prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
+    """
+
+    stage: Stage
+    pending: int
+    known: tuple[Command, Answer] | None = None
+    ticket: Ticket | None = None
+    call: CallRow | None = None
+    prior: Command | None = None
+
+    @property
+    def target_key(self) -> str | None:
+        """What a decision occupies: its ticket, or the call if it came before the call's first ticket."""
+        if self.ticket is not None:
+            return f"ticket:{self.ticket.ticket_id}"
+        return None if self.call is None else f"call:{self.call.call_id}"
+
+
+Judge = Callable[[Facts, Command], Answer]
+"""A pure function. An accepted answer makes the store journal the command; any other leaves no trace."""
+
+ReceiptKind = Literal["committed", "lease_lost", "inbox_ahead", "failed", "down"]
+
+
+@attrs.frozen(kw_only=True)
+class Receipt:
+    """What became of a submitted commit. Receipts of one run come in the order of its commits.
+
+    Attributes:
+        kind: committed; lease_lost (another claim is newer, or `expected_last` does not match: nothing written); inbox_ahead (a terminal
+            commit met unconsumed inbox items: nothing written, consume them first); failed (this commit can not be written,
+            others are unharmed); down (the store has failed for good).
+        last: sequence of the run's newest durable event (for committed).
+        error: what went wrong.
+        released: a run that was held back because its thread was busy, and may now be worked on.
+    """
+
+    kind: ReceiptKind
+    last: int = 0
+    error: Exception | None = None
+    released: str | None = None
+
+
+Deliver = Callable[[Receipt], None]
+"""Called in the trio thread, once per submitted commit, maybe before `submit` returns. Must not raise and must not wait."""
+
+
+class StoreHooks(Protocol):
+    """What a store tells the runtime, synchronously, in the trio thread, in commit order."""
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """A command is durable. Called before its poster wakes."""
+
+    def unavailable(self, error: Exception | None) -> None:
+        """The whole store has stopped answering (an error) or answers again (None)."""
+
+
+@attrs.frozen(kw_only=True)
+class Created:
+    """What create_run came to: a new run with its claim, or the run that had this id already.
+
+    Attributes:
+        claim: of the new run; None if the run existed.
+        held: the thread has an active run; `Receipt.released` of that run's end names this one.
+        existing: the run that had this id.
+    """
+
+    claim: Claim | None
+    held: bool = False
+    existing: RunInfo | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RunQuery:
+    """Which runs to list. A cursor is good only for the query that it came from.
+
+    Attributes:
+        status, agent, thread_id: all that are given must match.
+        limit: at most so many, 1 to 1,000.
+        cursor: from the page before.
+    """
+
+    status: RunStatus | None = None
+    agent: str | None = None
+    thread_id: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RunSummary:
+    """One line of a list of runs."""
+
+    info: RunInfo
+    row: RunRow
+    pending: int
+
+
+@attrs.frozen(kw_only=True)
+class RunPage:
+    """Newest first. `cursor` is None on the last page."""
+
+    runs: tuple[RunSummary, ...]
+    cursor: str | None
+
+
+@attrs.frozen(kw_only=True)
+class StoreStatistics:
+    """Counts since the store was opened. `queued` commits and posts wait now; `bytes_written` is 0 where it is not known."""
+
+    commits: int = 0
+    transactions: int = 0
+    events: int = 0
+    posts: int = 0
+    queued: int = 0
+    bytes_written: int = 0
+
+
+class Store(abc.ABC):
+    """Where runs live. One contract for memory, SQLite and what comes; `actors.testing.check_store` holds an implementation to it.
+
+    Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`; one that can not be written makes
+    every later one of that run fail until it is loaded again (`expected_last`), and leaves other runs alone. What is queued is
+    written even if the task that queued it is cancelled.
+    """
+
+    threaded: bool = False
+    """True if work is done in another thread, so that virtual time must not be used with it."""
+
+    @abc.abstractmethod
+    async def run(
+        self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Open the store and serve until cancelled; then write what is queued, close, and re-raise Cancelled.
+
+        Calls `task_status.started()` when open. Opening voids all earlier claims.
+
+        Raises:
+            StoreOpenError: can not be opened (before started).
+            StoreDown: failed for good; every pending and later receipt is "down".
+        """
+
+    @abc.abstractmethod
+    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+        """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable when this returns.
+
+        An existing run with the id is left as it is and returned as `existing`.
+
+        Raises:
+            ThreadBusy: the thread has an active run and new.on_busy is "refuse"; nothing written.
+            StoreUnavailable: not written. StoreDown: unknown whether it was written.
+        """
+
+    @abc.abstractmethod
+    async def claim(self, run_id: str) -> Claim | None:
+        """Take a run: a new fencing token, older claims are void. None if there is no such run or it is done."""
+
+    @abc.abstractmethod
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """All runs that are not done, oldest first, each with whether it is held back by its thread."""
+
+    @abc.abstractmethod
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; `frames` are the encoded `commit.events`. Never waits, never raises for what the store does.
+
+        A commit whose row is terminal also frees the thread for the oldest held run (`Receipt.released`), and is refused with
+        inbox_ahead if the inbox holds items beyond `commit.row.inbox`.
+        """
+
+    @abc.abstractmethod
+    async def post(self, run_id: str, command: Command, judge: Judge) -> Answer:
+        """Judge a command and, if it is accepted, journal it; one transaction.
+
+        `hooks.posted` is called for a newly accepted one. The same id with the same content is answered `duplicate` with the first
+        answer's code (the judge sees it as `Facts.known`).
+
+        Raises:
+            UnknownRun: no such run. StoreUnavailable: not journaled. StoreDown: unknown.
+        """
+
+    @abc.abstractmethod
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """One consistent snapshot of a run's rows; of the calls, those of the current step or all."""
+
+    @abc.abstractmethod
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
+        """Up to `limit` encoded events with sequence > `after`, in order; empty at the end."""
+
+    @abc.abstractmethod
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """A thread's history, in order."""
+
+    @abc.abstractmethod
+    async def runs(self, query: RunQuery) -> RunPage:
+        """A page of runs, newest first.
+
+        Raises:
+            UsageError: limit out of range, or the cursor is not one of this query.
+        """
+
+    @abc.abstractmethod
+    async def prune(self, before: datetime) -> int:
+        """Delete done runs (events, calls, tickets, commands, rows) that ended before a time; threads stay. Returns how many."""
+
+    @abc.abstractmethod
+    def statistics(self) -> StoreStatistics:
+        """Counts since the store was opened."""
+

@@ -1,0 +1,243 @@
+"""Tickets, commands and answers: how people and programs reach into a run.
+
+A suspended call holds a ticket. A decision is for one ticket, and through the fingerprint for exactly one action. Commands are
+idempotent by their id: the same id with the same content gets the first answer again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import attrs
+
+ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
+Action = Literal["resume", "cancel"]
+TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
+TicketStatus = Literal["open", "approved", "denied", "expired", "withdrawn"]
+AnswerStatus = Literal["accepted", "duplicate", "rejected"]
+
+RESUME_MODES: Final = ("replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool")
+ACTIONS: Final = ("resume", "cancel")
+
+REJECTIONS: Final = (
+    "not_allowed",
+    "decision_id_conflict",
+    "unknown_target",
+    "already_decided",
+    "run_done",
+    "expired",
+    "fingerprint_mismatch",
+    "invalid_arguments",
+    "invalid_result",
+    "busy",
+    "store_unavailable",
+)
+"""Every code that a rejected command may carry, in the order of the checks (busy and store_unavailable come from outside)."""
+
+
+@attrs.frozen(kw_only=True)
+class SetResult:
+    """A result in place of the tool's own: what a gate, or an expired ticket, says the call came to."""
+
+    value: Any = None
+
+
+def _known_mode(_: object, __: object, value: str) -> None:
+    if value not in RESUME_MODES:
+        raise ValueError(f"resume_mode={value!r} is not known; use one of {', '.join(RESUME_MODES)}")
+
+
+@attrs.frozen
+class Suspend(Exception):  # noqa: N818 - a tool returns it or raises it; it is a request, not an error
+    """A tool's (or gate's) wish to wait for a decision. Return it or raise it.
+
+    Attributes:
+        action: a short verb phrase of what would happen ("tool:refund" if empty).
+        message: what a person should read before deciding.
+        parameters: structured details for the one who decides.
+        response_schema: JSON Schema that a decision's result must satisfy.
+        resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the decision's result
+            is the call's result) or pass_decision_to_tool (the body runs with the decision's result as its arguments).
+        expires_after: seconds until `on_expiry` applies; None waits for ever.
+        on_expiry: "deny" (the call is cancelled and the model told), "cancel_run", or `SetResult(value)`.
+        reviewers: principals that may decide; empty means anybody.
+
+    Raises:
+        ValueError: resume_mode or on_expiry is not known, or expires_after is not positive.
+    """
+
+    action: str = attrs.field(default="", kw_only=True)
+    message: str = attrs.field(default="", kw_only=True)
+    parameters: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    response_schema: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    resume_mode: ResumeMode = attrs.field(default="replay_tool_call", validator=_known_mode, kw_only=True)
+    expires_after: float | None = attrs.field(default=None, kw_only=True)
+    on_expiry: Literal["deny", "cancel_run"] | SetResult = attrs.field(default="deny", kw_only=True)
+    reviewers: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    reason: TicketReason = attrs.field(default="user_input", kw_only=True)
+
+    @expires_after.validator
+    def _positive(self, _: object, value: float | None) -> None:
+        if value is not None and not value > 0:
+            raise ValueError(f"expires_after={value!r} seconds: give a positive number, or None to wait for ever")
+
+    @on_expiry.validator
+    def _known_expiry(self, _: object, value: object) -> None:
+        if value not in ("deny", "cancel_run") and not isinstance(value, SetResult):
+            raise ValueError(f"on_expiry={value!r} is not known; use 'deny', 'cancel_run' or gr.SetResult(value)")
+
+
+@attrs.frozen(kw_only=True)
+class Decision:
+    """What somebody decided about a ticket or a call.
+
+    Attributes:
+        target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
+        action: "resume" or "cancel".
+        decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
+        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says.
+        edited_arguments: other arguments for the call than the model's; they pass the gates again.
+        reason: for the model and the audit.
+        fingerprint: the action that was looked at; without it the ticket's own is taken.
+        decided_by: a principal.
+
+    Raises:
+        ValueError: the action is neither "resume" nor "cancel".
+    """
+
+    target: str
+    action: Action
+    decision_id: str = ""
+    result: Any = None
+    edited_arguments: Mapping[str, Any] | None = None
+    reason: str | None = None
+    fingerprint: str | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise ValueError(f"action={self.action!r} is not known; use 'resume' or 'cancel'")
+
+
+@attrs.frozen(kw_only=True)
+class Ticket:
+    """A suspension that waits for a decision.
+
+    Attributes:
+        ticket_id: unique; a call that suspends twice gets two.
+        call_id: the suspended call; None for a ticket of the run itself.
+        tool, arguments: exactly what would happen.
+        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action.
+        reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
+        action, message, parameters: what a person should read.
+        response_schema: JSON Schema for the decision's result.
+        resume_mode: what resume does.
+        expires_at: when `on_expiry` applies, UTC; None never.
+        on_expiry: "deny", "cancel_run" or "set_result".
+        expiry_result: the result that "set_result" uses.
+        reviewers: who may decide; empty means anybody.
+        requested_at: UTC.
+        status: open until decided, expired or withdrawn.
+        decided_by, decided_at, decision_reason: set with the status.
+    """
+
+    ticket_id: str
+    run_id: str
+    call_id: str | None
+    tool: str
+    arguments: Mapping[str, Any]
+    fingerprint: str
+    reason: TicketReason
+    requested_at: datetime
+    action: str = ""
+    message: str = ""
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
+    response_schema: Mapping[str, Any] | None = None
+    resume_mode: ResumeMode = "replay_tool_call"
+    expires_at: datetime | None = None
+    on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
+    expiry_result: Any = None
+    reviewers: tuple[str, ...] = ()
+    status: TicketStatus = "open"
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    decision_reason: str | None = None
+
+    def approve(self, result: Any = None, *, reason: str | None = None, by: str | None = None) -> Decision:
+        """A decision to resume exactly the action of this ticket."""
+        return Decision(
+            target=self.ticket_id, action="resume", result=result, reason=reason, fingerprint=self.fingerprint, decided_by=by
+        )
+
+    def deny(self, reason: str | None = None, *, by: str | None = None) -> Decision:
+        """A decision to cancel exactly the action of this ticket."""
+        return Decision(
+            target=self.ticket_id, action="cancel", reason=reason, fingerprint=self.fingerprint, decided_by=by
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """Something that is asked of a run: journaled with its answer, consumed by the run's owner in order.
+
+    Attributes:
+        command_id: unique within the run; for a decision its decision_id.
+        kind: decide, cancel, send, or expire (the clock decides a ticket; it goes through the same door as people do).
+        decision: for decide and expire.
+        mode: for cancel: "now" or "after_step".
+        text: for send.
+        reason, by: who asks and why.
+        posted_at: UTC.
+        early: a decision for a call that has not suspended yet.
+    """
+
+    command_id: str
+    kind: Literal["decide", "cancel", "send", "expire"]
+    decision: Decision | None = None
+    mode: Literal["now", "after_step"] = "now"
+    text: str = ""
+    reason: str | None = None
+    by: str | None = None
+    posted_at: datetime | None = None
+    early: bool = False
+
+    def content(self) -> Any:
+        """What must be equal for two commands with one id to be the same command (not who carried it, not when)."""
+        decision = self.decision
+        if decision is None:
+            return [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
+        edited = None if decision.edited_arguments is None else dict(decision.edited_arguments)
+        return [self.kind, decision.target, decision.action, decision.result, edited, decision.reason]
+
+
+@attrs.frozen(kw_only=True)
+class InboxItem:
+    """An accepted command in its run's inbox. `position` counts from 1 per run; items are consumed in that order."""
+
+    position: int
+    command: Command
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What became of a command. Never an exception: a wrong command is answered, not raised.
+
+    Attributes:
+        status: accepted (journaled), duplicate (the first answer again) or rejected.
+        code: None, "early", or why it was rejected (one of `REJECTIONS`).
+        detail: a sentence for people: the value that was wrong and the way out.
+        command_id: to repeat the command with.
+    """
+
+    status: AnswerStatus
+    code: str | None = None
+    detail: str | None = None
+    command_id: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the command is (now or already) journaled."""
+        return self.status != "rejected"

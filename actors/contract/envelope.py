@@ -1,0 +1,108 @@
+"""The envelope around every event, written once when the event is appended.
+
+    {"id", "sequence", "type", "version", "runId", "sessionId", "agentId", "timestamp", "payload"}
+
+The bytes made here are what the store keeps, what a WebSocket client gets as text frame, and what a replay page holds. The parts
+that are the same for a whole run are prepared once; the payload is encoded by msgspec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from .redaction import Redactor
+from .rows import EventDraft, RunInfo
+
+EVENT_VERSION: Final = 1
+"""Version of envelope and payloads. It grows when a reader of the old form could misunderstand the new one."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds and Z."""
+    moment = moment.astimezone(UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+class EventEncoder:
+    """Encodes the events of one run."""
+
+    def __init__(self, info: RunInfo, redactor: Redactor) -> None:
+        self._redact = redactor.payload
+        self._head = b'{"id":' + _encode(info.run_id)[:-1] + b"-"
+        self._constant = (
+            b'","version":%d,"runId":' % EVENT_VERSION
+            + _encode(info.run_id)
+            + b',"sessionId":'
+            + _encode(info.session_id)
+            + b',"agentId":'
+            + _encode(info.agent)
+            + b',"timestamp":"'
+        )
+
+    def frames(self, after: int, at: datetime, events: Iterable[EventDraft]) -> tuple[bytes, ...]:
+        """The events' bytes; the first gets sequence `after + 1`, all get the time `at`."""
+        middle = self._constant + timestamp(at).encode() + b'","payload":'
+        out = []
+        for sequence, event in enumerate(events, after + 1):
+            number = b"%d" % sequence
+            out.append(
+                self._head
+                + number
+                + b'","sequence":'
+                + number
+                + b',"type":"'
+                + event.type.encode()
+                + middle
+                + _encode(self._redact(event.payload))
+                + b"}"
+            )
+        return tuple(out)
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """An event as a reader sees it.
+
+    Attributes:
+        id: `<run_id>-<sequence>`. sequence: from 1, contiguous per run.
+        type: one of the catalogue. payload: as its class says, as plain data.
+        timestamp: UTC, milliseconds. version: of envelope and payload.
+    """
+
+    id: str
+    sequence: int
+    type: str
+    version: int
+    run_id: str
+    session_id: str | None
+    agent_id: str
+    timestamp: datetime
+    payload: Mapping[str, Any]
+
+
+def decode_event(frame: bytes) -> Event:
+    """Read an event's bytes.
+
+    Raises:
+        msgspec.DecodeError: the bytes are not JSON. KeyError: they are not an envelope.
+    """
+    data = _decode(frame)
+    return Event(
+        id=data["id"],
+        sequence=data["sequence"],
+        type=data["type"],
+        version=data["version"],
+        run_id=data["runId"],
+        session_id=data["sessionId"],
+        agent_id=data["agentId"],
+        timestamp=datetime.fromisoformat(data["timestamp"]),
+        payload=data["payload"],
+    )

@@ -1,0 +1,53 @@
+"""Identifiers and fingerprints. Everything derived is derived here, so that a replay derives the same.
+
+sequence = last + 1; event id = `<run_id>-<sequence>`; ticket, message and idempotency ids likewise. Random ids (run ids,
+decision ids) are made by the shell and come in as data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+_canonical = msgspec.json.Encoder(order="sorted")
+
+
+def event_id(run_id: str, sequence: int) -> str:
+    """The id of event number `sequence` of a run."""
+    return f"{run_id}-{sequence}"
+
+
+def message_id(run_id: str, number: int) -> str:
+    """The id of the run's message number `number` (from 1)."""
+    return f"{run_id}.m{number}"
+
+
+def ticket_id(run_id: str, number: int) -> str:
+    """The id of the run's ticket number `number` (from 1)."""
+    return f"{run_id}.t{number}"
+
+
+def idempotency_key(run_id: str, call_id: str) -> str:
+    """What a tool hands to the outside world so that a repeated attempt is recognised: one per call, not per attempt."""
+    return f"{run_id}/{call_id}"
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces: equal values give equal bytes.
+
+    Raises:
+        TypeError: the value holds something that JSON has no form for.
+    """
+    return _canonical.encode(value)
+
+
+def fingerprint(agent: str, tool: str, arguments: Any) -> str:
+    """The hash of exactly one action: who would do what with which arguments (sha256, first 32 hex digits)."""
+    return hashlib.sha256(canonical_json([agent, tool, arguments])).hexdigest()[:32]
+
+
+def content_digest(value: Any) -> str:
+    """A hash to tell "the same again" from "something else under the same id" (sha256, first 32 hex digits)."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:32]

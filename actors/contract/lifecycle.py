@@ -1,0 +1,148 @@
+"""The run's lifecycle as a table: ten stages people see, four statuses machines ask for.
+
+Theory of operation. A run is created once, becomes ready (created, planned, accepted, preparing), works (running, applying),
+may stand still for a human (needs_approval), and ends exactly once (completed, failed, cancelled). `STAGES` says which stage
+may follow which; everything else is a bug and raises `IllegalTransition`. `status` is a total function of the stage: no place
+in the program stores it. Every move of this table is written as one lifecycle event in the commit that writes the run row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from .calls import CallStatus
+
+
+class IllegalTransition(RuntimeError):
+    """A machine was asked for a move that its table does not have: a bug in Greenroom, never a user's mistake."""
+
+    def __init__(self, machine: str, source: str, target: str) -> None:
+        super().__init__(f"{machine}: {source} -> {target} is not in the table")
+        self.machine, self.source, self.target = machine, source, target
+
+
+class Stage(str, Enum):
+    """What people see and audit."""
+
+    CREATED = "created"
+    PLANNED = "planned"
+    ACCEPTED = "accepted"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    NEEDS_APPROVAL = "needs_approval"
+    APPLYING = "applying"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunStatus(str, Enum):
+    """What programs ask for: a projection of the stage."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+_S = Stage
+
+STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
+    _S.CREATED: frozenset({_S.PLANNED, _S.FAILED, _S.CANCELLED}),
+    _S.PLANNED: frozenset({_S.ACCEPTED, _S.FAILED, _S.CANCELLED}),
+    _S.ACCEPTED: frozenset({_S.PREPARING, _S.FAILED, _S.CANCELLED}),
+    _S.PREPARING: frozenset({_S.RUNNING, _S.FAILED, _S.CANCELLED}),
+    _S.RUNNING: frozenset({_S.NEEDS_APPROVAL, _S.APPLYING, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
+    _S.NEEDS_APPROVAL: frozenset({_S.RUNNING, _S.APPLYING, _S.FAILED, _S.CANCELLED}),
+    _S.APPLYING: frozenset({_S.RUNNING, _S.NEEDS_APPROVAL, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+"""Stage -> the stages that may follow it. An empty set is a terminal stage."""
+
+STATUS: Final[Mapping[Stage, RunStatus]] = {
+    _S.CREATED: RunStatus.CREATED,
+    _S.PLANNED: RunStatus.CREATED,
+    _S.ACCEPTED: RunStatus.CREATED,
+    _S.PREPARING: RunStatus.CREATED,
+    _S.RUNNING: RunStatus.RUNNING,
+    _S.APPLYING: RunStatus.RUNNING,
+    _S.NEEDS_APPROVAL: RunStatus.WAITING,
+    _S.COMPLETED: RunStatus.DONE,
+    _S.FAILED: RunStatus.DONE,
+    _S.CANCELLED: RunStatus.DONE,
+}
+
+TERMINAL: Final = frozenset(stage for stage, following in STAGES.items() if not following)
+"""The stages that nothing leaves."""
+
+APPLYING_EFFECTS: Final = frozenset({"write", "patch", "shell", "publish", "deploy"})
+"""Effect classes of tools that change the world outside the run; while one executes, the run is `applying`."""
+
+
+def check_stage(source: Stage, target: Stage) -> Stage:
+    """Return `target` if the table allows the move.
+
+    Raises:
+        IllegalTransition: the pair is not in `STAGES`.
+    """
+    if target not in STAGES[source]:
+        raise IllegalTransition("run", source.value, target.value)
+    return target
+
+
+def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
+    """The projection of one step's calls: any running or resuming -> running; else any suspended -> waiting; else done."""
+    waiting = False
+    for status in calls:
+        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
+            return RunStatus.RUNNING
+        waiting = waiting or status is CallStatus.SUSPENDED
+    return RunStatus.WAITING if waiting else RunStatus.DONE
+
+
+class TerminationKind(str, Enum):
+    """Why a run left the loop."""
+
+    NATURAL_END = "natural_end"
+    BEHAVIOR_REQUESTED = "behavior_requested"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    BLOCKED = "blocked"
+    SUSPENDED = "suspended"
+    ERROR = "error"
+
+
+TERMINATION_STAGE: Final[Mapping[TerminationKind, Stage]] = {
+    TerminationKind.NATURAL_END: _S.COMPLETED,
+    TerminationKind.BEHAVIOR_REQUESTED: _S.COMPLETED,
+    TerminationKind.STOPPED: _S.COMPLETED,
+    TerminationKind.CANCELLED: _S.CANCELLED,
+    TerminationKind.BLOCKED: _S.FAILED,
+    TerminationKind.SUSPENDED: _S.NEEDS_APPROVAL,
+    TerminationKind.ERROR: _S.FAILED,
+}
+"""Only `suspended` maps to waiting; every other reason ends the run."""
+
+
+@attrs.frozen(kw_only=True)
+class Termination:
+    """Why a run ended, with the code and text that belong to the kind.
+
+    Attributes:
+        kind: one of `TerminationKind`.
+        code: for stopped the stop condition, for blocked and error a code of the failure catalogue, for cancelled an optional
+            code such as approval_rejected.
+        detail: a text for people; free of secrets (it has passed the redactor when it is in an event).
+        by: who cancelled.
+    """
+
+    kind: TerminationKind
+    code: str | None = None
+    detail: str | None = None
+    by: str | None = None

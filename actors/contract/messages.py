@@ -1,0 +1,133 @@
+"""What a model is told and what it answers, in Greenroom's own neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """Tokens and requests. Counts, never negative; `cached` is part of `input`, `reasoning` part of `output`."""
+
+    requests: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum, field by field."""
+        return Usage(
+            requests=self.requests + other.requests,
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+    @property
+    def total(self) -> int:
+        """Input and output tokens together."""
+        return self.input + self.output
+
+
+@attrs.frozen(kw_only=True)
+class CallRequest:
+    """A tool call as the model asked for it.
+
+    Attributes:
+        call_id: unique within the run.
+        tool: the tool's name.
+        arguments: a JSON object.
+        provider_id: the model's own id of the call where it differs from call_id.
+    """
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    provider_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Producer:
+    """Which run and step wrote a message (step 0: the run's input)."""
+
+    run_id: str
+    step: int
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """One entry of a thread's history. Threads are append-only; a message never changes.
+
+    Attributes:
+        id: unique within the thread.
+        role: system, user, assistant or tool.
+        content: the text.
+        calls: the tool calls of an assistant message, in the model's order.
+        call_id: the call that a tool message answers. A call has exactly one tool message.
+        producer: the run and step that wrote it.
+    """
+
+    id: str
+    role: Role
+    content: str
+    calls: tuple[CallRequest, ...] = ()
+    call_id: str | None = None
+    producer: Producer | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ToolInfo:
+    """What a model needs to know of a tool: name, description, JSON Schema of the arguments object."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class ModelRequest:
+    """Everything that one model call is given.
+
+    Attributes:
+        agent: key of the agent that asks.
+        messages: system text first, then the thread in order.
+        tools: the tools that may be called this time.
+        settings: provider settings (temperature and so on).
+        run_id: which run asks.
+        step: the run's step, from 1.
+        answers: how many answers and errors this run and agent have got from the model so far.
+    """
+
+    agent: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolInfo, ...] = ()
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    run_id: str = ""
+    step: int = 0
+    answers: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class ModelResponse:
+    """What one model call came to.
+
+    Attributes:
+        text: the texts of the answer, in order; the last one is the final text.
+        calls: the calls asked for, in the model's order, with the provider's ids (may be empty strings).
+        usage: tokens of this request.
+        model: what answered, as the provider names it.
+        refusal: the model's refusal, if it did nothing else.
+    """
+
+    text: tuple[str, ...] = ()
+    calls: tuple[CallRequest, ...] = ()
+    usage: Usage = attrs.field(factory=Usage)
+    model: str = ""
+    refusal: str | None = None

@@ -1,0 +1,60 @@
+"""What a run came to: values, not exceptions."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import attrs
+
+from .decisions import Ticket
+from .lifecycle import Termination
+from .messages import Usage
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@attrs.frozen(kw_only=True)
+class Completed(Generic[T_co]):
+    """The run ended well. `output` has the agent's output type."""
+
+    output: T_co
+    usage: Usage
+    termination: Termination
+
+
+@attrs.frozen(kw_only=True)
+class Stopped(Completed[T_co]):
+    """A stop condition ended the run. A Completed whose output may be missing (None).
+
+    Attributes:
+        code: the condition, such as "max_rounds".
+        detail: what it met.
+    """
+
+    code: str
+    detail: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """The run is at rest and waits for decisions about these tickets."""
+
+    tickets: tuple[Ticket, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Failed:
+    """The run failed. `code` is one of the failure catalogue, `message` is safe to show."""
+
+    code: str
+    message: str
+    termination: Termination
+
+
+@attrs.frozen(kw_only=True)
+class Cancelled:
+    """Somebody cancelled the run. `code` is set when a policy did it, such as approval_rejected."""
+
+    reason: str | None
+    by: str | None
+    code: str | None = None

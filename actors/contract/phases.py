@@ -1,0 +1,73 @@
+"""The nine phases of a run, in their fixed order.
+
+    run_start -> [ step_start -> before_inference -> model -> after_inference
+                   -> [per call: tool_gate] -> [per allowed call: before_tool_execute -> tool -> after_tool_execute]
+                   -> step_end ]* -> run_end
+
+A phase without hooks is a table lookup: no task, no commit, no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class Phase(str, Enum):
+    """Where hooks may run."""
+
+    RUN_START = "run_start"
+    STEP_START = "step_start"
+    BEFORE_INFERENCE = "before_inference"
+    AFTER_INFERENCE = "after_inference"
+    TOOL_GATE = "tool_gate"
+    BEFORE_TOOL_EXECUTE = "before_tool_execute"
+    AFTER_TOOL_EXECUTE = "after_tool_execute"
+    STEP_END = "step_end"
+    RUN_END = "run_end"
+
+
+class Cursor(str, Enum):
+    """Where the machine stands: the run-level phases, the two stretches between them, and the way out.
+
+    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`).
+    """
+
+    ADMISSION = "admission"
+    RUN_START = "run_start"
+    STEP_START = "step_start"
+    BEFORE_INFERENCE = "before_inference"
+    INFERENCE = "inference"
+    AFTER_INFERENCE = "after_inference"
+    TOOLS = "tools"
+    STEP_END = "step_end"
+    STOPPING = "stopping"
+    RUN_END = "run_end"
+    ENDED = "ended"
+
+
+PHASE_OF: Final[Mapping[Cursor, Phase]] = {
+    Cursor.RUN_START: Phase.RUN_START,
+    Cursor.STEP_START: Phase.STEP_START,
+    Cursor.BEFORE_INFERENCE: Phase.BEFORE_INFERENCE,
+    Cursor.AFTER_INFERENCE: Phase.AFTER_INFERENCE,
+    Cursor.STEP_END: Phase.STEP_END,
+    Cursor.RUN_END: Phase.RUN_END,
+}
+"""The run-level phases; entering one of these cursors runs its hooks, if there are any."""
+
+
+class CallAt(str, Enum):
+    """Where one call stands inside `Cursor.TOOLS` (private to the engine; people see `CallStatus`)."""
+
+    NEW = "new"  # its gates have not been asked
+    GATING = "gating"  # a gate is being asked
+    PROVISIONAL = "provisional"  # a gate said block or set_result behind calls that have not run: it is asked again
+    ALLOWED = "allowed"  # may start as soon as the execution mode lets it
+    BEFORE = "before"  # before_tool_execute hooks
+    BODY = "body"  # the tool's own code
+    PARKED = "parked"  # suspended, waits for a decision
+    HELD = "held"  # decided, waits for the other decisions of its batch
+    AFTER = "after"  # after_tool_execute hooks
+    SETTLED = "settled"

@@ -1,0 +1,298 @@
+"""Rows: the truth. What a store keeps of a run, and the commit that changes it.
+
+Rows are private and unredacted; events, ticket views and exports go through the redactor. A commit is one transaction: events,
+run row, changed calls and tickets, thread messages, state keys, consumed commands. Everything here costs what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import attrs
+
+from .calls import SETTLED, CallStatus
+from .decisions import Decision, InboxItem, Ticket
+from .lifecycle import STATUS, RunStatus, Stage, Termination
+from .messages import CallRequest, Message, Usage
+from .phases import CallAt, Cursor
+from .spec import ExecutionMode
+
+
+@attrs.frozen(kw_only=True)
+class RunInfo:
+    """What never changes about a run; written once.
+
+    Attributes:
+        run_id: unique; the idempotency key of start.
+        thread_id: the history that the run reads and appends to.
+        agent: key of the agent. agent_digest: its spec at start.
+        created_at: UTC. deadline: absolute, UTC; includes waiting.
+        by: the principal that asked.
+        content: digest of what was asked for, to tell the same start again from another one.
+        forked_from: (run, step) of a fork.
+    """
+
+    run_id: str
+    thread_id: str
+    agent: str
+    agent_digest: str
+    created_at: datetime
+    execution: ExecutionMode
+    content: str = ""
+    session_id: str | None = None
+    by: str = "local"
+    workspace: str | None = None
+    deadline: datetime | None = None
+    parent_run: str | None = None
+    parent_call: str | None = None
+    forked_from: str | None = None
+    forked_step: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Counters:
+    """What stop conditions count; survives suspension and restart.
+
+    Attributes:
+        rounds: finished steps.
+        errors: failed steps in a row.
+        active_ms: milliseconds of active time up to `active_since`.
+        active_since: start of the present stretch of activity, UTC; None while waiting.
+        trail: fingerprints of the newest steps (for loop detection), newest last.
+        answers: answers and errors from the model, for scripted models.
+        output_retries: how often the final answer was asked for again.
+        messages, tickets: numbers given out so far.
+    """
+
+    rounds: int = 0
+    errors: int = 0
+    active_ms: int = 0
+    active_since: datetime | None = None
+    trail: tuple[str, ...] = ()
+    answers: int = 0
+    output_retries: int = 0
+    messages: int = 0
+    tickets: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class CancelWish:
+    """A cancel that has been accepted."""
+
+    mode: Literal["now", "after_step"]
+    by: str | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Inference:
+    """The model call in flight, or the one whose answer this step works on.
+
+    Attributes:
+        message_id: of the assistant message. attempt: counts from 1 per step.
+        started_at: UTC.
+        text_index, reasoning_index: the next delta's index.
+    """
+
+    message_id: str
+    attempt: int
+    started_at: datetime
+    text_index: int = 0
+    reasoning_index: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class RunRow:
+    """What changes about a run. Small and constant in size; the newest one wins.
+
+    Attributes:
+        stage: of the lifecycle table.
+        cursor: where the machine stands.
+        step: of the step that is being worked on, from 1; 0 before the first.
+        last_sequence: of the newest event.
+        inbox: position of the newest consumed command.
+        begun: run_start began (so run_end is owed).
+        termination: set from the moment that the run is on its way out.
+        output: the final output (JSON).
+        draft: the step's assistant message until the step's messages are appended to the thread.
+        pending_input: steering messages that wait for the next step.
+        early: decisions that came before their call's first ticket.
+        next_due: when the earliest timer of the run fires, UTC.
+    """
+
+    stage: Stage = Stage.CREATED
+    cursor: Cursor = Cursor.ADMISSION
+    step: int = 0
+    last_sequence: int = 0
+    inbox: int = 0
+    begun: bool = False
+    termination: Termination | None = None
+    output: Any = None
+    cancel: CancelWish | None = None
+    usage: Usage = attrs.field(factory=Usage)
+    counters: Counters = attrs.field(factory=Counters)
+    inference: Inference | None = None
+    draft: Message | None = None
+    pending_input: tuple[Message, ...] = ()
+    early: Mapping[str, Decision] = attrs.field(factory=dict)
+    stubborn: tuple[str, ...] = ()
+    next_due: datetime | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        """The stage's status."""
+        return STATUS[self.stage]
+
+
+@attrs.frozen(kw_only=True)
+class CallRow:
+    """A tool call: everything private about it.
+
+    Attributes:
+        call_id: unique in the run. index: its place in the model's order, from 0. step: its step.
+        tool, arguments: what runs (the edited arguments if a decision carried some).
+        requested: as the model asked for it.
+        status: of the call table. at: where the engine stands with it.
+        attempts: bodies started. A child message with another attempt is ignored.
+        verdict: what a gate said that has not been acted on yet (a provisional one).
+        approved: fingerprint that a decision has approved.
+        decision: the newest decision, for ctx.decision.
+        ticket: the newest ticket.
+        result: the full result (JSON). shown: the text the model gets. code: of a failure.
+        edited: the arguments are not the model's.
+    """
+
+    call_id: str
+    index: int
+    step: int
+    tool: str
+    arguments: Mapping[str, Any]
+    fingerprint: str
+    requested: CallRequest
+    effect: str = "read"
+    status: CallStatus = CallStatus.NEW
+    at: CallAt = CallAt.NEW
+    attempts: int = 0
+    verdict: Mapping[str, Any] | None = None
+    approved: str | None = None
+    decision: Decision | None = None
+    ticket: Ticket | None = None
+    result: Any = None
+    shown: str | None = None
+    code: str | None = None
+    edited: bool = False
+    asked_at: datetime | None = None
+
+    @property
+    def settled(self) -> bool:
+        """True once nothing can change about the call's outcome."""
+        return self.status in SETTLED
+
+
+@attrs.frozen(kw_only=True)
+class StateWrite:
+    """A state key's new value, written at a step. `scope` is run or thread."""
+
+    key: str
+    scope: Literal["run", "thread"]
+    value: Any
+
+
+@attrs.frozen
+class EventDraft:
+    """An event before it is numbered and encoded: its type and its payload object."""
+
+    type: str
+    payload: Any
+
+
+@attrs.frozen(kw_only=True)
+class Commit:
+    """Everything that one input changed, as one transaction.
+
+    Attributes:
+        run_id: whose.
+        expected_last: sequence of the newest event before this commit; the store refuses the commit if it is another.
+        at: UTC time of all events in it.
+        events: in order; number i gets sequence expected_last + 1 + i.
+        row: the run row after it.
+        calls, tickets: those that changed.
+        messages: appended to the thread.
+        state: written keys, at `row.step`.
+        consumed: position of the newest inbox item consumed by it (0: none).
+    """
+
+    run_id: str
+    expected_last: int
+    at: datetime
+    events: tuple[EventDraft, ...] = ()
+    row: RunRow
+    calls: tuple[CallRow, ...] = ()
+    tickets: tuple[Ticket, ...] = ()
+    messages: tuple[Message, ...] = ()
+    state: tuple[StateWrite, ...] = ()
+    consumed: int = 0
+
+    @property
+    def last(self) -> int:
+        """Sequence of the newest event after the commit."""
+        return self.expected_last + len(self.events)
+
+
+@attrs.frozen(kw_only=True)
+class NewRun:
+    """A run to be created: its info, the thread messages that it starts with, and its first event.
+
+    Attributes:
+        info: as it stays.
+        row: at birth, with last_sequence 1.
+        messages: appended to the thread (the input; for a fork, the copied history before it).
+        created: the run.created event.
+        on_busy: what to do when the thread has an active run: hold the run back (queue) or refuse it.
+        thread_parent: (thread, position) that a fork's thread begins as a copy of.
+    """
+
+    info: RunInfo
+    row: RunRow
+    messages: tuple[Message, ...]
+    created: EventDraft
+    on_busy: Literal["queue", "refuse"] = "queue"
+    state: tuple[StateWrite, ...] = ()
+    thread_parent: tuple[str, int] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """The right to append to a run. `token` is the fencing token: a newer claim makes all older ones useless."""
+
+    run_id: str
+    token: int
+
+
+@attrs.frozen(kw_only=True)
+class RunRecord:
+    """A run as it is in the store: one consistent snapshot.
+
+    Attributes:
+        info, row: the two halves of the run.
+        calls: of the current step, or of the whole run if so asked, in step and model order.
+        inbox: accepted commands that nobody has consumed yet, in order.
+        call_ids: every call id that the run has used.
+        state: persistent state keys.
+    """
+
+    info: RunInfo
+    row: RunRow
+    calls: tuple[CallRow, ...] = ()
+    tickets: tuple[Ticket, ...] = ()
+    inbox: tuple[InboxItem, ...] = ()
+    call_ids: frozenset[str] = frozenset()
+    state: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def at_rest(self) -> bool:
+        """Done, or waiting with nothing in the inbox."""
+        status = self.row.status
+        return status is RunStatus.DONE or (status is RunStatus.WAITING and not self.inbox)

@@ -1,0 +1,46 @@
+"""JSON Schemas of every event, generated from the payload classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .envelope import EVENT_VERSION
+from .events import CATALOGUE
+
+
+def event_schemas() -> dict[str, Any]:
+    """One JSON Schema document (draft 2020-12): `oneOf` over all event types, payloads under `$defs`."""
+    classes = sorted(set(CATALOGUE.values()), key=lambda cls: cls.__name__)
+    schemas, definitions = msgspec.json.schema_components(classes, ref_template="#/$defs/{name}")
+    refs = {cls: schema for cls, schema in zip(classes, schemas, strict=True)}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Greenroom events",
+        "oneOf": [_envelope(name, refs[cls]) for name, cls in sorted(CATALOGUE.items())],
+        "$defs": definitions,
+    }
+
+
+def _envelope(name: str, payload: Any) -> dict[str, Any]:
+    doc = (CATALOGUE[name].__doc__ or "").strip().splitlines()[0]
+    properties = {
+        "id": {"type": "string"},
+        "sequence": {"type": "integer", "minimum": 1},
+        "type": {"const": name},
+        "version": {"const": EVENT_VERSION},
+        "runId": {"type": "string"},
+        "sessionId": {"type": ["string", "null"]},
+        "agentId": {"type": "string"},
+        "timestamp": {"type": "string", "format": "date-time"},
+        "payload": payload,
+    }
+    return {
+        "title": name,
+        "description": doc,
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

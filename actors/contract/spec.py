@@ -1,0 +1,101 @@
+"""What the engine knows of an agent: plain data and pure functions, nothing that lives.
+
+The shell makes an `AgentSpec` from an `Agent` once and keeps it for all runs of the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from .phases import Phase
+from .stop import MaxRounds, StopCondition
+
+ExecutionMode = Literal["sequential", "parallel_batch_approval", "parallel_streaming"]
+GateKind = Literal["never", "always", "ask"]
+Concurrency = Literal["shared", "ordered", "exclusive"]
+
+
+@attrs.frozen(kw_only=True)
+class ModeRow:
+    """One row of the table of execution modes.
+
+    Attributes:
+        bodies: how many bodies of one step may execute at once (None: up to the run's cap).
+        suspended_blocks: a call whose body has suspended keeps later calls from starting.
+        batch: decisions act when all suspended calls of the step are decided; otherwise at once.
+    """
+
+    bodies: int | None
+    suspended_blocks: bool
+    batch: bool
+
+
+MODES: Final[Mapping[str, ModeRow]] = {
+    "sequential": ModeRow(bodies=1, suspended_blocks=True, batch=False),
+    "parallel_batch_approval": ModeRow(bodies=None, suspended_blocks=False, batch=True),
+    "parallel_streaming": ModeRow(bodies=None, suspended_blocks=False, batch=False),
+}
+"""Execution mode -> how the calls of one step are run. The engine has no other place that knows a mode."""
+
+
+@attrs.frozen(kw_only=True)
+class ToolSpec:
+    """What the engine knows of a tool.
+
+    Attributes:
+        name: unique in the agent.
+        effect: effect class; an applying one moves the run to `applying` while it executes.
+        replay_safe: may be run again after a crash without asking.
+        gate: whether a person must approve: never, always, or ask (a predicate or plugin is asked by the shell).
+        concurrency: shared, ordered or exclusive.
+        fatal: a failure of the body fails the run (on_error="raise").
+        grace: seconds of clean-up after a cancel.
+        check: arguments -> None, or what is wrong with them (pure; with the path).
+    """
+
+    name: str
+    effect: str = "read"
+    replay_safe: bool = False
+    gate: GateKind = "never"
+    concurrency: Concurrency = "shared"
+    fatal: bool = False
+    grace: float = 5.0
+    check: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+
+
+@attrs.frozen(kw_only=True)
+class AgentSpec:
+    """What the engine knows of an agent.
+
+    Attributes:
+        key: the agent's unique name.
+        digest: hash of everything in the spec that can change a run.
+        tools: by name.
+        execution: default execution mode.
+        stop: stop conditions in order.
+        hooked: phases that have hooks; all others are skipped by a table lookup.
+        tool_use: run_model_again, stop_on_first_tool, or the names that stop the run with their result as output.
+        on_deny: what a denied approval does to the run.
+        on_new_input: what new input does to a waiting run.
+        on_unknown_tool: tell the model (return) or fail the run (raise).
+        output_retries: how often a final answer of the wrong form is asked for again.
+        check_output: final text -> (value, None) or (None, what is wrong) (pure).
+        max_bodies: cap on executing bodies per run.
+    """
+
+    key: str
+    digest: str = ""
+    tools: Mapping[str, ToolSpec] = attrs.field(factory=dict)
+    execution: ExecutionMode = "sequential"
+    stop: tuple[StopCondition, ...] = (MaxRounds(),)
+    hooked: frozenset[Phase] = frozenset()
+    tool_use: Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] = "run_model_again"
+    on_deny: Literal["continue", "cancel_run"] = "continue"
+    on_new_input: Literal["queue", "supersede"] = "queue"
+    on_unknown_tool: Literal["return", "raise"] = "return"
+    output_retries: int = 1
+    check_output: Callable[[str], tuple[Any, str | None]] = lambda text: (text, None)
+    max_bodies: int = 16
