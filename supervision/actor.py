@@ -1,0 +1,204 @@
+"""The wrapper around an actor's body: incarnations, restarts in place, and one synchronous step at the end.
+
+One task per actor, one cancel scope per incarnation, no nursery. The scope is shielded: it is a segment of the
+supervisor's ring, so an outer cancellation reaches the supervisor's body alone and an actor is only ever cancelled
+on purpose.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+from attrs import define, evolve, field
+
+from greenroom.supervision.ask import Reply
+from greenroom.supervision.cleanup import brutally_stopped
+from greenroom.supervision.exits import (
+    Cancelled,
+    Crashed,
+    Exit,
+    Normal,
+    Shutdown,
+    Stubborn,
+    flatten,
+    passes_through,
+    sole_cancellation,
+)
+from greenroom.supervision.intensity import Window
+from greenroom.supervision.mailbox import Mailbox
+from greenroom.supervision.ref import Ref
+from greenroom.supervision.spec import ChildSpec
+from greenroom.supervision.strategy import Decision, Escalate, Restart, Stop
+
+M = TypeVar("M")
+
+
+class Host(Protocol):
+    """What the wrapper asks of the supervisor; both are synchronous and are called by the child's own task."""
+
+    def decide(self, cell: Cell[Any], exit_: Exit) -> Decision:
+        """What happens after this incarnation's exit."""
+
+    def child_ended(self, cell: Cell[Any], exit_: Exit, dead_letters: int) -> None:
+        """The child has ended for good; called last in its exit step."""
+
+
+@define(eq=False)
+class ActorContext(Generic[M]):
+    """What a body gets; a new one per incarnation.
+
+    Attributes:
+        attempt: 0 for the first incarnation.
+        scope: Cancel scope of this incarnation; the body may cancel itself or set a deadline.
+        previous: How the incarnation before this one ended.
+    """
+
+    _cell: Cell[M]
+    attempt: int
+    scope: trio.CancelScope
+    previous: Exit | None
+
+    def __repr__(self) -> str:
+        return f"<ActorContext of {self.ref.name!r}, attempt {self.attempt}>"
+
+    @property
+    def ref(self) -> Ref[M]:
+        """The actor's own address; the same in all incarnations."""
+        return self._cell.ref
+
+    @property
+    def mailbox(self) -> Mailbox[M]:
+        """The actor's mailbox; the same in all incarnations, unpopped messages included."""
+        return self._cell.mailbox
+
+    def ready(self) -> None:
+        """Initialisation is over: `start_child_ready` returns. Harmless when nobody waits, and when called again."""
+        cell = self._cell
+        cell.was_ready = True
+        if cell.booting is not None:
+            cell.booting.send(None)
+            cell.booting = None
+
+
+@define(eq=False)
+class Cell(Generic[M]):
+    """A child as its supervisor and its wrapper see it. Private to the package.
+
+    Attributes:
+        request: Set once, when it is asked to end: the exit it then has, unless it crashes or finishes first.
+        booting: Resolved by `ready`; a child that ends while it is set is not restarted.
+        was_ready: It has called `ready` at least once.
+        window: Its own restart window; None if it shares the supervisor's.
+        last_failure: The exit of the incarnation before.
+        stubborn: Set when it has overrun its budget.
+    """
+
+    spec: ChildSpec[M]
+    ref: Ref[M]
+    mailbox: Mailbox[M]
+    host: Host
+    static: bool
+    window: Window | None
+    booting: Reply[None] | None = None
+    scope: trio.CancelScope = field(init=False)
+    attempt: int = field(init=False, default=0)
+    request: Shutdown | Cancelled | None = field(init=False, default=None)
+    last_failure: Exit | None = field(init=False, default=None)
+    stubborn: Stubborn | None = field(init=False, default=None)
+    task: trio.lowlevel.Task | None = field(init=False, default=None)
+    was_ready: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.scope = trio.CancelScope(shield=True)
+
+    def ask_to_end(self, request: Shutdown | Cancelled) -> None:
+        """Cancel the incarnation and refuse further ones; the first request names the exit."""
+        if self.request is None:
+            self.request = request
+            self.scope.cancel("stopped by its supervisor" if isinstance(request, Shutdown) else request.reason)
+
+    def await_stack(self) -> tuple[str, ...]:
+        """Where the actor stands, outermost frame first, `file:line:function`."""
+        if self.task is None:
+            return ()
+        return tuple(
+            f"{frame.f_code.co_filename}:{line}:{frame.f_code.co_name}" for frame, line in self.task.iter_await_frames()
+        )
+
+    def renew(self, failure: Exit) -> None:
+        """Prepare the next incarnation: everything fresh but ref and mailbox."""
+        self.last_failure = failure
+        self.attempt += 1
+        self.scope = trio.CancelScope(shield=True)
+
+    def conclude(self, exit_: Exit) -> None:
+        """The last synchronous step: everything that others must see, and no await."""
+        if self.stubborn is not None and not isinstance(exit_, Stubborn):
+            self.stubborn = exit_ = evolve(self.stubborn, late=exit_)
+        booting, self.booting = self.booting, None
+        dead_letters = self.ref.conclude(exit_)
+        self.host.child_ended(self, exit_, dead_letters)
+        if booting is not None:
+            booting.send(None)
+
+
+async def run_actor(cell: Cell[Any]) -> None:
+    """The task of an actor: from the first incarnation to the published exit.
+
+    Raises:
+        BaseException: Only what no actor may keep: KeyboardInterrupt, SystemExit, an outer Cancelled, a broken trio.
+            The exit is published first.
+    """
+    cell.task = trio.lowlevel.current_task()
+    if cell.spec.shutdown == "brutal":
+        brutally_stopped.set(lambda: cell.request is not None)
+    try:
+        exit_ = await _live(cell)
+    except BaseException as error:
+        cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
+        raise
+    cell.conclude(exit_)
+
+
+async def _live(cell: Cell[Any]) -> Exit:
+    """Incarnations, one after the other, until one is not followed by another."""
+    pause: float | None = None
+    while True:
+        exit_ = await _incarnate(cell, pause)
+        match cell.host.decide(cell, exit_):
+            case Restart(after=pause):
+                cell.renew(exit_)
+            case Stop(exit=final) | Escalate(exit=final):
+                return final
+
+
+async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
+    """One incarnation; from the body's end to the return there is no checkpoint."""
+    if cell.request is not None:  # asked to end before it began: its body must not act
+        return cell.request
+    scope, failure = cell.scope, None
+    with scope:
+        try:
+            if pause is not None:
+                await trio.sleep(pause)  # a checkpoint even for 0.0: a crash loop must not starve the others
+            await cell.spec.start(
+                ActorContext(cell=cell, attempt=cell.attempt, scope=scope, previous=cell.last_failure)
+            )
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary
+            failure = _failure(error)
+    if failure is not None:
+        return Crashed(error=failure)
+    if not scope.cancelled_caught:
+        return Normal()
+    return cell.request or Cancelled(reason="its own scope was cancelled", by=cell.ref.name)
+
+
+def _failure(error: BaseException) -> BaseException:
+    """The actor's crash; raises what is none: one `Cancelled` for a group of them, and what passes through."""
+    if passes_through(error):
+        raise error
+    cancellation = sole_cancellation(error)
+    if cancellation is not None:
+        raise cancellation from None
+    return flatten(error)

@@ -1,0 +1,65 @@
+"""The bounded clean-up helper: the only shield outside of a supervisor's ring.
+
+    try:
+        ...
+    finally:
+        with cleanup(2.0, what="close the session"):
+            await session.close()
+
+Without the shield the first await in a `finally` raises `Cancelled` again and the rest is skipped; without the bound
+a clean-up that hangs holds everybody up. What does not fit in the budget is cancelled and reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import trio
+from attrs import frozen
+
+logger = logging.getLogger("greenroom.supervision")
+
+
+@frozen(kw_only=True)
+class Overrun:
+    """A clean-up that was cut off.
+
+    Attributes:
+        what: What it was doing.
+        budget: Seconds it had.
+        task: Name of the task.
+    """
+
+    what: str
+    budget: float
+    task: str
+
+
+brutally_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("brutally_stopped", default=None)
+"""Set by the wrapper of a child with `shutdown="brutal"`: answers whether it has been asked to end."""
+
+
+def report_overrun(overrun: Overrun) -> None:
+    """The default report: one warning in the log."""
+    logger.warning("clean-up overran its %s s in %s: %s", overrun.budget, overrun.task, overrun.what)
+
+
+@contextmanager
+def cleanup(
+    budget: float, *, what: str = "clean-up", on_overrun: Callable[[Overrun], None] = report_overrun
+) -> Iterator[trio.CancelScope]:
+    """Run the block shielded for at most `budget` seconds (0 in a child that is being stopped brutally).
+
+    Cancellation: the outer one is not seen inside and takes effect at the next checkpoint after the block. On
+    overrun the block is cancelled, `on_overrun` is called, and execution goes on after the block.
+    """
+    brutal = brutally_stopped.get()
+    if brutal is not None and brutal():
+        budget = 0.0
+    with trio.move_on_after(budget, shield=True) as scope:
+        yield scope
+    if scope.cancelled_caught:
+        on_overrun(Overrun(what=what, budget=budget, task=trio.lowlevel.current_task().name))

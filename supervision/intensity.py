@@ -1,0 +1,43 @@
+"""Restart intensity: how many restarts within how many seconds are still repair and not a loop. Pure, immutable."""
+
+from __future__ import annotations
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge, gt
+
+
+@frozen(kw_only=True)
+class Intensity:
+    """At most `max_restarts` restarts within any `within` seconds (OTP: more than that is one too many).
+
+    Attributes:
+        max_restarts: 0 means: never restarted.
+        within: Seconds.
+    """
+
+    max_restarts: int = field(default=3, validator=ge(0))
+    within: float = field(default=60.0, validator=gt(0.0))
+
+
+@frozen(kw_only=True)
+class Window:
+    """The restarts that still count, oldest first, in seconds of the caller's clock."""
+
+    intensity: Intensity = field(factory=Intensity)
+    times: tuple[float, ...] = ()
+
+    def at(self, now: float) -> Window:
+        """This window with what is older than `within` seconds forgotten."""
+        start = now - self.intensity.within
+        if not self.times or self.times[0] > start:
+            return self
+        return evolve(self, times=tuple(time for time in self.times if time > start))
+
+    def record(self, now: float) -> Window:
+        """This window with one more restart."""
+        current = self.at(now)
+        return evolve(current, times=(*current.times, now))
+
+    def allows(self, now: float) -> bool:
+        """True if one more restart now is within the intensity."""
+        return len(self.at(now).times) < self.intensity.max_restarts

@@ -1,0 +1,187 @@
+"""A bounded mailbox whose consumer peeks, works, and pops in the stretch in which it commits.
+
+The buffer is a bounded trio memory channel; the consumer drains it with `receive_nowait` into a deque that belongs
+to the mailbox and outlives any incarnation of the actor. Waking up carries no message: a consumer that is cancelled
+or crashes between being woken and running has taken nothing. A message leaves the mailbox in `pop` and nowhere else,
+hence delivery is at-least-once across restarts and first-in first-out per sender.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+import trio
+from attrs import define, field
+from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
+
+from greenroom.supervision.errors import ActorExited, MailboxEmpty, MailboxFull
+from greenroom.supervision.exits import Exit
+
+M = TypeVar("M")
+
+CAPACITY = 1024
+"""Messages. An actor that is this far behind has stopped keeping up, and its senders should hear of it."""
+
+FAIR_TURNS = 64
+"""How many times `wait` may return without yielding: about 0.3 ms of small messages, then it is the others' turn."""
+
+_Stamped = tuple[float, M]
+
+
+@define(eq=False)
+class Mailbox(Generic[M]):
+    """Many senders, one consumer. All methods must be called from the trio thread.
+
+    When it is full, `tell` raises `MailboxFull`; it never waits and never drops. `nudge` is never refused.
+    """
+
+    owner: str = "?"
+    capacity: int = CAPACITY
+    _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)
+    _receive: trio.MemoryReceiveChannel[_Stamped[M]] = field(init=False)
+    _pending: deque[_Stamped[M]] = field(init=False, factory=deque)
+    _depth: int = field(init=False, default=0)
+    _nudged: bool = field(init=False, default=False)
+    _parked: Task | None = field(init=False, default=None)
+    _turns: int = field(init=False, default=FAIR_TURNS)
+    _closed: bool = field(init=False, default=False)
+    _exit: Exit | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError(f"capacity is {self.capacity}; a mailbox holds at least one message")
+        self._send, self._receive = trio.open_memory_channel[_Stamped[M]](self.capacity)
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<Mailbox of {self.owner!r} {self._depth}/{self.capacity}{state}>"
+
+    def __len__(self) -> int:
+        return self._depth
+
+    @property
+    def closed(self) -> bool:
+        """True after the actor's final exit."""
+        return self._closed
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds since the oldest unpopped message was told; 0.0 if there is none."""
+        if not self._depth:
+            return 0.0
+        self._drain()
+        return trio.current_time() - self._pending[0][0]
+
+    def tell(self, message: M) -> None:
+        """Deliver `message`, now, without waiting.
+
+        Delivered means: it is in the mailbox and stays there over restarts until the consumer pops it. It is lost
+        only with the actor's final exit, where it counts as a dead letter.
+
+        Raises:
+            MailboxFull: `capacity` messages are unpopped; nothing was delivered.
+            ActorExited: The actor has ended for good; nothing was delivered.
+        """
+        if self._depth >= self.capacity or self._closed:
+            self._refuse()
+        self._send.send_nowait((trio.current_time(), message))
+        self._depth += 1
+        if self._parked is not None:
+            self._wake()
+
+    def nudge(self) -> None:
+        """Wake the consumer without a message: there is something for it in a slot of its own.
+
+        Never refused, never queued: any number of nudges before the consumer looks are one. A no-op after the final
+        exit.
+        """
+        self._nudged = True
+        if self._parked is not None:
+            self._wake()
+
+    async def wait(self) -> None:
+        """Return when a message is pending or a nudge has come; takes nothing.
+
+        A nudge is used up by the `wait` that returns for it; an incarnation that begins should look at its slots
+        before its first `wait`. Returns without yielding while there is work, but yields at least once in
+        `FAIR_TURNS` calls.
+
+        Cancellation: a cancelled wait has had no effect; messages and nudges stay.
+        """
+        if not self._depth and not self._nudged:
+            self._turns = FAIR_TURNS
+            await self._park()
+        elif self._turns > 1:
+            self._turns -= 1
+        else:
+            await checkpoint()
+            self._turns = FAIR_TURNS
+        self._nudged = False
+
+    def peek(self) -> M:
+        """The oldest message; it stays.
+
+        Raises:
+            MailboxEmpty: Nothing is pending.
+        """
+        if not self._pending:
+            self._drain()
+        return self._pending[0][1]
+
+    def pop(self) -> M:
+        """Remove and return the oldest message. Call it in the synchronous stretch in which its effect is committed.
+
+        Raises:
+            MailboxEmpty: Nothing is pending.
+        """
+        if not self._pending:
+            self._drain()
+        self._depth -= 1
+        return self._pending.popleft()[1]
+
+    def close(self, exit_: Exit | None = None) -> int:
+        """Refuse everything from now on; returns the number of messages that nobody will handle (dead letters)."""
+        if not self._closed:
+            self._closed = True
+            self._exit = exit_
+            while len(self._pending) < self._depth:
+                self._pending.append(self._receive.receive_nowait())
+            self._send.close()
+            self._receive.close()
+        return self._depth
+
+    def undelivered(self) -> tuple[M, ...]:
+        """What is still unpopped, oldest first; it stays. After `close`: the dead letters."""
+        if self._depth:
+            self._drain()
+        return tuple(message for _, message in self._pending)
+
+    def _drain(self) -> None:
+        """Move the channel's buffer into the pending deque; there is at least one message or the caller is at fault."""
+        if not self._depth:
+            raise MailboxEmpty(self.owner)
+        receive, pending = self._receive.receive_nowait, self._pending
+        for _ in range(self._depth - len(pending)):
+            pending.append(receive())
+
+    def _refuse(self) -> None:
+        if self._closed:
+            raise ActorExited(self.owner, self._exit)
+        raise MailboxFull(self.owner, self.capacity)
+
+    def _wake(self) -> None:
+        task, self._parked = self._parked, None
+        if task is not None:
+            reschedule(task)
+
+    async def _park(self) -> None:
+        if self._parked is not None:
+            raise RuntimeError(f"two tasks wait on the mailbox of {self.owner!r}; a mailbox has one consumer")
+        self._parked = current_task()
+
+        def abort(_: object) -> Abort:
+            self._parked = None
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(abort)

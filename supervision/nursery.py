@@ -1,0 +1,50 @@
+"""A nursery that keeps its bookkeeping to itself: one error leaves bare, cancellations leave as one `Cancelled`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+import trio
+
+from greenroom.supervision.exits import sole_cancellation
+
+
+def unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Undo the one level that a nursery has put around its tasks' errors.
+
+    Returns:
+        The one error that is not a cancellation (a group that a task itself has raised stays as it is); one
+        `Cancelled` if there is nothing else; a group of the real errors if there are several.
+    """
+    real = [error for error in group.exceptions if sole_cancellation(error) is None]
+    if len(real) == 1:
+        return real[0]
+    if real:
+        return group.derive(real)
+    return sole_cancellation(group) or group
+
+
+def raise_bare(error: BaseException) -> NoReturn:
+    """Raise `error` as it was: the group that is being handled does not become its context."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+        del error, context
+
+
+@asynccontextmanager
+async def open_collapsing_nursery() -> AsyncIterator[trio.Nursery]:
+    """`trio.open_nursery` for inside of actors.
+
+    One failing task cancels the others, as always. Then the error leaves bare; an all-Cancelled group leaves as one
+    `Cancelled`, which keeps nested cancellation linear (see `exits`).
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        raise_bare(unwrap(group))

@@ -1,0 +1,56 @@
+"""Unique names for live actors. A name is free again in the same synchronous step in which its actor exits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+
+from greenroom.supervision.errors import ActorExited, NameTaken
+from greenroom.supervision.ref import Ref
+
+
+@define(eq=False)
+class Registry:
+    """A table of names; pass one along instead of keeping a global."""
+
+    _refs: dict[str, Ref[Any]] = field(init=False, factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Registry of {len(self._refs)} names>"
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._refs
+
+    def register(self, name: str, ref: Ref[Any]) -> None:
+        """Give a live actor a name until it exits; an actor may have several.
+
+        Raises:
+            NameTaken: A live actor has it.
+            ActorExited: `ref` has ended already.
+        """
+        if name in self._refs:
+            raise NameTaken(name)
+        if ref.exit is not None:
+            raise ActorExited(ref.name, ref.exit)
+        self._refs[name] = ref
+        ref.on_release(lambda: self._forget(name, ref))
+
+    def unregister(self, name: str) -> bool:
+        """Free a name before its actor exits; False if nobody has it."""
+        return self._refs.pop(name, None) is not None
+
+    def whereis(self, name: str) -> Ref[Any] | None:
+        """The live actor of that name."""
+        return self._refs.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in order of registration."""
+        return tuple(self._refs)
+
+    def _forget(self, name: str, ref: Ref[Any]) -> None:
+        if self._refs.get(name) is ref:
+            del self._refs[name]

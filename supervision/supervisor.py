@@ -1,0 +1,482 @@
+"""The supervisor: children behind one ring of shields, restarted by a pure decision, stopped in order.
+
+    async with open_supervisor(name="runtime") as sup:
+        writer = await sup.start_child_ready(ChildSpec(id="writer", start=write))   # static
+        run = sup.start_child(ChildSpec(id="run-1", start=run_body))                # dynamic
+
+The ring. A plain nursery hands an outer cancellation to all children in the same tick; an ordered stop is then
+impossible. Here the scope of every incarnation is shielded, so the body of the `async with` block alone hears it.
+However the block ends, the supervisor then refuses new children and stops those it has, shielded: dynamic children
+first, concurrently, in slices, under one budget; then static children in reverse start order, each within its own
+budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `Cancelled`; or
+with `SupervisorGaveUp`. An error is never replaced by a cancellation.
+
+Trio can not kill. A child that has not ended within its budget (a thread, a shield without end) is recorded as
+stubborn with its stack, `on_stubborn` is called, and the order of the stop goes on; but the block is left only when
+it has ended at last, because a nursery has no orphans. Whoever must not wait for it ends the process from
+`on_stubborn`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+from attrs import asdict, define, field
+from trio.lowlevel import checkpoint
+
+from greenroom.supervision.actor import Cell, run_actor
+from greenroom.supervision.ask import Reply
+from greenroom.supervision.errors import (
+    DuplicateChild,
+    NameTaken,
+    StartFailed,
+    SupervisorGaveUp,
+    SupervisorStopping,
+    TooManyChildren,
+    UnknownChild,
+)
+from greenroom.supervision.exits import Cancelled, Crashed, Exit, GaveUp, Shutdown, Stubborn, sole_cancellation
+from greenroom.supervision.intensity import Intensity, Window
+from greenroom.supervision.mailbox import Mailbox
+from greenroom.supervision.nursery import raise_bare, unwrap
+from greenroom.supervision.ref import Ref, call_watcher
+from greenroom.supervision.registry import Registry
+from greenroom.supervision.spec import ChildSpec, OnGiveUp
+from greenroom.supervision.strategy import Decision, Escalate, Restart, Stop, decide
+from greenroom.supervision.views import (
+    ChildCount,
+    ChildInfo,
+    ChildState,
+    OnExit,
+    OnRestart,
+    OnStubborn,
+    Options,
+    SupervisorStatistics,
+)
+
+M = TypeVar("M")
+
+SLICE = 50
+"""Children cancelled between two checkpoints: 10,000 at once pause everybody else for 0.23 s, slices of 50 for 0.06 s."""
+
+STOP_BUDGET = 5.0
+"""Seconds that all dynamic children together get to end, as long as OTP gives one worker."""
+
+BRUTAL_GRACE = 1.0
+"""Seconds for a brutally stopped child to unwind: it gets no clean-up, but its frames still have to be left."""
+
+
+@define(eq=False)
+class _Counters:
+    started: int = 0
+    ended: int = 0
+    crashes: int = 0
+    restarts: int = 0
+    gave_up: int = 0
+    overruns: int = 0
+    dead_letters: int = 0
+
+
+@define(eq=False)
+class Supervisor:
+    """Made by `open_supervisor`. Every method must be called from the trio thread; any task may call.
+
+    Attributes:
+        name: Prefix of its children's names.
+    """
+
+    name: str
+    _options: Options
+    _nursery: trio.Nursery
+    _body: trio.CancelScope = field(init=False, factory=trio.CancelScope)
+    _static: dict[str, Cell[Any]] = field(init=False, factory=dict)
+    _dynamic: dict[str, Cell[Any]] = field(init=False, factory=dict)
+    _window: Window = field(init=False)
+    _counters: _Counters = field(init=False, factory=_Counters)
+    _idle: trio.Event | None = field(init=False, default=None)
+    _stopping: bool = field(init=False, default=False)
+    _failure: tuple[Cell[Any], GaveUp] | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._window = Window(intensity=self._options.intensity)
+
+    def __repr__(self) -> str:
+        state = "stopping" if self._stopping else "running"
+        return f"<Supervisor {self.name!r} {state}, {len(self._static)} static, {len(self._dynamic)} dynamic>"
+
+    # --- children ---------------------------------------------------------------------------------
+
+    def start_child(self, spec: ChildSpec[M]) -> Ref[M]:
+        """Start a dynamic child and return its address, at once; its body runs from the next tick on.
+
+        Messages may be told before it runs. Dynamic children have a restart window each, are stopped before the
+        static ones, all together, and by default end with `GaveUp` without harm to the supervisor.
+
+        Raises:
+            SupervisorStopping: No more children.
+            DuplicateChild: A live child has that id.
+            TooManyChildren: `max_children` are alive.
+            NameTaken: The registry has a live actor of that name.
+        """
+        window = Window(intensity=spec.intensity(self._options.intensity))
+        return self._start(spec, static=False, window=window, booting=None).ref
+
+    async def start_child_ready(self, spec: ChildSpec[M]) -> Ref[M]:
+        """Start a static child and wait until it has called `ctx.ready()`.
+
+        Static children share the supervisor's restart window unless they have their own, are stopped in reverse
+        start order after all dynamic ones, and by default escalate when they exceed the window. A child that ends
+        before it is ready is not restarted.
+
+        Raises:
+            StartFailed: It ended before it was ready; from its crash, if it crashed.
+            SupervisorStopping: No more children.
+            DuplicateChild: A live child has that id.
+            TooManyChildren: `max_children` are alive.
+            NameTaken: The registry has a live actor of that name.
+
+        Cancellation: the child is stopped within its budget before `Cancelled` leaves; nothing is left started.
+        """
+        window = Window(intensity=spec.intensity(self._options.intensity)) if spec.has_own_intensity else None
+        booting: Reply[None] = Reply()
+        cell = self._start(spec, static=True, window=window, booting=booting)
+        try:
+            await booting.wait()
+        except BaseException:
+            with trio.CancelScope(shield=True):  # the ring: bounded by the child's own budget
+                await self._stop_cell(cell, Shutdown())
+            raise
+        exit_ = cell.ref.exit
+        if exit_ is not None and not cell.was_ready:
+            raise StartFailed(spec.id, exit_) from (exit_.error if isinstance(exit_, Crashed) else None)
+        return cell.ref
+
+    async def start_children(self, specs: Iterable[ChildSpec[Any]]) -> tuple[Ref[Any], ...]:
+        """`start_child_ready` for each, in order; if one fails, those already started are stopped in reverse order.
+
+        Raises:
+            StartFailed: One ended before it was ready; none of `specs` is running.
+            SupervisorStopping: No more children.
+            DuplicateChild: A live child has that id.
+            TooManyChildren: `max_children` are alive.
+            NameTaken: The registry has a live actor of that name.
+
+        Cancellation: as a failure.
+        """
+        started: list[Cell[Any]] = []
+        try:
+            for spec in specs:
+                await self.start_child_ready(spec)
+                started.append(self._static[spec.id])
+        except BaseException:
+            with trio.CancelScope(shield=True):  # the ring: bounded by the children's own budgets
+                for cell in reversed(started):
+                    await self._stop_cell(cell, Shutdown())
+            raise
+        return tuple(cell.ref for cell in started)
+
+    def cancel_child(self, child_id: str, *, reason: str, by: str) -> bool:
+        """Cancel a child: no restart, and it ends with `Cancelled(reason, by)` unless it crashes or finishes first.
+
+        Synchronous; watch `ref.exited` for the end. A later request does not change an earlier one's reason.
+
+        Returns:
+            False if there is no such live child: it may have ended by itself.
+        """
+        cell = self._find(child_id)
+        if cell is None:
+            return False
+        cell.ask_to_end(Cancelled(reason=reason, by=by))
+        return True
+
+    async def stop_child(self, child_id: str) -> Exit:
+        """Ask a child to end and wait for it within its own budget.
+
+        Returns:
+            Its exit; `Stubborn` if it has overrun the budget (it may still end later).
+
+        Raises:
+            UnknownChild: There is no such live child.
+
+        Cancellation: the request stands, only the waiting ends.
+        """
+        cell = self._find(child_id)
+        if cell is None:
+            raise UnknownChild(self.name, child_id)
+        return await self._stop_cell(cell, Shutdown())
+
+    async def join(self) -> None:
+        """Wait until there is no dynamic child."""
+        await self._dynamic_gone()
+        await checkpoint()
+
+    # --- views ------------------------------------------------------------------------------------
+
+    def get(self, child_id: str) -> Ref[Any] | None:
+        """The live child of that id."""
+        cell = self._find(child_id)
+        return None if cell is None else cell.ref
+
+    def which_children(self) -> tuple[ChildInfo, ...]:
+        """All live children, static ones first, each kind in start order."""
+        return tuple(_info(cell) for children in (self._static, self._dynamic) for cell in children.values())
+
+    def count_children(self) -> ChildCount:
+        """How many there are; O(1) but for the stubborn ones of a supervisor that is stopping."""
+        stubborn = len(self._stubborn()) if self._counters.overruns else 0
+        return ChildCount(static=len(self._static), dynamic=len(self._dynamic), stubborn=stubborn)
+
+    def await_stack(self, child_id: str) -> tuple[str, ...]:
+        """Where a child stands now, outermost frame first; empty if it has not run yet.
+
+        Raises:
+            UnknownChild: There is no such live child.
+        """
+        cell = self._find(child_id)
+        if cell is None:
+            raise UnknownChild(self.name, child_id)
+        return cell.await_stack()
+
+    def statistics(self) -> SupervisorStatistics:
+        """Counters and what is alive, as frozen values."""
+        return SupervisorStatistics(
+            **asdict(self._counters), live=self.count_children(), stubborn=self._stubborn(), stopping=self._stopping
+        )
+
+    # --- called by the wrapper of a child, in the child's task ------------------------------------
+
+    def decide(self, cell: Cell[Any], exit_: Exit) -> Decision:
+        """The wrapper's question after an incarnation (`Host`)."""
+        crashed = isinstance(exit_, Crashed)
+        self._counters.crashes += crashed
+        if self._stopping or cell.request is not None or cell.booting is not None:
+            return Stop(exit=exit_)
+        options = self._options
+        chance = 0.5 if cell.spec.backoff is None else options.rng.random()
+        window = self._window if cell.window is None else cell.window
+        decision = decide(cell.spec, exit_, window, trio.current_time(), restarts=cell.attempt, chance=chance)
+        if isinstance(decision, Restart):
+            self._counters.restarts += 1
+            if cell.window is None:
+                self._window = decision.window
+            else:
+                cell.window = decision.window
+            if options.on_restart is not None:
+                call_watcher(options.on_restart, cell.ref, exit_, cell.attempt + 1)
+        elif isinstance(decision, Escalate):
+            self._gave_up(cell, decision.exit)
+        return decision
+
+    def child_ended(self, cell: Cell[Any], exit_: Exit, dead_letters: int) -> None:
+        """The wrapper's last step (`Host`)."""
+        children = self._static if cell.static else self._dynamic
+        del children[cell.spec.id]
+        self._counters.ended += 1
+        self._counters.dead_letters += dead_letters
+        if self._idle is not None and not self._dynamic:
+            self._idle.set()
+            self._idle = None
+        if self._options.on_exit is not None:
+            call_watcher(self._options.on_exit, cell.ref, exit_)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _start(
+        self, spec: ChildSpec[M], *, static: bool, window: Window | None, booting: Reply[None] | None
+    ) -> Cell[M]:
+        options = self._options
+        if self._stopping:
+            raise SupervisorStopping(self.name)
+        if spec.id in self._static or spec.id in self._dynamic:
+            raise DuplicateChild(self.name, spec.id)
+        if options.max_children is not None and len(self._static) + len(self._dynamic) >= options.max_children:
+            raise TooManyChildren(self.name, options.max_children)
+        name = spec.name or f"{self.name}/{spec.id}"
+        if options.registry is not None and name in options.registry:
+            raise NameTaken(name)
+        mailbox: Mailbox[M] = Mailbox(name, spec.capacity)
+        ref: Ref[M] = Ref(spec.id, name, mailbox)
+        cell = Cell(spec, ref, mailbox, self, static, window, booting)
+        self._nursery.start_soon(run_actor, cell, name=name)
+        if options.registry is not None:
+            options.registry.register(name, ref)
+        (self._static if static else self._dynamic)[spec.id] = cell
+        self._counters.started += 1
+        return cell
+
+    def _find(self, child_id: str) -> Cell[Any] | None:
+        return self._dynamic.get(child_id) or self._static.get(child_id)
+
+    def _stubborn(self) -> tuple[str, ...]:
+        return tuple(
+            cell.spec.id
+            for children in (self._static, self._dynamic)
+            for cell in children.values()
+            if cell.stubborn is not None
+        )
+
+    def _gave_up(self, cell: Cell[Any], exit_: GaveUp) -> None:
+        """A child has exceeded its intensity: report by its exit, or end with it."""
+        self._counters.gave_up += 1
+        policy = cell.spec.on_give_up or self._options.on_give_up or ("escalate" if cell.static else "report")
+        if policy == "escalate" and self._failure is None:
+            self._failure = (cell, exit_)
+            self._stopping = True
+            self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
+
+    async def _stop_all(self) -> None:
+        """Dynamic children, then static ones in reverse start order. The caller is shielded."""
+        self._stopping = True
+        await self._stop_dynamic()
+        for cell in reversed(list(self._static.values())):
+            await self._stop_cell(cell, Shutdown())
+
+    async def _stop_dynamic(self) -> None:
+        """All together, newest first, a slice per tick, under one budget."""
+        cells = list(reversed(self._dynamic.values()))
+        size = self._options.slice_size
+        with trio.move_on_after(self._options.stop_budget):
+            for first in range(0, len(cells), size):
+                for cell in cells[first : first + size]:
+                    cell.ask_to_end(Shutdown())
+                await checkpoint()
+            await self._dynamic_gone()
+        for cell in list(self._dynamic.values()):
+            cell.ask_to_end(Shutdown())
+            self._mark_stubborn(cell)
+
+    async def _dynamic_gone(self) -> None:
+        while self._dynamic:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def _stop_cell(self, cell: Cell[Any], request: Shutdown) -> Exit:
+        """Ask one child to end and wait within its budget."""
+        cell.ask_to_end(request)
+        budget = BRUTAL_GRACE if cell.spec.shutdown == "brutal" else cell.spec.shutdown
+        with trio.move_on_after(budget):
+            await cell.ref.exited.wait()
+        return cell.ref.exit or self._mark_stubborn(cell)
+
+    def _mark_stubborn(self, cell: Cell[Any]) -> Stubborn:
+        if cell.stubborn is None:
+            cell.stubborn = Stubborn(stack=cell.await_stack())
+            self._counters.overruns += 1
+            if self._options.on_stubborn is not None:
+                call_watcher(self._options.on_stubborn, cell.ref, cell.stubborn)
+        return cell.stubborn
+
+    def _failed(self) -> SupervisorGaveUp | None:
+        """The supervisor's own error, if a child has escalated."""
+        if self._failure is None:
+            return None
+        cell, exit_ = self._failure
+        error = SupervisorGaveUp(self.name, cell.spec.id, exit_)
+        error.__cause__ = exit_.error
+        return error
+
+    @asynccontextmanager
+    async def _ring(self) -> AsyncIterator[Supervisor]:
+        """Run the body as the only one that hears the outside; stop the children however it ends."""
+        try:
+            with self._body:
+                yield self
+        finally:
+            with trio.CancelScope(shield=True):  # the ring: bounded by the budgets  # noqa: ASYNC102
+                await self._stop_all()
+
+
+def _info(cell: Cell[Any]) -> ChildInfo:
+    if cell.stubborn is not None:
+        state: ChildState = "stubborn"
+    elif cell.request is not None:
+        state = "stopping"
+    else:
+        state = "running" if cell.booting is None else "booting"
+    return ChildInfo(
+        id=cell.spec.id,
+        ref=cell.ref,
+        kind="static" if cell.static else "dynamic",
+        state=state,
+        restarts=cell.attempt,
+        depth=cell.ref.depth,
+        oldest_age=cell.ref.oldest_age,
+        last_exit=cell.last_failure,
+    )
+
+
+@asynccontextmanager
+async def open_supervisor(
+    *,
+    name: str,
+    max_restarts: int = 3,
+    within: float = 60.0,
+    stop_budget: float = STOP_BUDGET,
+    slice_size: int = SLICE,
+    max_children: int | None = None,
+    on_give_up: OnGiveUp | None = None,
+    registry: Registry | None = None,
+    rng: random.Random | None = None,
+    on_exit: OnExit | None = None,
+    on_restart: OnRestart | None = None,
+    on_stubborn: OnStubborn | None = None,
+) -> AsyncIterator[Supervisor]:
+    """A supervisor for the time of the block; leaving it, however, stops all children first (see the module's page).
+
+    Args:
+        name: Prefix of the children's names.
+        max_restarts: With `within`, the restart intensity: of all static children together, of each dynamic child
+            for itself.
+        within: Seconds.
+        stop_budget: Seconds that all dynamic children together get to end.
+        slice_size: Dynamic children that are cancelled between two checkpoints.
+        max_children: Live children, None for no limit.
+        on_give_up: Default of `ChildSpec.on_give_up`.
+        registry: Where children are registered by name from start to exit.
+        rng: Source of the jitter of backoffs; give a seeded one for a reproducible run.
+        on_exit: Called with (ref, exit) at each child's final exit, in its last synchronous step. Hooks must not raise.
+        on_restart: Called with (ref, exit, attempt) before each restart; `attempt` is the one to come.
+        on_stubborn: Called with (ref, stubborn) when a child has overrun its budget.
+
+    Raises:
+        SupervisorGaveUp: A child exceeded its intensity and the policy was to escalate; the last crash is
+            `__cause__`. The body has been cancelled; an error of its own goes first and carries a note.
+        BaseException: The body's exception, bare.
+
+    Cancellation: an outer one is heard by the body alone and leaves as one bare `Cancelled` when all children have
+        ended.
+    """
+    options = Options(
+        intensity=Intensity(max_restarts=max_restarts, within=within),
+        stop_budget=stop_budget,
+        slice_size=slice_size,
+        max_children=max_children,
+        on_give_up=on_give_up,
+        registry=registry,
+        rng=rng or random.Random(),  # noqa: S311 - jitter, not a secret
+        on_exit=on_exit,
+        on_restart=on_restart,
+        on_stubborn=on_stubborn,
+    )
+    supervisor: Supervisor | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            supervisor = Supervisor(name, options, nursery)
+            async with supervisor._ring():
+                yield supervisor
+    except BaseExceptionGroup as group:
+        error = unwrap(group)
+        failed = None if supervisor is None else supervisor._failed()
+        if failed is not None:
+            if sole_cancellation(error) is not None:
+                raise failed from failed.__cause__
+            error.add_note(str(failed))
+        raise_bare(error)
+    failed = supervisor._failed()
+    if failed is not None:
+        raise failed
