@@ -11,10 +11,10 @@ from typing import Literal, Protocol
 import attrs
 import trio
 
-from .contract.decisions import Answer, Command, InboxItem, Ticket
-from .contract.lifecycle import RunStatus, Stage
+from .contract.decisions import Answer, Command, InboxItem
+from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
-from .contract.rows import CallRow, Claim, Commit, NewRun, RunInfo, RunRecord, RunRow
+from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunRecord, RunRow
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -57,37 +57,6 @@ class Model(abc.ABC):
 
 # --- stores ----------------------------------------------------------------------------------------------------------
 
-
-@attrs.frozen(kw_only=True)
-class Facts:
-    """What a store looks up for the judge, inside the transaction that will journal the command.
-
-    Attributes:
-        stage: the run's durable stage.
-        pending: accepted commands that nobody has consumed yet.
-        known: the accepted command with the same command id, and the answer that it got.
-        ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
-        call: the targeted call (the ticket's, or the one with that id).
-        prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
-    """
-
-    stage: Stage
-    pending: int
-    known: tuple[Command, Answer] | None = None
-    ticket: Ticket | None = None
-    call: CallRow | None = None
-    prior: Command | None = None
-
-    @property
-    def target_key(self) -> str | None:
-        """What a decision occupies: its ticket, or the call if it came before the call's first ticket."""
-        if self.ticket is not None:
-            return f"ticket:{self.ticket.ticket_id}"
-        return None if self.call is None else f"call:{self.call.call_id}"
-
-
-Judge = Callable[[Facts, Command], Answer]
-"""A pure function. An accepted answer makes the store journal the command; any other leaves no trace."""
 
 ReceiptKind = Literal["committed", "lease_lost", "inbox_ahead", "failed", "down"]
 
@@ -198,9 +167,7 @@ class Store(abc.ABC):
     """True if work is done in another thread, so that virtual time must not be used with it."""
 
     @abc.abstractmethod
-    async def run(
-        self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the store and serve until cancelled; then write what is queued, close, and re-raise Cancelled.
 
         Calls `task_status.started()` when open. Opening voids all earlier claims.
@@ -275,4 +242,3 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""
-

@@ -169,7 +169,12 @@ class Ticket:
     def approve(self, result: Any = None, *, reason: str | None = None, by: str | None = None) -> Decision:
         """A decision to resume exactly the action of this ticket."""
         return Decision(
-            target=self.ticket_id, action="resume", result=result, reason=reason, fingerprint=self.fingerprint, decided_by=by
+            target=self.ticket_id,
+            action="resume",
+            result=result,
+            reason=reason,
+            fingerprint=self.fingerprint,
+            decided_by=by,
         )
 
     def deny(self, reason: str | None = None, *, by: str | None = None) -> Decision:

@@ -56,9 +56,7 @@ class RunCreated:
     forked_from: str | None = None
 
 
-@_event(
-    "run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed"
-)
+@_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
 @attrs.frozen(kw_only=True)
 class RunMoved:
     """The run went from one stage to another; `by` names the principal or component."""

@@ -24,9 +24,7 @@ class FailureKind:
 
 
 def _row(code: str, meaning: str, en: tuple[str, str], zh: tuple[str, str]) -> FailureKind:
-    return FailureKind(
-        code=code, meaning=meaning, message=en[0], recovery=en[1], message_zh=zh[0], recovery_zh=zh[1]
-    )
+    return FailureKind(code=code, meaning=meaning, message=en[0], recovery=en[1], message_zh=zh[0], recovery_zh=zh[1])
 
 
 _ROWS = (

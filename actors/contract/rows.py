@@ -6,14 +6,14 @@ run row, changed calls and tickets, thread messages, state keys, consumed comman
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 import attrs
 
 from .calls import SETTLED, CallStatus
-from .decisions import Decision, InboxItem, Ticket
+from .decisions import Answer, Command, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, Message, Usage
 from .phases import CallAt, Cursor
@@ -296,3 +296,35 @@ class RunRecord:
         """Done, or waiting with nothing in the inbox."""
         status = self.row.status
         return status is RunStatus.DONE or (status is RunStatus.WAITING and not self.inbox)
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What a store looks up for the judge, inside the transaction that will journal the command.
+
+    Attributes:
+        stage: the run's durable stage.
+        pending: accepted commands that nobody has consumed yet.
+        known: the accepted command with the same command id, and the answer that it got.
+        ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
+        call: the targeted call (the ticket's, or the one with that id).
+        prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
+    """
+
+    stage: Stage
+    pending: int
+    known: tuple[Command, Answer] | None = None
+    ticket: Ticket | None = None
+    call: CallRow | None = None
+    prior: Command | None = None
+
+    @property
+    def target_key(self) -> str | None:
+        """What a decision occupies: its ticket, or the call if it came before the call's first ticket."""
+        if self.ticket is not None:
+            return f"ticket:{self.ticket.ticket_id}"
+        return None if self.call is None else f"call:{self.call.call_id}"
+
+
+Judge = Callable[[Facts, Command], Answer]
+"""A pure function. An accepted answer makes the store journal the command; any other leaves no trace."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import attrs
 
-from ..abc import Facts
 from ..contract.calls import SETTLED
 from ..contract.decisions import Answer, Command, Decision, Ticket
 from ..contract.lifecycle import TERMINAL
+from ..contract.rows import Facts
 
 MAX_PENDING: Final = 256
 """Commands that may wait in one run's inbox; more are answered busy."""
@@ -131,7 +131,9 @@ class Judge:
             if not isinstance(decision.result, Mapping):
                 kind = type(decision.result).__name__
                 return reject(
-                    command, "invalid_arguments", f"{tool} takes the result as its arguments: give an object, not {kind}"
+                    command,
+                    "invalid_arguments",
+                    f"{tool} takes the result as its arguments: give an object, not {kind}",
                 )
             wrong = self.check_arguments(tool, decision.result)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
