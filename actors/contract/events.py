@@ -4,20 +4,28 @@ An event is evidence, not state: rows are the truth. Every event has an envelope
 below. `CATALOGUE` maps type -> class; the JSON Schemas are generated from it and checked in.
 
 Payload fields are snake_case; free text and foreign values pass the redactor before they are encoded (`foreign` in the field's
-metadata marks them). A field that is None is null on the wire.
+metadata marks them). A field that has its default is left out on the wire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
-import attrs
+import msgspec
 
 from .calls import CallStatus
 from .decisions import ResumeMode, TicketReason
 from .lifecycle import Stage, TerminationKind
 from .messages import Usage
+
+FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
+"""Marks a field that holds text or values from outside; the redactor reads those and no others."""
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"source": "from"}):
+    """What all payloads have in common. msgspec structs, not attrs: 20 times cheaper to make, and a field may be named `from`."""
+
 
 _T = TypeVar("_T", bound=type)
 CATALOGUE: Final[dict[str, type]] = {}
@@ -33,22 +41,17 @@ def _event(*names: str) -> Callable[[_T], _T]:
     return register
 
 
-def _foreign(default: Any = attrs.NOTHING) -> Any:
-    return attrs.field(default=default, metadata={"foreign": True})
-
-
 # --- lifecycle -------------------------------------------------------------------------------------------------------
 
 
 @_event("run.created")
-@attrs.frozen(kw_only=True)
-class RunCreated:
+class RunCreated(Payload):
     """The run is persisted. `input` is what was asked; `by` who asked."""
 
     to: Stage
     agent: str
     thread_id: str
-    input: str = _foreign()
+    input: Annotated[str, FOREIGN_TEXT]
     by: str
     workspace: str | None = None
     deadline: str | None = None
@@ -57,19 +60,17 @@ class RunCreated:
 
 
 @_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
-@attrs.frozen(kw_only=True)
-class RunMoved:
+class RunMoved(Payload):
     """The run went from one stage to another; `by` names the principal or component."""
 
     source: Stage
     to: Stage
     by: str
-    detail: Mapping[str, Any] | None = _foreign(None)
+    detail: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
 
 
 @_event("run.waiting")
-@attrs.frozen(kw_only=True)
-class RunWaiting:
+class RunWaiting(Payload):
     """Nothing executes; these tickets are open."""
 
     source: Stage
@@ -79,8 +80,7 @@ class RunWaiting:
 
 
 @_event("run.completed")
-@attrs.frozen(kw_only=True)
-class RunCompleted:
+class RunCompleted(Payload):
     """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped)."""
 
     source: Stage
@@ -88,8 +88,8 @@ class RunCompleted:
     by: str
     termination: TerminationKind
     code: str | None = None
-    detail: str | None = _foreign(None)
-    output: Any = _foreign(None)
+    detail: Annotated[str | None, FOREIGN_TEXT] = None
+    output: Annotated[Any, FOREIGN_TEXT] = None
     usage: Usage
     active_seconds: float
     steps: int
@@ -97,8 +97,7 @@ class RunCompleted:
 
 
 @_event("run.failed")
-@attrs.frozen(kw_only=True)
-class RunFailed:
+class RunFailed(Payload):
     """The terminal event of a failed run. `code` is one of the failure catalogue."""
 
     source: Stage
@@ -106,7 +105,7 @@ class RunFailed:
     by: str
     termination: TerminationKind
     code: str
-    message: str = _foreign()
+    message: Annotated[str, FOREIGN_TEXT]
     usage: Usage
     active_seconds: float
     steps: int
@@ -115,8 +114,7 @@ class RunFailed:
 
 
 @_event("run.cancelled")
-@attrs.frozen(kw_only=True)
-class RunCancelled:
+class RunCancelled(Payload):
     """The terminal event of a cancelled run. `stubborn` names calls whose thread ignored its grace."""
 
     source: Stage
@@ -124,7 +122,7 @@ class RunCancelled:
     by: str
     termination: TerminationKind
     code: str | None = None
-    reason: str | None = _foreign(None)
+    reason: Annotated[str | None, FOREIGN_TEXT] = None
     usage: Usage
     active_seconds: float
     steps: int
@@ -133,72 +131,65 @@ class RunCancelled:
 
 
 @_event("run.degraded")
-@attrs.frozen(kw_only=True)
-class RunDegraded:
+class RunDegraded(Payload):
     """The run goes on with less than it asked for (agent_changed: the agent's spec has another digest than at start)."""
 
     reason: str
-    detail: str | None = _foreign(None)
+    detail: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 @_event("run.input.received")
-@attrs.frozen(kw_only=True)
-class InputReceived:
+class InputReceived(Payload):
     """A steering message was accepted; it is drained at the next step."""
 
     command_id: str
     message_id: str
-    text: str = _foreign()
+    text: Annotated[str, FOREIGN_TEXT]
     by: str | None = None
 
 
 @_event("run.cancel.requested")
-@attrs.frozen(kw_only=True)
-class CancelRequested:
+class CancelRequested(Payload):
     """Somebody asked the run to end."""
 
     command_id: str
     mode: Literal["now", "after_step"]
     by: str | None = None
-    reason: str | None = _foreign(None)
+    reason: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 @_event("run.decision.refused")
-@attrs.frozen(kw_only=True)
-class DecisionRefused:
+class DecisionRefused(Payload):
     """An accepted decision did not act: an early one that does not fit its ticket, or was never used."""
 
     command_id: str
     target: str
     code: str
-    detail: str | None = _foreign(None)
+    detail: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 @_event("run.cleanup.overrun")
-@attrs.frozen(kw_only=True)
-class CleanupOverrun:
+class CleanupOverrun(Payload):
     """Something did not end within its grace. Its late result is dropped."""
 
     call_id: str | None
     tool: str | None
     grace_seconds: float
-    stack: str | None = _foreign(None)
+    stack: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 # --- step ------------------------------------------------------------------------------------------------------------
 
 
 @_event("run.step.started")
-@attrs.frozen(kw_only=True)
-class StepStarted:
+class StepStarted(Payload):
     """A step (one inference and its tools) begins."""
 
     step: int
 
 
 @_event("run.step.finished")
-@attrs.frozen(kw_only=True)
-class StepFinished:
+class StepFinished(Payload):
     """A step is over; all its rows are durable with this commit: the checkpoint that recovery and fork use."""
 
     step: int
@@ -206,8 +197,7 @@ class StepFinished:
 
 
 @_event("run.inference.started")
-@attrs.frozen(kw_only=True)
-class InferenceStarted:
+class InferenceStarted(Payload):
     """The model is asked. Its answer will be message `message_id`."""
 
     step: int
@@ -216,8 +206,7 @@ class InferenceStarted:
 
 
 @_event("run.inference.completed")
-@attrs.frozen(kw_only=True)
-class InferenceCompleted:
+class InferenceCompleted(Payload):
     """The model has answered."""
 
     step: int
@@ -229,52 +218,47 @@ class InferenceCompleted:
 
 
 @_event("run.inference.retried")
-@attrs.frozen(kw_only=True)
-class InferenceRetried:
+class InferenceRetried(Payload):
     """An inference failed or was interrupted and is asked again with a new message id."""
 
     step: int
     message_id: str
     code: str
-    detail: str | None = _foreign(None)
+    detail: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 # --- message ---------------------------------------------------------------------------------------------------------
 
 
 @_event("run.message.delta")
-@attrs.frozen(kw_only=True)
-class MessageDelta:
+class MessageDelta(Payload):
     """More text of a message. `index` counts the deltas of this message from 0."""
 
     message_id: str
     index: int
-    text: str = _foreign()
+    text: Annotated[str, FOREIGN_TEXT]
 
 
 @_event("run.reasoning.delta")
-@attrs.frozen(kw_only=True)
-class ReasoningDelta:
+class ReasoningDelta(Payload):
     """More reasoning of a message. `index` counts the deltas of this message from 0."""
 
     message_id: str
     index: int
-    text: str = _foreign()
+    text: Annotated[str, FOREIGN_TEXT]
 
 
 @_event("run.message.completed")
-@attrs.frozen(kw_only=True)
-class MessageCompleted:
+class MessageCompleted(Payload):
     """A message is whole. `text` is all of it, whatever deltas came before."""
 
     message_id: str
     role: str
-    text: str = _foreign()
+    text: Annotated[str, FOREIGN_TEXT]
 
 
 @_event("run.message.discarded")
-@attrs.frozen(kw_only=True)
-class MessageDiscarded:
+class MessageDiscarded(Payload):
     """Deltas of this message were seen, but it is not part of the history."""
 
     message_id: str
@@ -285,21 +269,19 @@ class MessageDiscarded:
 
 
 @_event("run.tool.call")
-@attrs.frozen(kw_only=True)
-class ToolCalled:
+class ToolCalled(Payload):
     """The model asked for a call."""
 
     call_id: str
     tool: str
     status: CallStatus
-    arguments: Mapping[str, Any] = _foreign()
+    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
     effect: str
     step: int
 
 
 @_event("run.tool.started")
-@attrs.frozen(kw_only=True)
-class ToolStarted:
+class ToolStarted(Payload):
     """A body runs (attempt counts from 1). Durable before a body that is not replay-safe starts."""
 
     call_id: str
@@ -308,8 +290,7 @@ class ToolStarted:
 
 
 @_event("run.tool.suspended")
-@attrs.frozen(kw_only=True)
-class ToolSuspended:
+class ToolSuspended(Payload):
     """The call waits for the decision of its ticket."""
 
     call_id: str
@@ -318,8 +299,7 @@ class ToolSuspended:
 
 
 @_event("run.tool.resumed")
-@attrs.frozen(kw_only=True)
-class ToolResumed:
+class ToolResumed(Payload):
     """A decision acts on the call."""
 
     call_id: str
@@ -329,34 +309,31 @@ class ToolResumed:
 
 
 @_event("run.tool.progress")
-@attrs.frozen(kw_only=True)
-class ToolProgress:
+class ToolProgress(Payload):
     """How far a body is: 0.0 to 1.0."""
 
     call_id: str
     fraction: float
-    text: str = _foreign("")
+    text: Annotated[str, FOREIGN_TEXT] = ""
 
 
 @_event("run.tool.output.delta")
-@attrs.frozen(kw_only=True)
-class ToolOutputDelta:
+class ToolOutputDelta(Payload):
     """Output that a body streams; merged when it comes faster than it can be written."""
 
     call_id: str
     index: int
-    text: str = _foreign()
+    text: Annotated[str, FOREIGN_TEXT]
 
 
 @_event("run.tool.result")
-@attrs.frozen(kw_only=True)
-class ToolResult:
+class ToolResult(Payload):
     """The call has ended: succeeded, failed or cancelled."""
 
     call_id: str
     tool: str
     status: CallStatus
-    result: Any = _foreign(None)
+    result: Annotated[Any, FOREIGN_TEXT] = None
     code: str | None = None
     attempts: int
     duration_ms: int
@@ -366,41 +343,41 @@ class ToolResult:
 
 
 @_event("run.approval.requested")
-@attrs.frozen(kw_only=True)
-class ApprovalRequested:
+class ApprovalRequested(Payload):
     """A ticket is open: exactly this would happen."""
 
     ticket_id: str
     call_id: str | None
     tool: str
-    arguments: Mapping[str, Any] = _foreign()
+    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
     fingerprint: str
     reason: TicketReason
-    action: str = _foreign("")
-    message: str = _foreign("")
-    parameters: Mapping[str, Any] | None = _foreign(None)
+    action: Annotated[str, FOREIGN_TEXT] = ""
+    message: Annotated[str, FOREIGN_TEXT] = ""
+    parameters: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
     response_schema: Mapping[str, Any] | None = None
     resume_mode: ResumeMode
     expires_at: str | None = None
 
 
 @_event("run.approval.resolved")
-@attrs.frozen(kw_only=True)
-class ApprovalResolved:
+class ApprovalResolved(Payload):
     """A ticket is closed: how, by whom and why."""
 
     ticket_id: str
     call_id: str | None
     resolution: Literal["approved", "denied", "expired", "withdrawn"]
     by: str | None = None
-    reason: str | None = _foreign(None)
+    reason: Annotated[str | None, FOREIGN_TEXT] = None
     edited: bool = False
 
 
-FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {
-    cls: tuple(field.name for field in attrs.fields(cls) if field.metadata.get("foreign"))
-    for cls in set(CATALOGUE.values())
-}
+def _foreign_fields(cls: type) -> tuple[str, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(name for name, hint in hints.items() if FOREIGN_TEXT in getattr(hint, "__metadata__", ()))
+
+
+FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {cls: _foreign_fields(cls) for cls in set(CATALOGUE.values())}
 """Payload class -> the fields that hold text or values from outside, which the redactor reads."""
 
 LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {

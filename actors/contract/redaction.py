@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from .events import FOREIGN
 
@@ -94,4 +94,4 @@ class Redactor:
                 after = self.value(before)
                 if after is not before:
                     changes[name] = after
-        return attrs.evolve(payload, **changes) if changes else payload
+        return msgspec.structs.replace(payload, **changes) if changes else payload
