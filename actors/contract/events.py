@@ -45,7 +45,7 @@ def _event(*names: str) -> Callable[[_T], _T]:
 
 
 @_event("run.created")
-class RunCreated(Payload):
+class RunCreated(Payload, frozen=True, kw_only=True):
     """The run is persisted. `input` is what was asked; `by` who asked."""
 
     to: Stage
@@ -60,7 +60,7 @@ class RunCreated(Payload):
 
 
 @_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
-class RunMoved(Payload):
+class RunMoved(Payload, frozen=True, kw_only=True):
     """The run went from one stage to another; `by` names the principal or component."""
 
     source: Stage
@@ -70,7 +70,7 @@ class RunMoved(Payload):
 
 
 @_event("run.waiting")
-class RunWaiting(Payload):
+class RunWaiting(Payload, frozen=True, kw_only=True):
     """Nothing executes; these tickets are open."""
 
     source: Stage
@@ -80,7 +80,7 @@ class RunWaiting(Payload):
 
 
 @_event("run.completed")
-class RunCompleted(Payload):
+class RunCompleted(Payload, frozen=True, kw_only=True):
     """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped)."""
 
     source: Stage
@@ -97,7 +97,7 @@ class RunCompleted(Payload):
 
 
 @_event("run.failed")
-class RunFailed(Payload):
+class RunFailed(Payload, frozen=True, kw_only=True):
     """The terminal event of a failed run. `code` is one of the failure catalogue."""
 
     source: Stage
@@ -114,7 +114,7 @@ class RunFailed(Payload):
 
 
 @_event("run.cancelled")
-class RunCancelled(Payload):
+class RunCancelled(Payload, frozen=True, kw_only=True):
     """The terminal event of a cancelled run. `stubborn` names calls whose thread ignored its grace."""
 
     source: Stage
@@ -131,7 +131,7 @@ class RunCancelled(Payload):
 
 
 @_event("run.degraded")
-class RunDegraded(Payload):
+class RunDegraded(Payload, frozen=True, kw_only=True):
     """The run goes on with less than it asked for (agent_changed: the agent's spec has another digest than at start)."""
 
     reason: str
@@ -139,7 +139,7 @@ class RunDegraded(Payload):
 
 
 @_event("run.input.received")
-class InputReceived(Payload):
+class InputReceived(Payload, frozen=True, kw_only=True):
     """A steering message was accepted; it is drained at the next step."""
 
     command_id: str
@@ -149,7 +149,7 @@ class InputReceived(Payload):
 
 
 @_event("run.cancel.requested")
-class CancelRequested(Payload):
+class CancelRequested(Payload, frozen=True, kw_only=True):
     """Somebody asked the run to end."""
 
     command_id: str
@@ -159,7 +159,7 @@ class CancelRequested(Payload):
 
 
 @_event("run.decision.refused")
-class DecisionRefused(Payload):
+class DecisionRefused(Payload, frozen=True, kw_only=True):
     """An accepted decision did not act: an early one that does not fit its ticket, or was never used."""
 
     command_id: str
@@ -169,7 +169,7 @@ class DecisionRefused(Payload):
 
 
 @_event("run.cleanup.overrun")
-class CleanupOverrun(Payload):
+class CleanupOverrun(Payload, frozen=True, kw_only=True):
     """Something did not end within its grace. Its late result is dropped."""
 
     call_id: str | None
@@ -182,14 +182,14 @@ class CleanupOverrun(Payload):
 
 
 @_event("run.step.started")
-class StepStarted(Payload):
+class StepStarted(Payload, frozen=True, kw_only=True):
     """A step (one inference and its tools) begins."""
 
     step: int
 
 
 @_event("run.step.finished")
-class StepFinished(Payload):
+class StepFinished(Payload, frozen=True, kw_only=True):
     """A step is over; all its rows are durable with this commit: the checkpoint that recovery and fork use."""
 
     step: int
@@ -197,7 +197,7 @@ class StepFinished(Payload):
 
 
 @_event("run.inference.started")
-class InferenceStarted(Payload):
+class InferenceStarted(Payload, frozen=True, kw_only=True):
     """The model is asked. Its answer will be message `message_id`."""
 
     step: int
@@ -206,7 +206,7 @@ class InferenceStarted(Payload):
 
 
 @_event("run.inference.completed")
-class InferenceCompleted(Payload):
+class InferenceCompleted(Payload, frozen=True, kw_only=True):
     """The model has answered."""
 
     step: int
@@ -218,7 +218,7 @@ class InferenceCompleted(Payload):
 
 
 @_event("run.inference.retried")
-class InferenceRetried(Payload):
+class InferenceRetried(Payload, frozen=True, kw_only=True):
     """An inference failed or was interrupted and is asked again with a new message id."""
 
     step: int
@@ -231,7 +231,7 @@ class InferenceRetried(Payload):
 
 
 @_event("run.message.delta")
-class MessageDelta(Payload):
+class MessageDelta(Payload, frozen=True, kw_only=True):
     """More text of a message. `index` counts the deltas of this message from 0."""
 
     message_id: str
@@ -240,7 +240,7 @@ class MessageDelta(Payload):
 
 
 @_event("run.reasoning.delta")
-class ReasoningDelta(Payload):
+class ReasoningDelta(Payload, frozen=True, kw_only=True):
     """More reasoning of a message. `index` counts the deltas of this message from 0."""
 
     message_id: str
@@ -249,7 +249,7 @@ class ReasoningDelta(Payload):
 
 
 @_event("run.message.completed")
-class MessageCompleted(Payload):
+class MessageCompleted(Payload, frozen=True, kw_only=True):
     """A message is whole. `text` is all of it, whatever deltas came before."""
 
     message_id: str
@@ -258,7 +258,7 @@ class MessageCompleted(Payload):
 
 
 @_event("run.message.discarded")
-class MessageDiscarded(Payload):
+class MessageDiscarded(Payload, frozen=True, kw_only=True):
     """Deltas of this message were seen, but it is not part of the history."""
 
     message_id: str
@@ -269,7 +269,7 @@ class MessageDiscarded(Payload):
 
 
 @_event("run.tool.call")
-class ToolCalled(Payload):
+class ToolCalled(Payload, frozen=True, kw_only=True):
     """The model asked for a call."""
 
     call_id: str
@@ -281,7 +281,7 @@ class ToolCalled(Payload):
 
 
 @_event("run.tool.started")
-class ToolStarted(Payload):
+class ToolStarted(Payload, frozen=True, kw_only=True):
     """A body runs (attempt counts from 1). Durable before a body that is not replay-safe starts."""
 
     call_id: str
@@ -290,7 +290,7 @@ class ToolStarted(Payload):
 
 
 @_event("run.tool.suspended")
-class ToolSuspended(Payload):
+class ToolSuspended(Payload, frozen=True, kw_only=True):
     """The call waits for the decision of its ticket."""
 
     call_id: str
@@ -299,7 +299,7 @@ class ToolSuspended(Payload):
 
 
 @_event("run.tool.resumed")
-class ToolResumed(Payload):
+class ToolResumed(Payload, frozen=True, kw_only=True):
     """A decision acts on the call."""
 
     call_id: str
@@ -309,7 +309,7 @@ class ToolResumed(Payload):
 
 
 @_event("run.tool.progress")
-class ToolProgress(Payload):
+class ToolProgress(Payload, frozen=True, kw_only=True):
     """How far a body is: 0.0 to 1.0."""
 
     call_id: str
@@ -318,7 +318,7 @@ class ToolProgress(Payload):
 
 
 @_event("run.tool.output.delta")
-class ToolOutputDelta(Payload):
+class ToolOutputDelta(Payload, frozen=True, kw_only=True):
     """Output that a body streams; merged when it comes faster than it can be written."""
 
     call_id: str
@@ -327,7 +327,7 @@ class ToolOutputDelta(Payload):
 
 
 @_event("run.tool.result")
-class ToolResult(Payload):
+class ToolResult(Payload, frozen=True, kw_only=True):
     """The call has ended: succeeded, failed or cancelled."""
 
     call_id: str
@@ -343,7 +343,7 @@ class ToolResult(Payload):
 
 
 @_event("run.approval.requested")
-class ApprovalRequested(Payload):
+class ApprovalRequested(Payload, frozen=True, kw_only=True):
     """A ticket is open: exactly this would happen."""
 
     ticket_id: str
@@ -361,7 +361,7 @@ class ApprovalRequested(Payload):
 
 
 @_event("run.approval.resolved")
-class ApprovalResolved(Payload):
+class ApprovalResolved(Payload, frozen=True, kw_only=True):
     """A ticket is closed: how, by whom and why."""
 
     ticket_id: str
