@@ -1,6 +1,5 @@
 """The errors of the kernel. Each names the value that was refused and the way out."""
 
-# ruff: noqa: N818 - named for what has happened, as OTP and trio do
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

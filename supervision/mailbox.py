@@ -40,7 +40,7 @@ class Mailbox(Generic[M]):
     capacity: int = CAPACITY
     _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)
     _receive: trio.MemoryReceiveChannel[_Stamped[M]] = field(init=False)
-    _pending: deque[_Stamped[M]] = field(init=False, factory=deque)
+    _pending: deque[_Stamped[M]] | None = field(init=False, default=None)  # an empty deque is 0.6 KB per parked actor
     _depth: int = field(init=False, default=0)
     _nudged: bool = field(init=False, default=False)
     _parked: Task | None = field(init=False, default=None)
@@ -70,8 +70,7 @@ class Mailbox(Generic[M]):
         """Seconds since the oldest unpopped message was told; 0.0 if there is none."""
         if not self._depth:
             return 0.0
-        self._drain()
-        return trio.current_time() - self._pending[0][0]
+        return trio.current_time() - self._drain()[0][0]
 
     def tell(self, message: M) -> None:
         """Deliver `message`, now, without waiting.
@@ -110,8 +109,11 @@ class Mailbox(Generic[M]):
         Cancellation: a cancelled wait has had no effect; messages and nudges stay.
         """
         if not self._depth and not self._nudged:
+            if self._parked is not None:
+                raise RuntimeError(f"two tasks wait on the mailbox of {self.owner!r}; a mailbox has one consumer")
             self._turns = FAIR_TURNS
-            await self._park()
+            self._parked = current_task()
+            await wait_task_rescheduled(self._abort)
         elif self._turns > 1:
             self._turns -= 1
         else:
@@ -125,9 +127,7 @@ class Mailbox(Generic[M]):
         Raises:
             MailboxEmpty: Nothing is pending.
         """
-        if not self._pending:
-            self._drain()
-        return self._pending[0][1]
+        return (self._pending or self._drain())[0][1]
 
     def pop(self) -> M:
         """Remove and return the oldest message. Call it in the synchronous stretch in which its effect is committed.
@@ -135,35 +135,37 @@ class Mailbox(Generic[M]):
         Raises:
             MailboxEmpty: Nothing is pending.
         """
-        if not self._pending:
-            self._drain()
+        pending = self._pending or self._drain()
         self._depth -= 1
-        return self._pending.popleft()[1]
+        if not self._depth:
+            self._pending = None
+        return pending.popleft()[1]
 
     def close(self, exit_: Exit | None = None) -> int:
         """Refuse everything from now on; returns the number of messages that nobody will handle (dead letters)."""
         if not self._closed:
             self._closed = True
             self._exit = exit_
-            while len(self._pending) < self._depth:
-                self._pending.append(self._receive.receive_nowait())
+            if self._depth:
+                self._drain()
             self._send.close()
             self._receive.close()
         return self._depth
 
     def undelivered(self) -> tuple[M, ...]:
         """What is still unpopped, oldest first; it stays. After `close`: the dead letters."""
-        if self._depth:
-            self._drain()
-        return tuple(message for _, message in self._pending)
+        return tuple(message for _, message in self._drain()) if self._depth else ()
 
-    def _drain(self) -> None:
+    def _drain(self) -> deque[_Stamped[M]]:
         """Move the channel's buffer into the pending deque; there is at least one message or the caller is at fault."""
         if not self._depth:
             raise MailboxEmpty(self.owner)
+        if self._pending is None:
+            self._pending = deque()
         receive, pending = self._receive.receive_nowait, self._pending
         for _ in range(self._depth - len(pending)):
             pending.append(receive())
+        return pending
 
     def _refuse(self) -> None:
         if self._closed:
@@ -175,13 +177,6 @@ class Mailbox(Generic[M]):
         if task is not None:
             reschedule(task)
 
-    async def _park(self) -> None:
-        if self._parked is not None:
-            raise RuntimeError(f"two tasks wait on the mailbox of {self.owner!r}; a mailbox has one consumer")
-        self._parked = current_task()
-
-        def abort(_: object) -> Abort:
-            self._parked = None
-            return Abort.SUCCEEDED
-
-        await wait_task_rescheduled(abort)
+    def _abort(self, _: object) -> Abort:
+        self._parked = None
+        return Abort.SUCCEEDED

@@ -61,7 +61,7 @@ from greenroom.supervision.views import (
 M = TypeVar("M")
 
 SLICE = 50
-"""Children cancelled between two checkpoints: 10,000 at once pause everybody else for 0.23 s, slices of 50 for 0.06 s."""
+"""Children cancelled between two checkpoints: 10,000 at once pause everybody for 0.23 s, slices of 50 for 0.06 s."""
 
 STOP_BUDGET = 5.0
 """Seconds that all dynamic children together get to end, as long as OTP gives one worker."""

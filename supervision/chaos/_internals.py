@@ -1,0 +1,123 @@
+"""Every private name of trio that the kit uses, in one place, with a self-test that fails loudly when trio changes.
+
+Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, and of a task `_abort_func`,
+`_attempt_abort`, `_next_send`, `_next_send_fn`. Nothing else in this package touches them; the cancel sweep itself
+needs none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NoReturn
+
+import outcome
+import trio
+import trio._core._run as trio_run
+
+Injection = Literal["aborted", "replaced", "unabortable", "not-started"]
+
+SYSTEM_TASKS = frozenset({"<init>", "trio._core._entry_queue.EntryQueue.task", "<TrioToken.run_sync_soon task>"})
+"""Names of trio's own tasks: their steps are no steps of the program."""
+
+
+class TrioChangedError(AssertionError):
+    """The installed trio is not the one that the kit was written for; results of sweeps would be worthless."""
+
+
+def self_test() -> None:
+    """Check that every private name is there, and that seeding really decides the schedule; not inside of `trio.run`.
+
+    Raises:
+        TrioChangedError: A name is gone, or it has no effect any more.
+    """
+    for name in ("_ALLOW_DETERMINISTIC_SCHEDULING", "_r"):
+        if not hasattr(trio_run, name):
+            raise TrioChangedError(f"trio {trio.__version__} has no trio._core._run.{name}")
+    for name in ("_abort_func", "_attempt_abort", "_next_send", "_next_send_fn"):
+        if not hasattr(trio.lowlevel.Task, name):
+            raise TrioChangedError(f"trio {trio.__version__} has no Task.{name}")
+    traces = {seed: {_trace(seed) for _ in range(3)} for seed in range(8)}
+    if any(len(found) != 1 for found in traces.values()):
+        raise TrioChangedError(f"trio {trio.__version__}: one seed gives several schedules")
+    if len(set.union(*traces.values())) == 1:
+        raise TrioChangedError(f"trio {trio.__version__}: all seeds give the same schedule")
+    trio.run(_check_injection)
+
+
+def _trace(seed: int) -> str:
+    steps: list[str] = []
+
+    async def walk(name: str) -> None:
+        for _ in range(3):
+            steps.append(name)
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for name in "abcd":
+                nursery.start_soon(walk, name)
+
+    with deterministic(seed):
+        trio.run(main)
+    return "".join(steps)
+
+
+async def _check_injection() -> None:
+    caught: list[str] = []
+    tasks: list[trio.lowlevel.Task] = []
+
+    async def sleeper() -> None:
+        tasks.append(trio.lowlevel.current_task())
+        try:
+            await trio.sleep_forever()
+        except ZeroDivisionError:
+            caught.append("parked")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sleeper)
+        await trio.testing.wait_all_tasks_blocked()
+        how = inject(tasks[0], ZeroDivisionError())
+    if how != "aborted" or caught != ["parked"]:
+        raise TrioChangedError(f"trio {trio.__version__}: an error can not be injected into a parked task any more")
+
+
+@contextmanager
+def deterministic(seed: int) -> Iterator[None]:
+    """Let `seed` decide the order of runnable tasks in every `trio.run` of the block."""
+    flag, source = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r
+    trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    trio_run._r = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    try:
+        yield
+    finally:
+        trio_run._ALLOW_DETERMINISTIC_SCHEDULING = flag  # type: ignore[misc]
+        trio_run._r = source
+
+
+def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
+    """Make `task` see `error` at its present checkpoint.
+
+    A parked task's operation is aborted, as a cancellation would; a runnable task is resumed with the error instead
+    of the result of its completed operation. A task before its first step can not be crashed, nor one whose
+    operation refuses.
+    """
+
+    def throw() -> NoReturn:
+        raise error
+
+    private: Any = task
+    if private._next_send_fn is None and private._abort_func is not None:
+        private._attempt_abort(throw)
+        return "aborted" if private._next_send_fn is not None else "unabortable"
+    if private._next_send_fn is not None and private._next_send is not None:
+        private._next_send = outcome.Error(error)
+        return "replaced"
+    return "not-started"
+
+
+def is_parked(task: trio.lowlevel.Task) -> bool:
+    """True if the task waits and a cancellation would wake it; False if it is runnable or between two steps."""
+    private: Any = task
+    return private._abort_func is not None

@@ -1,0 +1,104 @@
+"""Faults at exact steps. A step is what a task does between two yields; other code acts only between steps.
+
+A cancellation between steps k-1 and k, for every k, is therefore every cancellation that this schedule can meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+from attrs import define, field
+from trio.abc import Instrument
+from trio.lowlevel import Task
+
+from greenroom.supervision.chaos._internals import SYSTEM_TASKS, Injection, inject
+from greenroom.supervision.chaos.scheduling import run
+from greenroom.supervision.chaos.sites import site_of
+
+
+@define(eq=False)
+class StepHook(Instrument):
+    """Calls `hook(k, task)` before step k (0, 1, ...) of the program's tasks.
+
+    Attributes:
+        k: The number of steps so far.
+    """
+
+    hook: Callable[[int, Task], object]
+    k: int = field(init=False, default=0)
+
+    def before_task_step(self, task: Task) -> None:
+        """Called by trio."""
+        if task.name in SYSTEM_TASKS or task.parent_nursery is None:
+            return
+        self.hook(self.k, task)
+        self.k += 1
+
+
+def count_steps(async_fn: Callable[..., Awaitable[object]], *args: object, seed: int = 0) -> int:
+    """How many steps the program takes under this seed without faults."""
+    counter = StepHook(lambda _, __: None)
+    run(async_fn, *args, seed=seed, instruments=[counter])
+    return counter.k
+
+
+class Fault(StepHook):
+    """A StepHook that strikes once.
+
+    Attributes:
+        site: The await site of the task that was about to run when it struck; None if it has not struck.
+        at: Virtual time of the strike.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._look)
+        self.site: str | None = None
+        self.at: float | None = None
+
+    @property
+    def struck(self) -> bool:
+        """True once the fault has happened."""
+        return self.site is not None
+
+    def _look(self, k: int, task: Task) -> None:
+        raise NotImplementedError
+
+    def _strike(self, site: str) -> None:
+        self.site, self.at = site, trio.current_time()
+
+
+class CancelAt(Fault):
+    """Cancels `get_scope()` before step k; without effect if there is no scope yet."""
+
+    def __init__(self, k: int, get_scope: Callable[[], trio.CancelScope | None]) -> None:
+        super().__init__()
+        self._at_step, self._get_scope = k, get_scope
+
+    def _look(self, k: int, task: Task) -> None:
+        if k == self._at_step:
+            scope = self._get_scope()
+            if scope is not None:
+                self._strike(site_of(task))
+                scope.cancel(f"chaos: cancelled before step {k}")
+
+
+class CrashAt(Fault):
+    """Raises `error` in the first matching task that is about to run at or after step k and can be crashed.
+
+    Attributes:
+        how: What became of the injection.
+    """
+
+    def __init__(self, k: int, match_task: Callable[[Task], bool], error: BaseException) -> None:
+        super().__init__()
+        self._from_step, self._match, self._error = k, match_task, error
+        self.how: Injection | None = None
+
+    def _look(self, k: int, task: Task) -> None:
+        if k < self._from_step or self.struck or not self._match(task):
+            return
+        site = site_of(task)
+        self.how = inject(task, self._error)
+        if self.how in ("aborted", "replaced"):
+            self._strike(site)
