@@ -1,17 +1,17 @@
 """The tool call's lifecycle as a table.
 
-Theory of operation. A call is `new` until its gates have answered. It runs, it may suspend (any number of times, each time with
-a new ticket), a decision makes it `resuming`, and it ends exactly once. `CALLS` holds every legal move.
+Theory of operation. A call is `new` until its gates have answered. It runs, it may suspend (any number of times, each
+time with a new ticket), a decision makes it `resuming`, and it ends exactly once. `CALLS` holds every legal move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class CallStatus(str, Enum):
+class CallStatus(StrEnum):
     """What a client sees of a call."""
 
     NEW = "new"

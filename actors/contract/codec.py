@@ -1,7 +1,7 @@
 """The one cattrs converter: rows to bytes and back, with a schema version in every blob.
 
-Writers write the current version; readers read every released one; a newer one is refused, never guessed. Keys that a reader
-does not know are an error at the same version (they would be lost at the next write).
+Writers write the current version; readers read every released one; a newer one is refused, never guessed. Keys that a
+reader does not know are an error at the same version (they would be lost at the next write).
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def load(cls: type[T], blob: bytes) -> T:
         raise SchemaError(f"{cls.__name__}: schema version {version!r} is not a version")
     if version > SCHEMA_VERSION:
         raise NewerSchema(
-            f"{cls.__name__}: schema version {version} is newer than this release reads ({SCHEMA_VERSION}); upgrade Greenroom"
+            f"{cls.__name__}: schema version {version} is newer than this release reads ({SCHEMA_VERSION}); "
+            "upgrade Greenroom"
         )
     for step in range(version, SCHEMA_VERSION):
         data = UPGRADES[step](cls.__name__, data)
@@ -90,8 +91,8 @@ def plain(value: Any) -> Any:
 def normalise(value: Any) -> tuple[Any, str | None]:
     """A foreign value (a tool's result) as JSON data, whatever it is.
 
-    Lone surrogates are replaced, NaN and infinities become text, unknown types go through the converter. Called after an effect
-    has happened, so it never raises.
+    Lone surrogates are replaced, NaN and infinities become text, unknown types go through the converter. Called after
+    an effect has happened, so it never raises.
 
     Returns:
         (data, None), or (a text that the value can not be shown, why).

@@ -2,8 +2,8 @@
 
     {"id", "sequence", "type", "version", "runId", "sessionId", "agentId", "timestamp", "payload"}
 
-The bytes made here are what the store keeps, what a WebSocket client gets as text frame, and what a replay page holds. The parts
-that are the same for a whole run are prepared once; the payload is encoded by msgspec.
+The bytes made here are what the store keeps, what a WebSocket client gets as text frame, and what a replay page holds.
+The parts that are the same for a whole run are prepared once; the payload is encoded by msgspec.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The event catalogue: what a run tells the world, one payload class per type.
 
-An event is evidence, not state: rows are the truth. Every event has an envelope (`envelope.py`) and one payload of a class
-below. `CATALOGUE` maps type -> class; the JSON Schemas are generated from it and checked in.
+An event is evidence, not state: rows are the truth. Every event has an envelope (`envelope.py`) and one payload of a
+class below. `CATALOGUE` maps type -> class; the JSON Schemas are generated from it and checked in.
 
-Payload fields are snake_case; free text and foreign values pass the redactor before they are encoded (`foreign` in the field's
-metadata marks them). A field that has its default is left out on the wire.
+Payload fields are snake_case; free text and foreign values pass the redactor before they are encoded (`foreign` in the
+field's metadata marks them). A field that has its default is left out on the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"source": "from"}):
-    """What all payloads have in common. msgspec structs, not attrs: 20 times cheaper to make, and a field may be named `from`."""
+    """What all payloads have in common.
+
+    msgspec structs, not attrs: ten times cheaper to make, and a field may be named `from` on the wire.
+    """
 
 
 _T = TypeVar("_T", bound=type)
@@ -132,7 +135,7 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
 
 @_event("run.degraded")
 class RunDegraded(Payload, frozen=True, kw_only=True):
-    """The run goes on with less than it asked for (agent_changed: the agent's spec has another digest than at start)."""
+    """The run goes on with less than it asked for (agent_changed: its spec has another digest than at start)."""
 
     reason: str
     detail: Annotated[str | None, FOREIGN_TEXT] = None

@@ -1,7 +1,7 @@
 """Identifiers and fingerprints. Everything derived is derived here, so that a replay derives the same.
 
-sequence = last + 1; event id = `<run_id>-<sequence>`; ticket, message and idempotency ids likewise. Random ids (run ids,
-decision ids) are made by the shell and come in as data.
+sequence = last + 1; event id = `<run_id>-<sequence>`; ticket, message and idempotency ids likewise. Random ids (run
+ids, decision ids) are made by the shell and come in as data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ticket_id(run_id: str, number: int) -> str:
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
-    """What a tool hands to the outside world so that a repeated attempt is recognised: one per call, not per attempt."""
+    """The key of a call, the same for each attempt, by which the outside world can recognise a repetition."""
     return f"{run_id}/{call_id}"
 
 

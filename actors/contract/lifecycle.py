@@ -1,15 +1,16 @@
 """The run's lifecycle as a table: ten stages people see, four statuses machines ask for.
 
-Theory of operation. A run is created once, becomes ready (created, planned, accepted, preparing), works (running, applying),
-may stand still for a human (needs_approval), and ends exactly once (completed, failed, cancelled). `STAGES` says which stage
-may follow which; everything else is a bug and raises `IllegalTransition`. `status` is a total function of the stage: no place
-in the program stores it. Every move of this table is written as one lifecycle event in the commit that writes the run row.
+Theory of operation. A run is created once, becomes ready (created, planned, accepted, preparing), works (running,
+applying), may stand still for a human (needs_approval), and ends exactly once (completed, failed, cancelled). `STAGES`
+says which stage may follow which; everything else is a bug and raises `IllegalTransition`. `status` is a total function
+of the stage: no place in the program stores it. Every move of this table is written as one lifecycle event in the
+commit that writes the run row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 import attrs
@@ -25,7 +26,7 @@ class IllegalTransition(RuntimeError):
         self.machine, self.source, self.target = machine, source, target
 
 
-class Stage(str, Enum):
+class Stage(StrEnum):
     """What people see and audit."""
 
     CREATED = "created"
@@ -40,7 +41,7 @@ class Stage(str, Enum):
     CANCELLED = "cancelled"
 
 
-class RunStatus(str, Enum):
+class RunStatus(StrEnum):
     """What programs ask for: a projection of the stage."""
 
     CREATED = "created"
@@ -97,7 +98,7 @@ def check_stage(source: Stage, target: Stage) -> Stage:
 
 
 def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
-    """The projection of one step's calls: any running or resuming -> running; else any suspended -> waiting; else done."""
+    """One step's calls as a status: any running or resuming -> running; else any suspended -> waiting; else done."""
     waiting = False
     for status in calls:
         if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
@@ -106,7 +107,7 @@ def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
     return RunStatus.WAITING if waiting else RunStatus.DONE
 
 
-class TerminationKind(str, Enum):
+class TerminationKind(StrEnum):
     """Why a run left the loop."""
 
     NATURAL_END = "natural_end"
@@ -136,8 +137,8 @@ class Termination:
 
     Attributes:
         kind: one of `TerminationKind`.
-        code: for stopped the stop condition, for blocked and error a code of the failure catalogue, for cancelled an optional
-            code such as approval_rejected.
+        code: for stopped the stop condition, for blocked and error a code of the failure catalogue, for cancelled an
+            optional code such as approval_rejected.
         detail: a text for people; free of secrets (it has passed the redactor when it is in an event).
         by: who cancelled.
     """

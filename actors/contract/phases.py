@@ -10,11 +10,11 @@ A phase without hooks is a table lookup: no task, no commit, no event.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """Where hooks may run."""
 
     RUN_START = "run_start"
@@ -28,7 +28,7 @@ class Phase(str, Enum):
     RUN_END = "run_end"
 
 
-class Cursor(str, Enum):
+class Cursor(StrEnum):
     """Where the machine stands: the run-level phases, the two stretches between them, and the way out.
 
     `tools` covers the three per-call phases; each call has a position of its own (`CallAt`).
@@ -58,7 +58,7 @@ PHASE_OF: Final[Mapping[Cursor, Phase]] = {
 """The run-level phases; entering one of these cursors runs its hooks, if there are any."""
 
 
-class CallAt(str, Enum):
+class CallAt(StrEnum):
     """Where one call stands inside `Cursor.TOOLS` (private to the engine; people see `CallStatus`)."""
 
     NEW = "new"  # its gates have not been asked

@@ -1,7 +1,7 @@
 """The choke point for secrets: what leaves the private rows passes here.
 
-Three nets, one pass: values under telling key names, known token shapes, and the values of secrets that the embedder names. Only
-fields that hold foreign text are read. Private rows stay as they are.
+Three nets, one pass: values under telling key names, known token shapes, and the values of secrets that the embedder
+names. Only fields that hold foreign text are read. Private rows stay as they are.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def event_schemas() -> dict[str, Any]:
     """One JSON Schema document (draft 2020-12): `oneOf` over all event types, payloads under `$defs`."""
     classes = sorted(set(CATALOGUE.values()), key=lambda cls: cls.__name__)
     schemas, definitions = msgspec.json.schema_components(classes, ref_template="#/$defs/{name}")
-    refs = {cls: schema for cls, schema in zip(classes, schemas, strict=True)}
+    refs = dict(zip(classes, schemas, strict=True))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Greenroom events",

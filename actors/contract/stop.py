@@ -1,7 +1,7 @@
 """Stop conditions: declared in the agent's spec, looked at when a step ends, first in list order wins.
 
-0 or None switches a condition off. Counters survive suspension and restart; time is active time (waiting for people is not
-counted). An answer that the model has just given is never thrown away by a stop condition.
+0 or None switches a condition off. Counters survive suspension and restart; time is active time (waiting for people is
+not counted). An answer that the model has just given is never thrown away by a stop condition.
 """
 
 from __future__ import annotations
