@@ -380,16 +380,6 @@ class Supervisor:
         error.__cause__ = exit_.error
         return error
 
-    @asynccontextmanager
-    async def _ring(self) -> AsyncIterator[Supervisor]:
-        """Run the body as the only one that hears the outside; stop the children however it ends."""
-        try:
-            with self._body:
-                yield self
-        finally:
-            with trio.CancelScope(shield=True):  # the ring: bounded by the budgets  # noqa: ASYNC102
-                await self._stop_all()
-
 
 def _info(cell: Cell[Any]) -> ChildInfo:
     if cell.stubborn is not None:
@@ -463,20 +453,27 @@ async def open_supervisor(
         on_restart=on_restart,
         on_stubborn=on_stubborn,
     )
-    supervisor: Supervisor | None = None
+    body_error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(name, options, nursery)
-            async with supervisor._ring():
-                yield supervisor
-    except BaseExceptionGroup as group:
-        error = unwrap(group)
-        failed = None if supervisor is None else supervisor._failed()
-        if failed is not None:
-            if sole_cancellation(error) is not None:
-                raise failed from failed.__cause__
-            error.add_note(str(failed))
-        raise_bare(error)
+            try:
+                with supervisor._body:
+                    yield supervisor
+            except BaseException as error:  # noqa: ASYNC103, BLE001 - raised below; the nursery would wrap or copy it
+                body_error = error
+            with trio.CancelScope(shield=True):  # the ring: bounded by the children's budgets
+                await supervisor._stop_all()
+    except BaseExceptionGroup as group:  # only what no actor may keep
+        raise_bare(unwrap(group))
     failed = supervisor._failed()
+    if body_error is None:
+        if failed is not None:
+            raise failed
+        return
+    cancellation = sole_cancellation(body_error)
     if failed is not None:
-        raise failed
+        if cancellation is not None:
+            raise failed
+        body_error.add_note(str(failed))
+    raise_bare(cancellation or body_error)

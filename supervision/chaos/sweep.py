@@ -185,8 +185,8 @@ def sweep_crash(
 ) -> Report:
     """Raise `InjectedCrashError` in a matching task at every step, or at every pair of steps with a cancellation.
 
-    Pairs are what `and_cancel` asks for. If the world has an attribute `injected`, it is set to the error once it has been raised, so that `check` can ask
-    whether it was reported or masked. The other arguments are those of `sweep_cancel`.
+    Pairs are what `and_cancel` asks for. If the world has an attribute `injected`, it is set to the error once it has
+    been raised, so that `check` can ask whether it was reported or masked. The rest is as in `sweep_cancel`.
     """
     plan = _Plan(
         make_world=make_world,
