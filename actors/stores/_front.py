@@ -1,0 +1,76 @@
+"""The public commands, the same for every store that takes requests: check, hand in, wait shielded."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import trio
+
+from ..abc import Created, Deliver, Store
+from ..contract.decisions import Answer, Command
+from ..contract.rows import Claim, Commit, Judge, NewRun
+from ._moments import milliseconds
+from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request
+
+PRUNED_AT_ONCE: Final = 100
+"""Runs per transaction of prune: others wait no longer than for that."""
+
+
+class Front(Store):
+    """A store whose writes are requests.
+
+    Cancellation: a command either hears Cancelled before anything was handed in, or waits (shielded) and returns its
+    result.
+    """
+
+    @abc.abstractmethod
+    def _put(self, request: Request) -> None:
+        """Take a request; it is settled exactly once, maybe before this returns."""
+
+    @abc.abstractmethod
+    def _refuse(self) -> None:
+        """Raise StoreUnavailable or StoreDown if an asking caller would wait for the end of an outage."""
+
+    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+        """Write a run and claim it; durable when this returns. See `Store.create_run`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._refuse()
+        request = CreateRequest(new, frame)
+        self._put(request)
+        return await request.answer()
+
+    async def claim(self, run_id: str) -> Claim | None:
+        """Take a run; a new fencing token. See `Store.claim`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._refuse()
+        request = ClaimRequest(run_id)
+        self._put(request)
+        return await request.answer()
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; never waits, never raises for what the store does. See `Store.submit`."""
+        self._put(CommitRequest(claim, commit, frames, deliver))
+
+    async def post(self, run_id: str, command: Command, judge: Judge) -> Answer:
+        """Judge a command and journal it if accepted; durable when this returns. See `Store.post`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._refuse()
+        request = PostRequest(run_id, command, judge)
+        self._put(request)
+        return (await request.answer()).answer
+
+    async def prune(self, before: datetime) -> int:
+        """Delete done runs that ended before a time; threads stay. Cancelled half-way, some are deleted."""
+        pruned = 0
+        while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._refuse()
+            request = PruneRequest(milliseconds(before), PRUNED_AT_ONCE)
+            self._put(request)
+            count = await request.answer()
+            pruned += count
+            if count < PRUNED_AT_ONCE:
+                return pruned

@@ -1,0 +1,132 @@
+"""What a store is asked to write: a closed set of requests, and how each one learns what became of it.
+
+A request is made in the trio thread, executed wherever the store writes, and settled in the trio thread again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from ..abc import Created, Deliver, Receipt, StoreHooks
+from ..contract.decisions import Answer, Command, InboxItem
+from ..contract.rows import Claim, Commit, Judge, NewRun
+from ..errors import StoreDown
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Result(Generic[T]):
+    """What one asking request came to: a value, or the error that its asker gets."""
+
+    value: T | None = None
+    error: Exception | None = None
+
+
+@attrs.define(eq=False)
+class CommitRequest:
+    """A run's commit. `blobs` is what an encoding store made of it, `error` why it could not (refused in its turn)."""
+
+    claim: Claim
+    commit: Commit
+    frames: Sequence[bytes]
+    deliver: Deliver
+    blobs: object = None
+    error: Exception | None = None
+
+    def settle(self, result: Receipt, hooks: StoreHooks) -> None:
+        """Hand the receipt over."""
+        self.deliver(result)
+
+    def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
+        """Settle it as down."""
+        self.settle(Receipt(kind="down", error=error), hooks)
+
+
+@attrs.define(eq=False)
+class Asked(Generic[T]):
+    """A request whose task waits for the result."""
+
+    result: Result[T] | None = attrs.field(default=None, init=False)
+    done: trio.Event | None = attrs.field(default=None, init=False)
+
+    def settle(self, result: Result[T], hooks: StoreHooks) -> None:
+        """Keep the result and wake the task that waits, if it waits already."""
+        self.result = result
+        if self.done is not None:
+            self.done.set()
+
+    def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
+        """Settle it as down."""
+        self.settle(Result(error=error), hooks)
+
+    async def answer(self) -> T:
+        """Wait for the result, shielded: what is queued gets written. The store's end bounds it.
+
+        Raises:
+            StoreDown: unknown whether it was written. Whatever else the request was refused with.
+        """
+        if self.result is None:
+            self.done = trio.Event()
+            with trio.CancelScope(shield=True):
+                await self.done.wait()
+        else:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        assert self.result is not None  # noqa: S101 - settle() set it before it set the event
+        if self.result.error is not None:
+            raise self.result.error
+        return self.result.value  # type: ignore[return-value]  # T may be Optional itself, so there is nothing to check
+
+
+@attrs.define(eq=False)
+class CreateRequest(Asked[Created]):
+    """A new run with its first event."""
+
+    new: NewRun
+    frame: bytes
+    blobs: object = None
+
+
+@attrs.define(eq=False)
+class ClaimRequest(Asked[Claim | None]):
+    """A new fencing token for a run."""
+
+    run_id: str
+
+
+@attrs.frozen
+class Posted:
+    """A judged command; `item` is set if it was journaled."""
+
+    answer: Answer
+    item: InboxItem | None = None
+
+
+@attrs.define(eq=False)
+class PostRequest(Asked[Posted]):
+    """A command to judge and, if accepted, to journal."""
+
+    run_id: str
+    command: Command
+    judge: Judge
+
+    def settle(self, result: Result[Posted], hooks: StoreHooks) -> None:
+        """Tell the runtime of the journaled command, then wake the poster."""
+        if result.value is not None and result.value.item is not None:
+            hooks.posted(self.run_id, result.value.item)
+        Asked.settle(self, result, hooks)
+
+
+@attrs.define(eq=False)
+class PruneRequest(Asked[int]):
+    """Delete up to `limit` done runs that ended before a time (UTC milliseconds)."""
+
+    before: int
+    limit: int
+
+
+Request = CommitRequest | CreateRequest | ClaimRequest | PostRequest | PruneRequest

@@ -1,0 +1,178 @@
+"""The store in memory: the full contract without a file. For tests and throw-away runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import trio
+
+from ..abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from ..contract.messages import Message
+from ..contract.rows import RunRecord
+from ..errors import StoreDown
+from . import _paging
+from ._desk import PATIENCE, Desk
+from ._front import Front
+from ._ledger import Ledger
+from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request, Result
+from .faults import Faults, InjectedCrash, Outage
+
+
+class MemoryStore(Front):
+    """Runs in memory, for one process, as long as this object lives.
+
+    Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
+    `submit` returns (but for an outage that `faults` made). The object can be opened again and keeps its data, like a
+    file after a crash: earlier claims are void. Safe under virtual time. Nothing bounds it but memory; `prune` makes
+    room.
+    """
+
+    def __init__(self, *, patience: float = PATIENCE, faults: Faults | None = None) -> None:
+        """An empty store.
+
+        Args:
+            patience: seconds for which a failing store is tried again.
+            faults: called at "before_commit" and "after_commit" of each write; raises to make the store fail there.
+        """
+        self._ledger = Ledger()
+        self._faults = faults
+        self._desk = Desk(self._execute, patience=patience, batch=1)
+        self._serving = False
+        self._commits = self._events = self._posts = 0
+
+    def __repr__(self) -> str:
+        """How many runs it holds, and whether it is open."""
+        return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._desk.down is None else 'closed'}>"
+
+    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`."""
+        if self._serving:
+            raise StoreDown("this store is open already; one runtime at a time")
+        self._serving = True
+        self._commits = self._events = self._posts = 0
+        self._ledger.void_claims()
+        self._desk.open(hooks)
+        try:
+            task_status.started()
+            await self._desk.serve()
+        finally:
+            self._serving = False
+
+    def _put(self, request: Request) -> None:
+        self._desk.put(request)
+
+    def _refuse(self) -> None:
+        self._desk.refuse_outage()
+
+    def _execute(self, batch: Sequence[Request]) -> Sequence[Any]:
+        faults = self._faults
+        if faults is None:
+            return [self._apply(batch[0])]
+        try:
+            faults("before_commit")
+        except (InjectedCrash, Outage):
+            raise
+        except Exception as error:
+            raise Outage(error) from error
+        result = self._apply(batch[0])
+        faults("after_commit")
+        return [result]
+
+    def _apply(self, request: Request) -> Receipt | Result[Any]:
+        ledger = self._ledger
+        if isinstance(request, CommitRequest):
+            receipt = ledger.commit(request.claim, request.commit, request.frames)
+            if receipt.kind == "committed":
+                self._commits += 1
+                self._events += len(request.frames)
+            return receipt
+        try:
+            return Result(self._asked(request))
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
+            return Result(error=error)
+
+    def _asked(self, request: CreateRequest | ClaimRequest | PostRequest | PruneRequest) -> Any:
+        match request:
+            case PostRequest(run_id=run_id, command=command, judge=judge):
+                posted = self._ledger.post(run_id, command, judge)
+                self._posts += posted.item is not None
+                return posted
+            case CreateRequest(new=new, frame=frame):
+                return self._ledger.create(new, frame)
+            case ClaimRequest(run_id=run_id):
+                return self._ledger.claim(run_id)
+            case PruneRequest(before=before, limit=limit):
+                return self._ledger.prune(before, limit)
+
+    async def _read(self) -> Ledger:
+        """The rows, for one synchronous look."""
+        await trio.lowlevel.checkpoint()
+        if self._desk.down is not None:
+            raise StoreDown(str(self._desk.down))
+        return self._ledger
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """All runs that are not done, oldest first, each with whether it is held."""
+        ledger = await self._read()
+        return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """One consistent snapshot of a run. See `Store.load`."""
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            return None
+        rows = [call for call in run.calls.values() if calls == "all" or call.step == run.row.step]
+        rows.sort(key=lambda call: (call.step, call.index))
+        shown = {call.call_id for call in rows}
+        return RunRecord(
+            info=run.info,
+            row=run.row,
+            calls=tuple(rows),
+            tickets=tuple(
+                ticket
+                for ticket in run.tickets.values()
+                if calls == "all" or ticket.status == "open" or ticket.call_id in shown
+            ),
+            inbox=run.unconsumed(),
+            call_ids=frozenset(run.calls),
+            state={**run.thread.state, **run.state},
+        )
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
+        """Up to `limit` encoded events with sequence > `after`, in order."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else tuple(run.frames[after : after + limit])
+
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """A thread's history, in order."""
+        thread = (await self._read()).threads.get(thread_id)
+        return () if thread is None else tuple(thread.messages)
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        """A page of runs, newest first. See `Store.runs`."""
+        below = _paging.start(query)
+        ledger = await self._read()
+        found = [
+            run
+            for run in reversed(ledger.runs.values())
+            if (below is None or run.number < below)
+            and query.status in (None, run.row.status)
+            and query.agent in (None, run.info.agent)
+            and query.thread_id in (None, run.info.thread_id)
+        ]
+        page = found[: query.limit]
+        return RunPage(
+            runs=tuple(RunSummary(info=run.info, row=run.row, pending=run.pending) for run in page),
+            cursor=_paging.encode(query, page[-1].number) if len(found) > len(page) else None,
+        )
+
+    def statistics(self) -> StoreStatistics:
+        """Counts since the store was opened."""
+        return StoreStatistics(
+            commits=self._commits,
+            transactions=self._commits,
+            events=self._events,
+            posts=self._posts,
+            queued=len(self._desk),
+        )
