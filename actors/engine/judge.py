@@ -1,8 +1,8 @@
 """Is a command to be accepted? A pure function over what the store has looked up.
 
-The checks stand in this order: not_allowed, known id (duplicate or decision_id_conflict, also after the run's end), unknown_target,
-already_decided, run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result. A rejection leaves no trace, and its
-id may be used again.
+The checks stand in this order: not_allowed, known id (duplicate or decision_id_conflict, also after the run's end),
+unknown_target, already_decided, run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result. A rejection
+leaves no trace, and its id may be used again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Judge:
 
     def __call__(self, facts: Facts, command: Command) -> Answer:
         """The answer to `command`. Accepted means: journal it."""
-        refused = self._reviewer(facts.ticket, command) or self._known(facts, command)
+        refused = self.reviewer(facts.ticket, command) or self._known(facts, command)
         if refused is not None:
             return refused
         if command.kind in ("decide", "expire"):
@@ -48,7 +48,8 @@ class Judge:
             return reject(command, "run_done", f"the run is {facts.stage.value}; nothing can be asked of it any more")
         return self._room(facts, command) or accept(command)
 
-    def _reviewer(self, ticket: Ticket | None, command: Command) -> Answer | None:
+    def reviewer(self, ticket: Ticket | None, command: Command) -> Answer | None:
+        """None if the command's sender may decide the ticket, else the rejection."""
         if ticket is None or not ticket.reviewers or command.kind != "decide" or command.by in ticket.reviewers:
             return None
         who = "nobody" if command.by is None else repr(command.by)
@@ -74,7 +75,7 @@ class Judge:
             raise ValueError(f"command {command.command_id!r} of kind {command.kind!r} carries no decision")
         return (
             self._target(facts, command, decision)
-            or self._fits(facts, command, decision)
+            or self.fits(facts, command, decision)
             or self._room(facts, command)
             or accept(command, early=facts.ticket is None)
         )
@@ -104,7 +105,8 @@ class Judge:
             return reject(command, "expired", f"the ticket expired{when}")
         return reject(command, "already_decided", f"decided by {prior.by or 'somebody'}{when}")
 
-    def _fits(self, facts: Facts, command: Command, decision: Decision) -> Answer | None:
+    def fits(self, facts: Facts, command: Command, decision: Decision) -> Answer | None:
+        """None if the decision fits the ticket (not expired, the same action, valid values), else the rejection."""
         if command.kind == "expire":
             return None
         ticket, call = facts.ticket, facts.call

@@ -1,0 +1,120 @@
+"""Bodies: which calls may start now, and what running ones say.
+
+The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader, beside batch approval in `decisions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.phases import CallAt, Phase
+from ..contract.rows import CallRow
+from ..contract.spec import ModeRow, ToolSpec
+from .effects import RunPhase, StartCall
+from .ending import fail
+from .gates import tool_of
+from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
+from .state import Draft
+from .tickets import close_call, open_ticket
+
+EXECUTING = (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER)
+"""Positions in which something of a call is in flight."""
+
+
+def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
+    """The calls that may start now, in the model's order."""
+    earlier: list[CallRow] = []
+    rows = tuple(calls)
+    bodies = sum(call.at in (CallAt.BEFORE, CallAt.BODY, CallAt.AFTER) for call in rows)
+    limit = cap if mode.bodies is None else min(cap, mode.bodies)
+    out: list[CallRow] = []
+    alone = any(_concurrency(call, tools) == "exclusive" and call.at in EXECUTING for call in rows)
+    for call in rows:
+        if bodies + len(out) >= limit or alone:
+            break
+        if call.at is CallAt.ALLOWED and not _held_back(call, earlier, mode, tools):
+            exclusive = _concurrency(call, tools) == "exclusive"
+            if not exclusive or (bodies == 0 and not out):
+                out.append(call)
+                alone = exclusive
+        earlier.append(call)
+    return tuple(out)
+
+
+def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
+    tool = tools.get(call.tool)
+    return "shared" if tool is None else tool.concurrency
+
+
+def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec]) -> bool:
+    mine = _concurrency(call, tools)
+    for other in earlier:
+        if other.at is CallAt.SETTLED:
+            continue
+        theirs = _concurrency(other, tools)
+        if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
+            return True
+        if mode.suspended_blocks and other.attempts > 0 and other.at in (CallAt.PARKED, CallAt.HELD):
+            return True
+    return False
+
+
+def start(d: Draft, call: CallRow) -> None:
+    """Let a call run: its before_tool_execute hooks first, if there are any."""
+    if Phase.BEFORE_TOOL_EXECUTE in d.spec.hooked:
+        d.put(call, at=CallAt.BEFORE)
+        d.do(RunPhase(phase=Phase.BEFORE_TOOL_EXECUTE, step=d.step, call_id=call.call_id))
+    else:
+        start_body(d, call)
+
+
+def start_body(d: Draft, call: CallRow) -> None:
+    """Count an attempt and let the body run."""
+    tool = tool_of(d, call)
+    call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
+    d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    d.do(
+        StartCall(
+            call_id=call.call_id,
+            attempt=call.attempts,
+            tool=call.tool,
+            arguments=call.arguments,
+            decision=call.decision,
+            durable=tool is None or not tool.replay_safe,
+        )
+    )
+
+
+# --- what bodies say -------------------------------------------------------------------------------------------------
+
+FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
+
+
+def body_said(d: Draft, message: FromBody) -> None:
+    """A message from a body. Of an attempt that is not the present one, it is ignored."""
+    call = d.calls.get(message.call_id)
+    if call is None or call.at is not CallAt.BODY or call.attempts != message.attempt:
+        return
+    match message:
+        case CallProgressed():
+            d.emit(
+                "run.tool.progress",
+                ev.ToolProgress(call_id=call.call_id, fraction=message.fraction, text=message.text),
+            )
+        case CallPrinted():
+            d.emit(
+                "run.tool.output.delta",
+                ev.ToolOutputDelta(call_id=call.call_id, index=message.index, text=message.text),
+            )
+        case CallSuspended():
+            if d.in_tools:
+                open_ticket(d, call, message.suspend)
+        case CallReturned():
+            close_call(d, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
+        case CallRaised():
+            close_call(d, call, CallStatus.FAILED, result=None, shown=message.shown, code=message.code)
+            tool = tool_of(d, call)
+            if tool is not None and tool.fatal:
+                fail(d, "tool_error", f"{call.tool}: {message.shown}")

@@ -1,0 +1,60 @@
+"""The calls of one step: gated, decided, run and settled, as far as they can go at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..contract.calls import CallStatus
+from ..contract.lifecycle import APPLYING_EFFECTS, Stage
+from ..contract.phases import CallAt
+from ..contract.rows import CallRow
+from .bodies import EXECUTING, start, startable
+from .decisions import early_decisions, release_held
+from .gates import ask_again, gate_new
+from .state import Draft
+
+
+def drive(d: Draft) -> bool:
+    """Let the calls of the step move; called after everything that may let one move. True if all are settled.
+
+    Gates what has no verdict, lets early and held decisions act, asks provisional verdicts again, starts what may start, and says
+    where the run stands.
+    """
+    if not d.in_tools:
+        return False
+    gated = gate_new(d)
+    early_decisions(d)
+    release_held(d)
+    if gated and d.in_tools:
+        ask_again(d)
+        for call in startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies):
+            start(d, call)
+    if not d.in_tools:
+        return False
+    show_stage(d)
+    return all(call.at is CallAt.SETTLED for call in d.calls.values())
+
+
+def show_stage(d: Draft) -> None:
+    """Move the run to the stage that its calls say: applying, running or needs_approval."""
+    target = derive_stage(d.calls.values())
+    if target is d.stage:
+        return
+    if target is Stage.NEEDS_APPROVAL:
+        waiting = (call for call in d.calls.values() if call.at in (CallAt.PARKED, CallAt.HELD))
+        d.rest(tuple(call.ticket.ticket_id for call in waiting if call.ticket is not None))
+    else:
+        d.move(target)
+
+
+def derive_stage(calls: Iterable[CallRow]) -> Stage:
+    """By precedence: an executing call of an applying class; anything else that moves; a suspended call; else running."""
+    suspended = moving = False
+    for call in calls:
+        if call.at is CallAt.BODY and call.effect in APPLYING_EFFECTS:
+            return Stage.APPLYING
+        if call.at in EXECUTING or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
+            moving = True
+        elif call.status is CallStatus.SUSPENDED:
+            suspended = True
+    return Stage.NEEDS_APPROVAL if suspended and not moving else Stage.RUNNING

@@ -1,0 +1,102 @@
+"""Commands reach the run here: decisions, the clock's expiries, cancels and new input.
+
+Whether a command is acceptable was judged when it was posted (`judge.py`). Here it acts, exactly once, in the order of the inbox. One
+that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.decisions import Command, InboxItem
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message, Producer
+from ..contract.phases import CallAt, Cursor
+from ..contract.rows import CallRow, CancelWish
+from .decisions import act, cancelled, expire, refuse
+from .ending import end
+from .state import Draft
+from .tickets import close_call, withdraw
+
+
+def command_arrived(d: Draft, item: InboxItem) -> None:
+    """Consume the next inbox item."""
+    if item.position <= d.inbox:
+        return
+    if item.position != d.inbox + 1:
+        raise ValueError(f"run {d.info.run_id}: inbox item {item.position} after {d.inbox}")
+    d.inbox, d.changed = item.position, True
+    command = item.command
+    match command.kind:
+        case "cancel":
+            _cancel(d, command)
+        case "send":
+            _send(d, command)
+        case "decide" | "expire":
+            _decide(d, command)
+
+
+def _cancel(d: Draft, command: Command) -> None:
+    d.emit(
+        "run.cancel.requested",
+        ev.CancelRequested(command_id=command.command_id, mode=command.mode, by=command.by, reason=command.reason),
+    )
+    d.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
+    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor is Cursor.ADMISSION:
+        end(d, cancelled(d.cancel))
+
+
+def _send(d: Draft, command: Command) -> None:
+    message = Message(
+        id=d.new_message_id(),
+        role="user",
+        content=command.text,
+        producer=Producer(run_id=d.info.run_id, step=d.step),
+    )
+    d.pending_input += (message,)
+    d.emit(
+        "run.input.received",
+        ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
+    )
+    if d.spec.on_new_input == "supersede" and d.cursor is Cursor.TOOLS:
+        _supersede(d, command.by)
+
+
+def _supersede(d: Draft, by: str | None) -> None:
+    for call in tuple(d.calls.values()):
+        if call.status is CallStatus.SUSPENDED:
+            call = withdraw(d, call, by=by, reason="superseded by new input")  # noqa: PLW2901 - the row as it is now
+            text = "This call was superseded by new input from the user."
+            close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="superseded")
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+def _decide(d: Draft, command: Command) -> None:
+    decision = command.decision
+    if decision is None:
+        return
+    call = _target(d, decision.target)
+    if d.cursor is not Cursor.TOOLS:
+        refuse(d, decision, "run_done", "the run was on its way out when the decision arrived")
+    elif call is None or call.settled:
+        refuse(d, decision, "unused", "the call ended without asking for a decision")
+    elif call.ticket is None or call.status is not CallStatus.SUSPENDED:
+        if command.kind == "decide" and command.early:
+            d.early = {**d.early, call.call_id: decision}
+        elif command.kind == "decide":
+            refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")
+    elif call.at is CallAt.PARKED and call.ticket.status == "open":
+        if command.kind == "expire":
+            expire(d, call)
+        else:
+            act(d, call, decision)
+
+
+def _target(d: Draft, target: str) -> CallRow | None:
+    call = d.calls.get(target)
+    if call is not None:
+        return call
+    tickets = (call for call in d.calls.values() if call.ticket is not None and call.ticket.ticket_id == target)
+    return next(tickets, None)

@@ -1,0 +1,148 @@
+"""Decisions act here, exactly once each: on their call, in the way that the ticket's resume mode says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.decisions import Command, Decision
+from ..contract.ids import fingerprint
+from ..contract.lifecycle import Termination, TerminationKind
+from ..contract.phases import CallAt
+from ..contract.rows import CallRow, CancelWish, Facts
+from .ending import end
+from .gates import gate, json_text
+from .judge import Judge
+from .state import Draft
+from .tickets import close_call, resolve
+
+
+def cancelled(wish: CancelWish, code: str | None = None) -> Termination:
+    """The termination that a cancel asks for."""
+    return Termination(kind=TerminationKind.CANCELLED, code=code, detail=wish.reason, by=wish.by)
+
+
+def refuse(d: Draft, decision: Decision, code: str, detail: str) -> None:
+    """Say that an accepted decision does not act, and why."""
+    if not decision.decision_id.startswith("expire:"):
+        d.emit(
+            "run.decision.refused",
+            ev.DecisionRefused(command_id=decision.decision_id, target=decision.target, code=code, detail=detail),
+        )
+
+
+def early_decisions(d: Draft) -> None:
+    """Let decisions that came before their ticket meet it."""
+    for call_id in tuple(d.early):
+        call = d.calls.get(call_id)
+        if d.in_tools and call is not None and call.at is CallAt.PARKED:
+            _try_early(d, call)
+
+
+def _try_early(d: Draft, call: CallRow) -> None:
+    """A decision that came before the ticket is judged now: it acts, or the ticket stays open and an event says why."""
+    decision = d.early.get(call.call_id)
+    if decision is None or call.ticket is None:
+        return
+    d.early = {key: value for key, value in d.early.items() if key != call.call_id}
+    tool = d.spec.tools.get(call.tool)
+    judge = Judge(d.now, lambda _, arguments: None if tool is None else tool.check(arguments))
+    command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
+    facts = Facts(stage=d.stage, pending=0, ticket=call.ticket, call=call)
+    wrong = judge.reviewer(call.ticket, command) or judge.fits(facts, command, decision)
+    if wrong is None:
+        act(d, call, decision)
+    else:
+        refuse(d, decision, wrong.code or "not_allowed", wrong.detail or "")
+
+
+def act(d: Draft, call: CallRow, decision: Decision) -> None:
+    """A decision takes effect: at once, or (batch approval) when all suspended calls of the step are decided."""
+    denied = decision.action == "cancel"
+    call = resolve(
+        d,
+        call,
+        "denied" if denied else "approved",
+        by=decision.decided_by,
+        reason=decision.reason,
+        edited=decision.edited_arguments is not None,
+    )
+    call = d.put(call, decision=decision, at=CallAt.HELD)
+    release_held(d)
+
+
+def release_held(d: Draft) -> None:
+    """Let held decisions act, unless the mode wants all suspended calls to be decided first."""
+    if d.mode.batch and any(call.at in (CallAt.PARKED, CallAt.GATING, CallAt.NEW) for call in d.calls.values()):
+        return
+    for call in tuple(d.calls.values()) if d.in_tools else ():
+        if call.at is CallAt.HELD and call.decision is not None and d.in_tools:
+            if call.decision.action == "cancel":
+                _deny(d, call, call.decision)
+            else:
+                _resume(d, call, call.decision)
+
+
+def _deny(d: Draft, call: CallRow, decision: Decision) -> None:
+    why = f": {decision.reason}" if decision.reason else "."
+    close_call(
+        d,
+        call,
+        CallStatus.CANCELLED,
+        result=None,
+        shown=f"The reviewer denied this call{why}",
+        code="approval_rejected",
+    )
+    if d.spec.on_deny == "cancel_run":
+        wish = CancelWish(mode="now", by=decision.decided_by, reason=decision.reason)
+        end(d, cancelled(wish, "approval_rejected"))
+
+
+def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
+    ticket = call.ticket
+    if ticket is None:
+        return
+    edited = decision.edited_arguments
+    if edited is None and ticket.resume_mode == "pass_decision_to_tool":
+        call = _edited(d, call, decision.result)
+    elif edited is not None:
+        call = attrs.evolve(_edited(d, call, edited), edited=True)
+    else:
+        call = attrs.evolve(call, approved=call.fingerprint)
+    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW)
+    d.emit(
+        "run.tool.resumed",
+        ev.ToolResumed(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id, mode=ticket.resume_mode),
+    )
+    gate(d, call)
+
+
+def expire(d: Draft, call: CallRow) -> None:
+    """Nobody decided in time: what the ticket's on_expiry says happens."""
+    ticket = call.ticket
+    if ticket is None:
+        return
+    call = resolve(d, call, "expired", by="clock", reason="nobody decided in time")
+    if ticket.on_expiry == "set_result":
+        value = ticket.expiry_result
+        call = d.put(call, status=CallStatus.RESUMING)
+        shown = value if isinstance(value, str) else json_text(value)
+        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
+        return
+    text = "The approval expired: nobody decided in time."
+    close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
+    if ticket.on_expiry == "cancel_run":
+        wish = CancelWish(mode="now", by="clock", reason="an approval expired")
+        end(d, cancelled(wish, "approval_rejected"))
+    else:
+        release_held(d)
+
+
+def _edited(d: Draft, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:
+    """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
+    mark = fingerprint(d.spec.key, call.tool, arguments)
+    return attrs.evolve(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

@@ -1,0 +1,93 @@
+"""What the machine asks its owner to do: the closed set of effects.
+
+An effect with `durable` waits for the receipt of the commit that it came with; the others do not. Each effect that has an answer is
+answered at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..contract.decisions import Decision, Ticket
+from ..contract.phases import Phase
+
+
+@attrs.frozen(kw_only=True)
+class RunPhase:
+    """Run the hooks of a phase. Answer: `PhaseDone`."""
+
+    phase: Phase
+    step: int
+    call_id: str | None = None
+    durable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CallModel:
+    """Ask the model. Answers: `ModelStreamed`*, then `ModelAnswered` or `ModelFailed`.
+
+    Attributes:
+        delay: seconds to wait first (the shell adds jitter).
+        answers: answers and errors that the run has got so far.
+    """
+
+    message_id: str
+    step: int
+    attempt: int
+    answers: int
+    delay: float = 0.0
+    durable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class StartCall:
+    """Run a body: in the call's actor if there is one, else in a new one.
+
+    Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless the tool may be replayed:
+    its `started` must be in the store before the world sees an effect.
+    """
+
+    call_id: str
+    attempt: int
+    tool: str
+    arguments: Mapping[str, Any]
+    decision: Decision | None = None
+    durable: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ParkCall:
+    """The call waits for a decision: give it an actor that holds the ticket, if it has none."""
+
+    call_id: str
+    ticket: Ticket
+    durable: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ReleaseCall:
+    """The call has ended without its body: end its actor, if there is one."""
+
+    call_id: str
+    durable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CancelWork:
+    """Cancel everything that the run has started. Answer: `WorkStopped`."""
+
+    reason: str
+    durable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Finish:
+    """The run is over; its terminal event is in this commit."""
+
+    durable: bool = True
+
+
+Effect = RunPhase | CallModel | StartCall | ParkCall | ReleaseCall | CancelWork | Finish

@@ -1,0 +1,185 @@
+"""The way out of a run: one path for every reason.
+
+    end() -> [CancelWork -> WorkStopped] -> settle() -> run_end hooks (if run_start began) -> terminal()
+
+The first reason wins; what comes later on the way out is recorded and changes nothing. After `settle` each call of the step has exactly one
+tool message, so that the history is valid for every provider.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.failures import FAILURES
+from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
+from ..contract.messages import Message, Producer
+from ..contract.phases import CallAt, Cursor, Phase
+from .effects import CancelWork, Finish, RunPhase
+from .inputs import Stubborn
+from .state import ENGINE, Draft
+from .tickets import close_call, withdraw
+
+CANCELLED_TEXT = "This call was cancelled before it finished."
+
+
+def fail(d: Draft, code: str, detail: str) -> None:
+    """End the run as failed with a code of the catalogue."""
+    end(d, Termination(kind=TerminationKind.ERROR, code=code, detail=detail))
+
+
+def end(d: Draft, termination: Termination) -> None:
+    """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped."""
+    if d.cursor in (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED):
+        return
+    in_flight = d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(call.at) for call in d.calls.values())
+    d.termination, d.changed = termination, True
+    d.cursor = Cursor.STOPPING
+    d.phase_open = False
+    if in_flight:
+        d.do(CancelWork(reason=termination.detail or termination.kind.value))
+    else:
+        settle(d)
+
+
+def _alive(at: CallAt) -> bool:
+    return at in (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER, CallAt.PARKED, CallAt.HELD)
+
+
+def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
+    """Everything has ended but for the stubborn calls, which are named from now on."""
+    if d.cursor is not Cursor.STOPPING:
+        return
+    for item in stubborn:
+        call = d.calls.get(item.call_id)
+        spec = d.spec.tools.get(call.tool) if call is not None else None
+        d.emit(
+            "run.cleanup.overrun",
+            ev.CleanupOverrun(
+                call_id=item.call_id,
+                tool=None if call is None else call.tool,
+                grace_seconds=5.0 if spec is None else spec.grace,
+                stack=item.stack or None,
+            ),
+        )
+    d.stubborn += tuple(item.call_id for item in stubborn)
+    settle(d)
+
+
+def settle(d: Draft) -> None:
+    """Give every unfinished thing of the step its end, then run the run_end hooks."""
+    if d.inference is not None and d.draft is None:
+        discard_inference(d, "the run ended")
+    for call in tuple(d.calls.values()):
+        if not call.settled:
+            call = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
+            close_call(d, call, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
+        elif call.at is not CallAt.SETTLED:
+            d.put(call, at=CallAt.SETTLED)
+    append_step(d)
+    append_input(d)
+    d.cursor = Cursor.RUN_END
+    if d.begun and Phase.RUN_END in d.spec.hooked:
+        d.phase_open = True
+        d.do(RunPhase(phase=Phase.RUN_END, step=d.step, durable=True))
+    else:
+        terminal(d)
+
+
+def discard_inference(d: Draft, reason: str) -> None:
+    """The answer in flight will not be part of the history."""
+    if d.inference is not None and (d.inference.text_index or d.inference.reasoning_index):
+        d.emit("run.message.discarded", ev.MessageDiscarded(message_id=d.inference.message_id, reason=reason))
+    d.inference = None
+
+
+def append_step(d: Draft) -> None:
+    """Append the step's messages to the thread: the assistant's, then one tool message per call in the model's order."""
+    if d.draft is None:
+        return
+    d.messages.append(d.draft)
+    producer = Producer(run_id=d.info.run_id, step=d.step)
+    for call in d.calls.values():
+        d.messages.append(
+            Message(
+                id=d.new_message_id(),
+                role="tool",
+                content=tool_text(call.shown or "", call.edited, call.arguments),
+                call_id=call.call_id,
+                producer=producer,
+            )
+        )
+    d.draft = None
+    d.inference = None
+    d.changed = True
+
+
+def tool_text(shown: str, edited: bool, arguments: Any) -> str:
+    """What the model is told a call came to."""
+    if not edited:
+        return shown
+    return f"(A reviewer changed the arguments to {dict(arguments)!r}.)\n{shown}"
+
+
+def append_input(d: Draft) -> None:
+    """Append steering messages that wait to the thread."""
+    if d.pending_input:
+        d.messages.extend(d.pending_input)
+        d.pending_input = ()
+        d.changed = True
+
+
+def terminal(d: Draft) -> None:
+    """Write the one terminal event. Nothing of the run is alive when this is called."""
+    termination = d.termination
+    if termination is None:
+        raise RuntimeError(f"run {d.info.run_id}: terminal without a termination")
+    for call_id, decision in d.early.items():
+        d.emit(
+            "run.decision.refused",
+            ev.DecisionRefused(
+                command_id=decision.decision_id,
+                target=call_id,
+                code="unused",
+                detail="the call never asked for a decision",
+            ),
+        )
+    d.early = {}
+    target = TERMINATION_STAGE[termination.kind]
+    source = d.finish(target)
+    d.cursor, d.phase_open = Cursor.ENDED, False
+    common: dict[str, Any] = {
+        "source": source,
+        "to": target,
+        "by": termination.by or ENGINE,
+        "termination": termination.kind,
+        "usage": d.usage,
+        "active_seconds": d.counters.active_ms / 1000,
+        "steps": d.counters.rounds,
+        "last_sequence": d.state.row.last_sequence + len(d.events) + 1,
+    }
+    if target is Stage.COMPLETED:
+        d.emit(
+            "run.completed",
+            ev.RunCompleted(output=d.output, code=termination.code, detail=termination.detail, **common),
+        )
+    elif target is Stage.CANCELLED:
+        d.emit(
+            "run.cancelled",
+            ev.RunCancelled(code=termination.code, reason=termination.detail, stubborn=d.stubborn, **common),
+        )
+    else:
+        code = termination.code or "internal_error"
+        message = termination.detail or FAILURES[code].message
+        d.emit("run.failed", ev.RunFailed(code=code, message=message, stubborn=d.stubborn, **common))
+    d.do(Finish())
+
+
+def abandon(d: Draft, detail: str) -> None:
+    """End at once as failed(internal_error); nothing of the run is alive, no hook is asked."""
+    if d.cursor is Cursor.ENDED:
+        return
+    d.termination = Termination(kind=TerminationKind.ERROR, code="internal_error", detail=detail)
+    d.begun = False
+    settle(d)

@@ -1,0 +1,131 @@
+"""May a call run? Gates are asked per call in the model's order; a question that needs no hook is answered by table lookup.
+
+Verdicts, strongest first: block, suspend, set_result, allow. A block or set_result behind calls that have not run yet is provisional: an earlier
+tool of the same step may change the gate's mind, so it is asked again after them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ..contract.calls import CallStatus
+from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.lifecycle import Termination, TerminationKind
+from ..contract.phases import CallAt, Phase
+from ..contract.rows import CallRow
+from ..contract.spec import ToolSpec
+from .effects import RunPhase
+from .ending import end, fail
+from .state import Draft
+from .tickets import close_call, open_ticket
+
+APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
+"""What a tool with needs_approval=True asks for."""
+
+
+def tool_of(d: Draft, call: CallRow) -> ToolSpec | None:
+    """The call's tool as the spec knows it; None if it is not (or no longer) there."""
+    return d.spec.tools.get(call.tool)
+
+
+def gate_new(d: Draft) -> bool:
+    """Ask the gates of new calls in the model's order, one at a time. False while one is being asked."""
+    for call in tuple(d.calls.values()):
+        if call.at is CallAt.GATING:
+            return False
+        if call.at is CallAt.NEW:
+            gate(d, call)
+            if not d.in_tools or d.calls[call.call_id].at is CallAt.GATING:
+                return False
+    return True
+
+
+def gate(d: Draft, call: CallRow) -> None:
+    """Find out whether a call may run. A question that needs no hook is answered at once."""
+    tool = tool_of(d, call)
+    fault = _unknown(d, call) if tool is None else tool.check(call.arguments)
+    if fault is not None:
+        code = "unknown_tool" if tool is None else "invalid_arguments"
+        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code=code)
+        if tool is None and d.spec.on_unknown_tool == "raise":
+            fail(d, "model_behavior_error", fault)
+        return
+    approved = call.approved == call.fingerprint
+    asks = Phase.TOOL_GATE in d.spec.hooked or (tool is not None and tool.gate == "ask" and not approved)
+    if asks:
+        d.put(call, at=CallAt.GATING)
+        d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id))
+    elif tool is not None and tool.gate == "always" and not approved:
+        open_ticket(d, call, APPROVAL)
+    else:
+        _allow(d, call)
+
+
+def _unknown(d: Draft, call: CallRow) -> str:
+    known = ", ".join(sorted(d.spec.tools)) or "none"
+    return f"There is no tool named {call.tool!r}. The tools are: {known}."
+
+
+def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None) -> None:
+    """A gate has spoken."""
+    tool = tool_of(d, call)
+    if (verdict is None or isinstance(verdict, Allow)) and tool is not None and tool.gate == "always":
+        verdict = None if call.approved == call.fingerprint else APPROVAL
+    match verdict:
+        case None | Allow():
+            _allow(d, call)
+        case Suspend():
+            open_ticket(d, call, verdict)
+        case SetResult() | Block():
+            if _provisional(d, call):
+                d.put(call, at=CallAt.PROVISIONAL, provisional=True)
+            else:
+                _impose(d, call, verdict)
+
+
+def _provisional(d: Draft, call: CallRow) -> bool:
+    """True if calls before this one may run yet: one of them may change the gate's mind."""
+    if call.provisional or call.status is not CallStatus.NEW:
+        return False
+    return any(other.at is CallAt.ALLOWED and other.index < call.index for other in d.calls.values())
+
+
+def ask_again(d: Draft) -> None:
+    """Ask the first provisional verdict again whose earlier calls have all settled."""
+    for call in tuple(d.calls.values()):
+        if call.at is CallAt.PROVISIONAL and all(
+            other.settled for other in d.calls.values() if other.index < call.index
+        ):
+            d.put(call, at=CallAt.GATING)
+            d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id))
+            return
+
+
+def _impose(d: Draft, call: CallRow, verdict: SetResult | Block) -> None:
+    if isinstance(verdict, SetResult):
+        status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
+        shown = verdict.value if isinstance(verdict.value, str) else json_text(verdict.value)
+        close_call(d, call, status, result=verdict.value, shown=shown, code=verdict.code)
+        return
+    close_call(d, call, CallStatus.FAILED, result=None, shown=f"Blocked: {verdict.reason}", code="permission_denied")
+    end(d, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
+
+
+def _allow(d: Draft, call: CallRow) -> None:
+    decision = call.decision
+    if call.status is CallStatus.RESUMING and decision is not None and call.ticket is not None:
+        takes = call.ticket.resume_mode == "use_decision_as_tool_result"
+        unknown = call.ticket.reason == "outcome_unknown" and decision.result is not None
+        if takes or unknown:
+            value = decision.result
+            shown = value if isinstance(value, str) else json_text(value)
+            close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
+            return
+    d.put(call, at=CallAt.ALLOWED)
+
+
+def json_text(value: Any) -> str:
+    """A result as the text that a model gets."""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,187 @@
+"""What can happen to a run: the closed set of the machine's inputs.
+
+Child messages name what they answer (message id, call id and attempt, phase and step); an answer to something that is no longer
+asked is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from ..contract.decisions import InboxItem, Suspend, Verdict
+from ..contract.messages import ModelResponse
+from ..contract.phases import Phase
+
+
+@attrs.frozen(kw_only=True)
+class Activate:
+    """The run has an owner (again). The first input of every incarnation.
+
+    Attributes:
+        admitted: the run may start working at once; else an `Admit` follows.
+        agent_digest: of the spec that this owner has; another one than the run's is recorded and accepted.
+    """
+
+    admitted: bool = True
+    agent_digest: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Admit:
+    """A slot is free and the thread is ours: start working."""
+
+
+@attrs.frozen(kw_only=True)
+class PhaseDone:
+    """The hooks of a phase have answered.
+
+    Attributes:
+        phase, step, call_id: which one was asked for.
+        verdict: of tool_gate.
+        end: a hook asked to end the run (behavior_requested), and why.
+        failure: a hook failed: plugin and phase and what it raised.
+        tripped: a guardrail stopped the run: its name and info.
+    """
+
+    phase: Phase
+    step: int
+    call_id: str | None = None
+    verdict: Verdict | None = None
+    end: str | None = None
+    failure: str | None = None
+    tripped: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ModelStreamed:
+    """More of the answer (coalesced). Empty strings are nothing new."""
+
+    message_id: str
+    text: str = ""
+    reasoning: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class ModelAnswered:
+    """The model has answered."""
+
+    message_id: str
+    response: ModelResponse
+
+
+@attrs.frozen(kw_only=True)
+class ModelFailed:
+    """The model could not be asked, or its stream broke."""
+
+    message_id: str
+    kind: str
+    text: str
+    retryable: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CallSuspended:
+    """A body wants a decision."""
+
+    call_id: str
+    attempt: int
+    suspend: Suspend
+
+
+@attrs.frozen(kw_only=True)
+class CallReturned:
+    """A body has returned: its result as JSON, and the text that the model gets.
+
+    A large result stands beside: the row holds all of it, event and model get `shown` (head, tail and size).
+    """
+
+    call_id: str
+    attempt: int
+    result: Any
+    shown: str
+    large: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CallRaised:
+    """A body has failed: the code and the text that the model gets (never a traceback)."""
+
+    call_id: str
+    attempt: int
+    code: str
+    shown: str
+
+
+@attrs.frozen(kw_only=True)
+class CallProgressed:
+    """A body tells how far it is."""
+
+    call_id: str
+    attempt: int
+    fraction: float
+    text: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class CallPrinted:
+    """A body streams output (coalesced); `index` counts from 0 per call."""
+
+    call_id: str
+    attempt: int
+    index: int
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class CommandArrived:
+    """The next inbox item. An item that was consumed before is ignored."""
+
+    item: InboxItem
+
+
+@attrs.frozen(kw_only=True)
+class DeadlinePassed:
+    """The run's deadline has come."""
+
+
+@attrs.frozen(kw_only=True)
+class Stubborn:
+    """A call that did not end within its grace, and where it stands."""
+
+    call_id: str
+    stack: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class WorkStopped:
+    """Everything that the run had started has ended, but for what is named here."""
+
+    stubborn: tuple[Stubborn, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Abandon:
+    """The owner gave up: end the run as failed(internal_error) without asking anybody."""
+
+    detail: str
+
+
+Input = (
+    Activate
+    | Admit
+    | PhaseDone
+    | ModelStreamed
+    | ModelAnswered
+    | ModelFailed
+    | CallSuspended
+    | CallReturned
+    | CallRaised
+    | CallProgressed
+    | CallPrinted
+    | CommandArrived
+    | DeadlinePassed
+    | WorkStopped
+    | Abandon
+)

@@ -1,0 +1,95 @@
+"""A run has an owner again: what was in flight when the last one went is not in flight any more.
+
+A waiting run waits on, a run between effects goes on, an inference is asked again under a new message id, a body that was running is
+run again if its tool says so and else becomes a question to a human (outcome_unknown).
+"""
+
+from __future__ import annotations
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.decisions import Suspend
+from ..contract.lifecycle import STATUS, RunStatus, Stage
+from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
+from ..contract.rows import CallRow
+from .calls import drive
+from .effects import ParkCall, RunPhase
+from .ending import settle
+from .gates import gate, tool_of
+from .inputs import Activate
+from .state import Draft
+from .steps import admit, arrive, ask_again, tools_done
+from .tickets import open_ticket
+
+UNKNOWN = Suspend(
+    reason="outcome_unknown",
+    action="outcome_unknown",
+    message="The process ended while this call ran; it may or may not have taken effect. Resume runs it again, resume with a "
+    "result uses that result, cancel ends the call.",
+)
+
+
+def activate(d: Draft, message: Activate) -> None:
+    """The first input of an incarnation."""
+    if d.stage is Stage.CREATED:
+        d.move(Stage.PLANNED)
+    elif d.cursor is not Cursor.ADMISSION:
+        _compare_digest(d, message.agent_digest)
+        recover(d)
+    if message.admitted:
+        admit(d)
+
+
+def _compare_digest(d: Draft, digest: str) -> None:
+    if digest != d.info.agent_digest and d.cursor is not Cursor.ENDED:
+        detail = f"started with spec {d.info.agent_digest}, goes on with {digest}"
+        d.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
+
+
+def recover(d: Draft) -> None:
+    """Ask again for what was in flight."""
+    if STATUS[d.stage] is RunStatus.RUNNING:
+        d.count(active_since=d.now)  # the time without an owner was not active time
+    match d.cursor:
+        case Cursor.INFERENCE:
+            ask_again(d, "interrupted", "the process that asked the model ended")
+        case Cursor.TOOLS:
+            _recover_calls(d)
+        case Cursor.STOPPING:
+            settle(d)
+        case Cursor.ENDED | Cursor.ADMISSION:
+            pass
+        case Cursor.RUN_END:
+            d.phase_open = True
+            d.do(RunPhase(phase=PHASE_OF[d.cursor], step=d.step, durable=True))
+        case _:
+            arrive(d, d.cursor)
+
+
+def _recover_calls(d: Draft) -> None:
+    for call in tuple(d.calls.values()):
+        _recover_call(d, call)
+    if drive(d):
+        tools_done(d)
+
+
+def _recover_call(d: Draft, call: CallRow) -> None:
+    match call.at:
+        case CallAt.GATING if call.status is CallStatus.RESUMING:
+            gate(d, call)
+        case CallAt.GATING:
+            d.put(call, at=CallAt.NEW)
+        case CallAt.BEFORE:
+            d.put(call, at=CallAt.ALLOWED)
+        case CallAt.BODY:
+            tool = tool_of(d, call)
+            if tool is not None and tool.replay_safe:
+                d.put(call, at=CallAt.ALLOWED)
+            else:
+                open_ticket(d, call, UNKNOWN)
+        case CallAt.AFTER:
+            d.do(RunPhase(phase=Phase.AFTER_TOOL_EXECUTE, step=d.step, call_id=call.call_id, durable=True))
+        case CallAt.PARKED | CallAt.HELD if call.ticket is not None:
+            d.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
+        case _:
+            pass

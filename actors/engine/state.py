@@ -1,0 +1,242 @@
+"""The machine's state, and the draft in which one input changes it.
+
+`RunState` is a value: rows plus the little that is known only while an owner lives. `Draft` belongs to one step: handlers write into
+it, and it becomes the next state, the commit and the effects in one go (one new row per input, never one per event).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.calls import CALLS, CallStatus
+from ..contract.decisions import Decision, Ticket
+from ..contract.ids import message_id, ticket_id
+from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, check_stage
+from ..contract.messages import Message, Usage
+from ..contract.phases import Cursor
+from ..contract.rows import CallRow, Commit, Counters, EventDraft, RunInfo, RunRecord, RunRow
+from ..contract.spec import MODES, AgentSpec, ModeRow
+from .effects import Effect
+
+ENGINE = "engine"
+"""The `by` of moves that nobody asked for."""
+
+
+@attrs.frozen(kw_only=True)
+class RunState:
+    """A run as its machine sees it.
+
+    Attributes:
+        info, row: the durable run.
+        calls: of the current step, in the model's order.
+        used: every call id of the run.
+        phase_open: the hooks of the run-level phase at the cursor have been asked and have not answered.
+    """
+
+    info: RunInfo
+    row: RunRow
+    calls: Mapping[str, CallRow] = attrs.field(factory=dict)
+    used: frozenset[str] = frozenset()
+    phase_open: bool = False
+
+    @classmethod
+    def from_record(cls, record: RunRecord) -> RunState:
+        """The state as a store has it; the next input is `Activate`."""
+        calls = {call.call_id: call for call in record.calls if call.step == record.row.step}
+        return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids)
+
+
+@attrs.frozen
+class Step:
+    """What one input came to. `commit` is None if nothing has to be written."""
+
+    state: RunState
+    commit: Commit | None
+    effects: tuple[Effect, ...]
+
+
+class Draft:
+    """One input's changes, in the making. Its plain attributes are the run row's fields as they will be."""
+
+    def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
+        row = state.row
+        self.spec, self.state, self.now, self.info = spec, state, now, state.info
+        self.mode: ModeRow = MODES[state.info.execution]
+        self.stage: Stage = row.stage
+        self.cursor: Cursor = row.cursor
+        self.step: int = row.step
+        self.inbox: int = row.inbox
+        self.begun: bool = row.begun
+        self.termination = row.termination
+        self.answer = row.answer
+        self.output: Any = row.output
+        self.cancel = row.cancel
+        self.usage: Usage = row.usage
+        self.counters: Counters = row.counters
+        self.inference = row.inference
+        self.draft = row.draft
+        self.pending_input: tuple[Message, ...] = row.pending_input
+        self.early: Mapping[str, Decision] = row.early
+        self.stubborn: tuple[str, ...] = row.stubborn
+        self.calls: Mapping[str, CallRow] = state.calls
+        self.used = state.used
+        self.phase_open = state.phase_open
+        self.changed = False
+        self.events: list[EventDraft] = []
+        self.effects: list[Effect] = []
+        self.tickets: list[Ticket] = []
+        self.messages: list[Message] = []
+        self._own: dict[str, CallRow] | None = None
+        self._touched: dict[str, CallRow] = {}
+
+    # --- what handlers use -------------------------------------------------------------------------------------------
+
+    @property
+    def in_tools(self) -> bool:
+        """True while the calls of the step may move (not before them, not on the way out)."""
+        return self.cursor is Cursor.TOOLS
+
+    def emit(self, name: str, payload: ev.Payload) -> None:
+        """Append an event."""
+        self.events.append(EventDraft(name, payload))
+
+    def do(self, effect: Effect) -> None:
+        """Ask the owner for an effect."""
+        self.effects.append(effect)
+
+    def count(self, **changes: Any) -> None:
+        """Change counters."""
+        self.counters = attrs.evolve(self.counters, **changes)
+
+    def put(self, call: CallRow, **changes: Any) -> CallRow:
+        """Write a call's row, changed; a status that the table does not allow is refused.
+
+        Raises:
+            IllegalTransition: the status may not follow the present one.
+        """
+        known = self.calls.get(call.call_id)
+        new = attrs.evolve(call, **changes) if changes else call
+        if known is not None and new.status is not known.status and new.status not in CALLS[known.status]:
+            raise IllegalTransition(f"call {call.call_id}", known.status.value, new.status.value)
+        if self._own is None:
+            self.calls = self._own = dict(self.calls)
+        self._touched[call.call_id] = new
+        self._own[call.call_id] = new
+        return new
+
+    def next_step(self) -> None:
+        """A new step: the settled calls of the old one stay in the store only."""
+        self.step += 1
+        self.calls = self._own = {}
+
+    def move(self, target: Stage, *, by: str = ENGINE, detail: Mapping[str, Any] | None = None) -> None:
+        """Go to a stage that is not terminal and not needs_approval, with its event.
+
+        Raises:
+            IllegalTransition: the table does not allow it.
+        """
+        source = self._enter(target)
+        back = target is Stage.RUNNING and source is not Stage.PREPARING
+        name = "run.resumed" if back else ev.LIFECYCLE_EVENT[target]
+        self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
+
+    def rest(self, tickets: tuple[str, ...]) -> None:
+        """Go to needs_approval, with its event."""
+        source = self._enter(Stage.NEEDS_APPROVAL)
+        self.emit("run.waiting", ev.RunWaiting(source=source, to=self.stage, by=ENGINE, tickets=tickets))
+
+    def finish(self, target: Stage) -> Stage:
+        """Go to a terminal stage; the caller emits the event. Returns the stage before."""
+        return self._enter(target)
+
+    def _enter(self, target: Stage) -> Stage:
+        source, self.stage = self.stage, check_stage(self.stage, target)
+        self.changed = True
+        active = STATUS[target] is RunStatus.RUNNING
+        since = self.counters.active_since
+        if active and since is None:
+            self.count(active_since=self.now)
+        elif not active and since is not None:
+            spent = max(0, round((self.now - since).total_seconds() * 1000))
+            self.count(active_since=None, active_ms=self.counters.active_ms + spent)
+        return source
+
+    def active_ms(self) -> int:
+        """Milliseconds of active time up to now."""
+        since = self.counters.active_since
+        running = 0 if since is None else max(0, round((self.now - since).total_seconds() * 1000))
+        return self.counters.active_ms + running
+
+    def new_message_id(self) -> str:
+        """The next message id."""
+        self.count(messages=self.counters.messages + 1)
+        return message_id(self.info.run_id, self.counters.messages)
+
+    def new_ticket_id(self) -> str:
+        """The next ticket id."""
+        self.count(tickets=self.counters.tickets + 1)
+        return ticket_id(self.info.run_id, self.counters.tickets)
+
+    # --- the result --------------------------------------------------------------------------------------------------
+
+    def build(self) -> Step:
+        """The next state, the commit (if anything has to be written) and the effects."""
+        before = self.state
+        written = bool(self.events or self._touched or self.tickets or self.messages or self.changed)
+        if not written:
+            state = before if self.phase_open == before.phase_open else attrs.evolve(before, phase_open=self.phase_open)
+            return Step(state, None, tuple(self.effects))
+        row = self._row()
+        state = RunState(info=self.info, row=row, calls=self.calls, used=self.used, phase_open=self.phase_open)
+        commit = Commit(
+            run_id=self.info.run_id,
+            expected_last=before.row.last_sequence,
+            at=self.now,
+            events=tuple(self.events),
+            row=row,
+            calls=tuple(self._touched.values()),
+            tickets=tuple(self.tickets),
+            messages=tuple(self.messages),
+        )
+        return Step(state, commit, tuple(self.effects))
+
+    def _row(self) -> RunRow:
+        return RunRow(
+            stage=self.stage,
+            cursor=self.cursor,
+            step=self.step,
+            last_sequence=self.state.row.last_sequence + len(self.events),
+            inbox=self.inbox,
+            begun=self.begun,
+            termination=self.termination,
+            answer=self.answer,
+            output=self.output,
+            cancel=self.cancel,
+            usage=self.usage,
+            counters=self.counters,
+            inference=self.inference,
+            draft=self.draft,
+            pending_input=self.pending_input,
+            early=self.early,
+            stubborn=self.stubborn,
+            next_due=self._next_due(),
+        )
+
+    def _next_due(self) -> datetime | None:
+        if self.stage in TERMINAL:
+            return None
+        due = [self.info.deadline] if self.info.deadline is not None and self.termination is None else []
+        due += [
+            call.ticket.expires_at
+            for call in self.calls.values()
+            if call.status is CallStatus.SUSPENDED
+            and call.ticket is not None
+            and call.ticket.status == "open"
+            and call.ticket.expires_at is not None
+        ]
+        return min(due, default=None)

@@ -1,0 +1,87 @@
+"""Stop conditions, looked at when a step ends. Pure: what a step did, and the counters up to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+import attrs
+
+from ..contract.calls import CallStatus
+from ..contract.ids import content_digest
+from ..contract.rows import CallRow, Counters
+from ..contract.stop import (
+    ConsecutiveErrors,
+    ContentMatch,
+    LoopDetection,
+    MaxRounds,
+    StopCondition,
+    StopOnTool,
+    Timeout,
+    TokenBudget,
+)
+
+MAX_TRAIL: Final = 64
+"""Steps that loop detection can look back on."""
+
+
+@attrs.frozen(kw_only=True)
+class StepFacts:
+    """What a finished step came to.
+
+    Attributes:
+        counters: with this step counted. tokens: of the run so far. active_ms: of the run so far.
+        text: what the model said. calls: of this step.
+    """
+
+    counters: Counters
+    tokens: int
+    active_ms: int
+    text: str
+    calls: tuple[CallRow, ...]
+
+
+def failed_step(calls: Iterable[CallRow]) -> bool:
+    """True if the step had calls and all of them failed."""
+    statuses = [call.status for call in calls]
+    return bool(statuses) and all(status is CallStatus.FAILED for status in statuses)
+
+
+def trace(text: str, calls: Iterable[CallRow]) -> str:
+    """What loop detection compares: the calls with their arguments, or the text if there are none."""
+    wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
+    return content_digest(wanted or text)
+
+
+def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[str, str] | None:
+    """The code and detail of the first condition that is met, in list order."""
+    for condition in conditions:
+        met = _met(condition, facts)
+        if met is not None:
+            return met
+    return None
+
+
+def _met(condition: StopCondition, facts: StepFacts) -> tuple[str, str] | None:
+    counters = facts.counters
+    match condition:
+        case MaxRounds(n):
+            return ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+        case Timeout(seconds):
+            spent = facts.active_ms / 1000
+            return ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
+        case TokenBudget(total):
+            return ("token_budget", f"{facts.tokens} tokens") if total and facts.tokens > total else None
+        case ConsecutiveErrors(n):
+            return ("consecutive_errors", f"{counters.errors} failed steps") if n and counters.errors >= n else None
+        case StopOnTool(name):
+            ran = any(call.tool == name and call.attempts for call in facts.calls)
+            return ("stop_on_tool", name) if ran else None
+        case ContentMatch(pattern):
+            return ("content_match", pattern) if re.search(pattern, facts.text) else None
+        case LoopDetection(window):
+            same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
+            return ("loop_detection", f"{window} equal steps") if same else None
+        case _ as never:
+            assert_never(never)

@@ -1,0 +1,131 @@
+"""Suspending a call, closing its ticket, closing the call."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.decisions import SetResult, Suspend, Ticket
+from ..contract.envelope import timestamp
+from ..contract.phases import CallAt, Phase
+from ..contract.rows import CallRow
+from .effects import ParkCall, ReleaseCall, RunPhase
+from .state import Draft
+
+
+def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
+    """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
+    expires = None if wish.expires_after is None else d.now + timedelta(seconds=wish.expires_after)
+    result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
+    ticket = Ticket(
+        ticket_id=d.new_ticket_id(),
+        run_id=d.info.run_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        arguments=call.arguments,
+        fingerprint=call.fingerprint,
+        reason=wish.reason,
+        requested_at=d.now,
+        action=wish.action or f"tool:{call.tool}",
+        message=wish.message,
+        parameters=wish.parameters,
+        response_schema=wish.response_schema,
+        resume_mode=wish.resume_mode,
+        expires_at=expires,
+        on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
+        expiry_result=None if result is None else result.value,
+        reviewers=wish.reviewers,
+    )
+    d.tickets.append(ticket)
+    call = d.put(call, status=CallStatus.SUSPENDED, at=CallAt.PARKED, ticket=ticket)
+    d.emit(
+        "run.tool.suspended",
+        ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
+    )
+    d.emit(
+        "run.approval.requested",
+        ev.ApprovalRequested(
+            ticket_id=ticket.ticket_id,
+            call_id=call.call_id,
+            tool=call.tool,
+            arguments=call.arguments,
+            fingerprint=ticket.fingerprint,
+            reason=ticket.reason,
+            action=ticket.action,
+            message=ticket.message,
+            parameters=ticket.parameters or None,
+            response_schema=ticket.response_schema,
+            resume_mode=ticket.resume_mode,
+            expires_at=None if expires is None else timestamp(expires),
+        ),
+    )
+    d.do(ParkCall(call_id=call.call_id, ticket=ticket))
+    return call
+
+
+Resolution = Literal["approved", "denied", "expired", "withdrawn"]
+
+
+def resolve(
+    d: Draft, call: CallRow, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
+) -> CallRow:
+    """Close the call's open ticket."""
+    ticket = call.ticket
+    if ticket is None or ticket.status != "open":
+        return call
+    ticket = attrs.evolve(ticket, status=how, decided_by=by, decided_at=d.now, decision_reason=reason)
+    d.tickets.append(ticket)
+    d.emit(
+        "run.approval.resolved",
+        ev.ApprovalResolved(
+            ticket_id=ticket.ticket_id, call_id=call.call_id, resolution=how, by=by, reason=reason, edited=edited
+        ),
+    )
+    return d.put(call, ticket=ticket)
+
+
+def withdraw(d: Draft, call: CallRow, *, by: str | None, reason: str) -> CallRow:
+    """Close an open ticket that nobody will decide any more."""
+    return resolve(d, call, "withdrawn", by=by, reason=reason)
+
+
+def close_call(
+    d: Draft,
+    call: CallRow,
+    status: CallStatus,
+    *,
+    result: Any,
+    shown: str,
+    code: str | None = None,
+    large: bool = False,
+) -> CallRow:
+    """End a call. after_tool_execute runs once, also for failed and set results, but not for cancelled calls.
+
+    The event holds the result itself, or only what the model is shown if the call failed or its result is large.
+    """
+    hooked = status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
+    if call.at is CallAt.PARKED or call.at is CallAt.HELD or call.status is CallStatus.RESUMING:
+        d.do(ReleaseCall(call_id=call.call_id))
+    call = d.put(
+        call, status=status, at=CallAt.AFTER if hooked else CallAt.SETTLED, result=result, shown=shown, code=code
+    )
+    spent = 0 if call.started_at is None else max(0, round((d.now - call.started_at).total_seconds() * 1000))
+    d.emit(
+        "run.tool.result",
+        ev.ToolResult(
+            call_id=call.call_id,
+            tool=call.tool,
+            status=status,
+            result=shown if large or status is not CallStatus.SUCCEEDED else result,
+            code=code,
+            attempts=call.attempts,
+            duration_ms=spent,
+        ),
+    )
+    if hooked:
+        d.do(RunPhase(phase=Phase.AFTER_TOOL_EXECUTE, step=d.step, call_id=call.call_id, durable=True))
+    return call
