@@ -12,6 +12,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from .codec import normalise
+from .ids import canonical_json
+
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
 TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
@@ -209,13 +212,18 @@ class Command:
     posted_at: datetime | None = None
     early: bool = False
 
-    def content(self) -> Any:
-        """What must be equal for two commands with one id to be the same command (not who carried it, not when)."""
+    def content(self) -> bytes:
+        """What must be equal for two commands with one id to be the same command (not who carried it, not when).
+
+        In JSON's own form: a journaled command comes back with lists where its first sender had tuples.
+        """
         decision = self.decision
         if decision is None:
-            return [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
-        edited = None if decision.edited_arguments is None else dict(decision.edited_arguments)
-        return [self.kind, decision.target, decision.action, decision.result, edited, decision.reason]
+            parts = [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
+        else:
+            values = (decision.result, decision.edited_arguments)
+            parts = [self.kind, decision.target, decision.action, *values, decision.reason]
+        return canonical_json(normalise(parts)[0])
 
 
 @attrs.frozen(kw_only=True)

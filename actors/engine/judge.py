@@ -2,7 +2,7 @@
 
 The checks stand in this order: not_allowed, known id (duplicate or decision_id_conflict, also after the run's end),
 unknown_target, already_decided, run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result. A rejection
-leaves no trace, and its id may be used again.
+leaves no trace, and its id may be used again. `busy` comes last: a command that waits already is a duplicate, not busy.
 """
 
 from __future__ import annotations
@@ -92,35 +92,31 @@ class Judge:
             when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
             by = ticket.decided_by or "somebody"
             return reject(command, "already_decided", f"{ticket.ticket_id} was {ticket.status} by {by}{when}")
-        if facts.prior is not None:
-            return self._taken(facts.prior, command)
+        prior = facts.prior
+        when = "" if prior is None or prior.posted_at is None else f" at {prior.posted_at.isoformat()}"
+        if prior is not None and prior.kind != "expire":
+            return reject(command, "already_decided", f"decided by {prior.by or 'somebody'}{when}")
         if facts.stage in TERMINAL:
             return reject(command, "run_done", f"the run is {facts.stage.value}")
-        return None
-
-    @staticmethod
-    def _taken(prior: Command, command: Command) -> Answer:
-        when = "" if prior.posted_at is None else f" at {prior.posted_at.isoformat()}"
-        if prior.kind == "expire":
-            return reject(command, "expired", f"the ticket expired{when}")
-        return reject(command, "already_decided", f"decided by {prior.by or 'somebody'}{when}")
+        return None if prior is None else reject(command, "expired", f"the ticket expired{when}")
 
     def fits(self, facts: Facts, command: Command, decision: Decision) -> Answer | None:
         """None if the decision fits the ticket (not expired, the same action, valid values), else the rejection."""
-        if command.kind == "expire":
-            return None
         ticket, call = facts.ticket, facts.call
-        if ticket is not None and (
-            ticket.status == "expired" or (ticket.expires_at is not None and self.now >= ticket.expires_at)
-        ):
+        if ticket is not None and (ticket.status == "expired" or (command.kind != "expire" and self._late(ticket))):
             until = "" if ticket.expires_at is None else f" at {ticket.expires_at.isoformat()}"
             return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
+        if command.kind == "expire":
+            return None
         expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
         if decision.fingerprint is not None and decision.fingerprint != expected:
             return reject(
                 command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {expected}"
             )
         return self._arguments(facts, command, decision) or self._result(ticket, command, decision)
+
+    def _late(self, ticket: Ticket) -> bool:
+        return ticket.expires_at is not None and self.now >= ticket.expires_at
 
     def _arguments(self, facts: Facts, command: Command, decision: Decision) -> Answer | None:
         edited = decision.edited_arguments
@@ -150,11 +146,19 @@ class Judge:
 
 
 def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
-    """None if `value` satisfies the JSON Schema, else the path and what is wrong there."""
-    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
+    """None if `value` satisfies the JSON Schema, else the path and what is wrong there.
 
-    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
-    fault = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    A schema that can not be used is said to be so in place of the path: no value fits it, and a judge does not raise.
+    References are looked for in the schema alone, never fetched.
+    """
+    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
+    from referencing import Registry  # noqa: PLC0415 - comes with it
+
+    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        fault = jsonschema.exceptions.best_match(form(schema, registry=Registry()).iter_errors(value))
+    except Exception as error:  # noqa: BLE001 - a tool's schema, inside the store's transaction
+        return f"the ticket's response_schema can not be used ({type(error).__name__}: {error}); deny, or cancel the run"
     return None if fault is None else f"{fault.json_path}: {fault.message}"
 
 
