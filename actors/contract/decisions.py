@@ -53,7 +53,7 @@ def _known_mode(_: object, __: object, value: str) -> None:
 
 
 @attrs.frozen
-class Suspend(Exception):  # noqa: N818 - a tool returns it or raises it; it is a request, not an error
+class Suspend(Exception):
     """A tool's (or gate's) wish to wait for a decision. Return it or raise it.
 
     Attributes:
@@ -218,6 +218,7 @@ class Command:
         In JSON's own form: a journaled command comes back with lists where its first sender had tuples.
         """
         decision = self.decision
+        parts: list[Any]
         if decision is None:
             parts = [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
         else:
