@@ -1,0 +1,253 @@
+"""`Agent`: what a run executes, as a frozen value. Everything wrong with it is said when it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
+
+import attrs
+
+from greenroom.actors.abc import Model
+from greenroom.actors.contract.ids import content_digest
+from greenroom.actors.contract.messages import ToolInfo
+from greenroom.actors.contract.spec import MODES, AgentSpec, ExecutionMode
+from greenroom.actors.contract.stop import MaxRounds, StopCondition, StopOnTool
+from greenroom.actors.errors import AgentDefinitionError
+from greenroom.actors.models.answers import Output, read_output_type
+from greenroom.actors.tools.definition import Tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=str)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str]
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "execution": tuple(MODES),
+    "on_deny": ("continue", "cancel_run"),
+    "on_new_input": ("queue", "supersede"),
+    "on_unknown_tool": ("return", "raise"),
+}
+_KEY_LIMIT: Final = 64
+"""Characters of an agent's key: it stands in every event and in names of tools made from it."""
+
+
+def stop_at_tools(*names: str) -> frozenset[str]:
+    """For `Agent(tool_use=...)`: a result of one of these tools is the run's output.
+
+    Raises:
+        AgentDefinitionError: no name is given.
+    """
+    if not names:
+        raise AgentDefinitionError(
+            "stop_at_tools() needs the name of a tool; for any tool use tool_use='stop_on_first_tool'"
+        )
+    return frozenset(names)
+
+
+def _sequence(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _mapping(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+@attrs.frozen(eq=False)
+class Agent(Generic[T]):
+    """A model, its instructions and its tools, under a key that is unique in a runtime.
+
+    Attributes:
+        key: names the agent; stored with each of its runs.
+        instructions: the system text.
+        tools: functions decorated with `tool`.
+        model: a Model, or "provider:name"; None if the runtime is to give one.
+        execution: how the calls of one step are run: sequential, parallel_batch_approval or parallel_streaming.
+        stop: stop conditions, first in list order wins. `MaxRounds(16)` is added at the end unless there is a MaxRounds
+            already; `MaxRounds(None)` means no limit.
+        output_type: what the final answer becomes; other types than str are asked for as JSON and checked.
+        output_retries: how often an answer of the wrong form is asked for again.
+        tool_use: "run_model_again" after tools, "stop_on_first_tool", or `stop_at_tools(...)`.
+        on_deny: what a denied approval does: "continue" tells the model, "cancel_run" ends the run.
+        on_new_input: what input does while approvals are open: "queue", or "supersede" withdraws them.
+        on_unknown_tool: "return" tells the model, "raise" fails the run.
+        settings: for the model (temperature and so on), plain JSON data.
+        max_bodies: bodies that may execute at once in one run.
+        description: for people and for other agents.
+        spec: what the engine knows of the agent, with a digest of everything that can change a run.
+
+    Raises:
+        AgentDefinitionError: a part is wrong or parts do not fit together; names the part and the way out.
+    """
+
+    key: str
+    instructions: str = attrs.field(default="", kw_only=True)
+    tools: Sequence[Tool[..., Any]] = attrs.field(default=(), converter=_sequence, kw_only=True)
+    model: Model | str | None = attrs.field(default=None, kw_only=True)
+    execution: ExecutionMode = attrs.field(default="sequential", kw_only=True)
+    stop: Sequence[StopCondition] = attrs.field(default=(), converter=_sequence, kw_only=True)
+    output_type: type[T] = attrs.field(default=cast("Any", str), kw_only=True)
+    output_retries: int = attrs.field(default=1, kw_only=True)
+    tool_use: ToolUse = attrs.field(default="run_model_again", kw_only=True)
+    on_deny: Literal["continue", "cancel_run"] = attrs.field(default="continue", kw_only=True)
+    on_new_input: Literal["queue", "supersede"] = attrs.field(default="queue", kw_only=True)
+    on_unknown_tool: Literal["return", "raise"] = attrs.field(default="return", kw_only=True)
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_mapping, kw_only=True)
+    max_bodies: int = attrs.field(default=16, kw_only=True)
+    description: str = attrs.field(default="", kw_only=True)
+    spec: AgentSpec = attrs.field(init=False, repr=False)
+    tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
+    _output: Output[T] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        _check_parts(self)
+        _check_tools(self)
+        _check_stop(self)
+        stop = tuple(self.stop)
+        if not any(isinstance(condition, MaxRounds) for condition in stop):
+            stop = (*stop, MaxRounds())
+        put = object.__setattr__  # attrs' own way to complete a frozen value
+        put(self, "stop", stop)
+        put(self, "_output", read_output_type(self.key, self.output_type))
+        put(self, "tool_infos", tuple(tool.info for tool in self.tools))
+        put(self, "spec", _spec(self))
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.key!r}: {len(self.tools)} tools>"
+
+    @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of the final answer; None if it is plain text."""
+        return self._output.schema
+
+    def parse_output(self, value: Any) -> T:
+        """The output of a finished run as the agent's output type, from the JSON value that is stored.
+
+        Raises:
+            SchemaError: the value does not have the form.
+        """
+        return self._output.parse(value)
+
+    def tool(self, name: str) -> Tool[..., Any] | None:
+        """The tool of this name."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def _fault(agent: Agent[Any], what: str) -> AgentDefinitionError:
+    return AgentDefinitionError(f"agent {agent.key!r}: {what}")
+
+
+def _check_parts(agent: Agent[Any]) -> None:
+    key = agent.key
+    if not isinstance(key, str) or not key.isprintable() or not 0 < len(key) <= _KEY_LIMIT or " " in key:
+        raise AgentDefinitionError(f"agent key {key!r}: use 1 to {_KEY_LIMIT} printable characters without spaces")
+    for name in ("instructions", "description"):
+        if not isinstance(getattr(agent, name), str):
+            raise _fault(agent, f"{name}={getattr(agent, name)!r}: give a str (functions are not supported yet)")
+    if not isinstance(agent.model, Model | str | None):
+        raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
+    for name, choices in _CHOICES.items():
+        if getattr(agent, name) not in choices:
+            raise _fault(agent, f"{name}={getattr(agent, name)!r}: use one of {', '.join(map(repr, choices))}")
+    for name, least in (("output_retries", 0), ("max_bodies", 1)):
+        value = getattr(agent, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
+    try:
+        content_digest(agent.settings)
+    except (TypeError, ValueError) as error:
+        raise _fault(agent, f"settings={agent.settings!r}: give plain JSON data ({error})") from error
+
+
+def _check_tools(agent: Agent[Any]) -> None:
+    if not isinstance(agent.tools, tuple):
+        raise _fault(agent, f"tools={agent.tools!r}: give a list of tools")
+    seen: set[str] = set()
+    for tool in agent.tools:
+        if not isinstance(tool, Tool):
+            way = "decorate it with @gr.tool" if callable(tool) else "give functions decorated with @gr.tool"
+            raise _fault(agent, f"{getattr(tool, '__name__', tool)!r} is not a tool; {way}")
+        if tool.name in seen:
+            raise _fault(agent, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
+        seen.add(tool.name)
+    use = agent.tool_use
+    if isinstance(use, frozenset):
+        _check_names(agent, sorted(use), "tool_use")
+    elif use not in ("run_model_again", "stop_on_first_tool"):
+        raise _fault(
+            agent, f"tool_use={use!r}: use 'run_model_again', 'stop_on_first_tool', or gr.stop_at_tools('name', ...)"
+        )
+
+
+def _check_names(agent: Agent[Any], names: Sequence[str], where: str) -> None:
+    known = [tool.name for tool in agent.tools]
+    for name in names:
+        if name not in known:
+            raise _fault(agent, f"{where} names the tool {name!r}; the tools are: {', '.join(known) or 'none'}")
+
+
+def _check_stop(agent: Agent[Any]) -> None:
+    if not isinstance(agent.stop, tuple):
+        raise _fault(agent, f"stop={agent.stop!r}: give a list of conditions, such as [gr.stop.MaxRounds(8)]")
+    for condition in agent.stop:
+        if not isinstance(condition, get_args(StopCondition)):
+            raise _fault(
+                agent, f"stop: {condition!r} is not a stop condition; make one with gr.stop, as gr.stop.MaxRounds(8)"
+            )
+        if isinstance(condition, StopOnTool):
+            _check_names(agent, [condition.name], "stop")
+            continue
+        for name, value in attrs.asdict(condition).items():
+            if name != "pattern" and value is not None and not _is_limit(value, whole=name != "seconds"):
+                raise _fault(agent, f"stop: {condition!r}: {name} is a number, 0 or more; 0 or None switches it off")
+
+
+def _is_limit(value: Any, *, whole: bool) -> bool:
+    kinds = int if whole else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
+
+
+def _spec(agent: Agent[Any]) -> AgentSpec:
+    return AgentSpec(
+        key=agent.key,
+        digest=content_digest(_essence(agent)),
+        tools={tool.name: tool.spec for tool in agent.tools},
+        execution=agent.execution,
+        stop=tuple(agent.stop),
+        tool_use=agent.tool_use,
+        on_deny=agent.on_deny,
+        on_new_input=agent.on_new_input,
+        on_unknown_tool=agent.on_unknown_tool,
+        output_retries=agent.output_retries,
+        check_output=agent._output.check,
+        max_bodies=agent.max_bodies,
+    )
+
+
+def _essence(agent: Agent[Any]) -> Any:
+    """Everything that can change a run, as plain data. Two agents with equal essences behave alike, code aside."""
+    use = agent.tool_use
+    return {
+        "key": agent.key,
+        "instructions": agent.instructions,
+        "model": agent.model.name if isinstance(agent.model, Model) else agent.model,
+        "settings": agent.settings,
+        "tools": [_tool_essence(tool) for tool in agent.tools],
+        "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
+        "output": agent.output_schema,
+        "tool_use": sorted(use) if isinstance(use, frozenset) else use,
+        "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
+        "limits": [agent.output_retries, agent.max_bodies],
+    }
+
+
+def _tool_essence(tool: Tool[..., Any]) -> Any:
+    options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error, tool.on_timeout]
+    times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
+    return [tool.name, tool.description, tool.schema, options, times]

@@ -1,0 +1,23 @@
+"""Models: what stands behind the `Model` port. Providers register here in a later release."""
+
+from __future__ import annotations
+
+from greenroom.actors.abc import Model
+from greenroom.actors.errors import AgentDefinitionError
+
+
+def resolve_model(name: str) -> Model:
+    """The model behind a name such as "openai:gpt-5-mini".
+
+    Raises:
+        AgentDefinitionError: the name has no provider, or no provider is installed for it.
+    """
+    provider, colon, model = name.partition(":")
+    if not (provider and colon and model):
+        raise AgentDefinitionError(
+            f'model {name!r} is not of the form "provider:name", such as "openai:gpt-5-mini"; or pass a Model object'
+        )
+    raise AgentDefinitionError(
+        f"no provider is installed for model {name!r} (this release has none for {provider!r} or any other);"
+        " pass a Model object, such as a ScriptedModel or one of a class of your own"
+    )

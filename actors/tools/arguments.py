@@ -1,0 +1,226 @@
+"""A function's parameters as JSON: the schema that the model reads, the check of its arguments, the body's objects.
+
+The signature is read once. Each parameter becomes a field of a msgspec struct, so schema, check and conversion can not
+disagree. Types are strict (an int is accepted for a float, nothing else is guessed). Arguments that the function does
+not have are refused; unknown keys inside nested classes follow the class (msgspec: ignored, unless it forbids them).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_origin
+
+import attrs
+import msgspec
+
+from greenroom.actors.errors import ToolDefinitionError
+
+from .context import SyncToolContext, ToolContext
+from .docstrings import parameter_texts
+
+_CONTEXTS: Final = (ToolContext, SyncToolContext)
+_CONTEXT_TEXT: Final = re.compile(r"(?:\w+\.)*(?P<name>(?:Sync)?ToolContext)(?:\[.*\])?\s*")
+_NO_DEFAULT: Final = inspect.Parameter.empty
+
+
+class ArgumentsError(ValueError):
+    """Arguments do not fit the tool; the message says where and is meant for the model."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Arguments:
+    """The JSON side of a function's parameters.
+
+    Attributes:
+        schema: JSON Schema of the arguments object, self-contained. Shared; do not change it.
+        context: which context the first parameter wants; None if it wants none.
+    """
+
+    schema: Mapping[str, Any]
+    context: type[ToolContext[Any] | SyncToolContext[Any]] | None
+    _struct: type[msgspec.Struct]
+    _defaults: Mapping[str, Any]
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments as the annotated types. What is not given is left to the function's own defaults.
+
+        Raises:
+            ArgumentsError: names the path.
+        """
+        try:
+            made = msgspec.convert(arguments, self._struct)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise ArgumentsError(self._explain(str(error))) from error
+        values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
+        return {name: value for name, value in values if value is not msgspec.UNSET}
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As `convert`, with the defaults filled in.
+
+        Raises:
+            ArgumentsError: names the path.
+        """
+        return {**self._defaults, **self.convert(arguments)}
+
+    def check(self, arguments: Mapping[str, Any]) -> str | None:
+        """None, or what is wrong with the arguments, with the path. Pure."""
+        try:
+            self.convert(arguments)
+        except ArgumentsError as error:
+            return str(error)
+        return None
+
+    def _explain(self, what: str) -> str:
+        place = "" if "`$" in what else " - at `$`"
+        known = ", ".join(self._struct.__struct_fields__) or "none"
+        return f"Invalid arguments: {what}{place}. The arguments are: {known}."
+
+
+def read_arguments(function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Arguments:
+    """Read a function's signature.
+
+    Args:
+        function: the tool's body.
+        name: of the tool, for messages.
+        namespace: names that annotations may use beside the function's globals (those of the place where it is
+            defined).
+
+    Raises:
+        ToolDefinitionError: names the parameter and the way out.
+    """
+    reader = _Reader(function, name, namespace)
+    parameters = _signature(function, name)
+    context = reader.context(parameters[0]) if parameters else None
+    for position, parameter in enumerate(parameters[1:] if context else parameters):
+        reader.add(parameter, first=position == 0 and context is None)
+    return reader.finish(context)
+
+
+def _signature(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its signature can not be read; wrap it in a plain function"
+        ) from error
+
+
+class _Reader:
+    """Collects the parameters of one function."""
+
+    def __init__(self, function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
+        self.function = function
+        self.name = name
+        bare = inspect.unwrap(function)
+        self.globals = getattr(getattr(bare, "__func__", bare), "__globals__", {})
+        self.namespace = dict(namespace)
+        self.texts = parameter_texts(function)
+        self.fields: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}
+
+    def context(self, parameter: inspect.Parameter) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+        """The context class if this first parameter takes the context."""
+        annotation = parameter.annotation
+        if annotation is inspect.Parameter.empty:
+            return ToolContext if parameter.name == "ctx" else None
+        return self._context_class(annotation)
+
+    def _context_class(self, annotation: Any) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+        if isinstance(annotation, str):
+            # Told by its name: the context, or what stands in its brackets, may be imported for type checkers only.
+            match = _CONTEXT_TEXT.fullmatch(annotation)
+            return None if match is None else {cls.__name__: cls for cls in _CONTEXTS}[match["name"]]
+        origin = get_origin(annotation) or annotation
+        return origin if origin in _CONTEXTS else None
+
+    def add(self, parameter: inspect.Parameter, *, first: bool) -> None:
+        """Take one parameter as an argument of the tool."""
+        name, kind = parameter.name, parameter.kind
+        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            stars = "*" if kind is inspect.Parameter.VAR_POSITIONAL else "**"
+            raise self.fault(
+                f"{stars}{name}", "the model must know every argument by name; write them out, or take a list or dict"
+            )
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise self.fault(
+                name, "it is positional-only, but arguments come by name; move the `/` behind ctx or remove it"
+            )
+        if parameter.annotation is inspect.Parameter.empty:
+            if first and name in ("self", "cls"):
+                raise self.fault(
+                    name, "tools are free functions; decorate a function, or the bound method: tool(obj.method)"
+                )
+            raise self.fault(name, f"it has no annotation; write `{name}: str` or another type that JSON can carry")
+        if self._context_class(parameter.annotation) is not None:
+            raise self.fault(name, "the context comes first; make it the first parameter")
+        self.fields[name] = self._supported(name, self._resolve(name, parameter.annotation))
+        if parameter.default is not _NO_DEFAULT:
+            self.defaults[name] = parameter.default
+
+    def _resolve(self, name: str, annotation: Any) -> Any:
+        if not isinstance(annotation, str) and not isinstance(annotation, typing.ForwardRef):
+            return annotation
+        holder = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            return typing.get_type_hints(holder, self.globals, self.namespace, include_extras=True)[name]
+        except Exception as error:  # an annotation is code of the user's: it may raise anything
+            raise self.fault(
+                name,
+                f"its annotation {annotation!r} can not be resolved ({error}); import or define the name at run time,"
+                " above the tool",
+            ) from error
+
+    def _supported(self, name: str, annotation: Any) -> Any:
+        try:
+            msgspec.json.schema(annotation)
+            msgspec.json.Decoder(annotation)
+        except Exception as error:  # msgspec raises what it meets inside the class (TypeError, NameError, RuntimeError)
+            what = str(error).strip().splitlines()[-1]
+            raise self.fault(
+                name,
+                f"its type {annotation!r} has no JSON form ({what}); use str, int, float, bool, list, dict, Literal,"
+                " Enum, or a class of attrs, dataclasses, msgspec or TypedDict",
+            ) from error
+        return annotation
+
+    def fault(self, parameter: str, what: str) -> ToolDefinitionError:
+        return ToolDefinitionError(f"tool {self.name!r}, parameter {parameter!r}: {what}")
+
+    def finish(self, context: type[ToolContext[Any] | SyncToolContext[Any]] | None) -> Arguments:
+        """Build the struct and its schema."""
+        fields = [
+            (name, annotation, msgspec.UNSET) if name in self.defaults else (name, annotation)
+            for name, annotation in self.fields.items()
+        ]
+        struct = msgspec.defstruct(
+            "Arguments", fields, kw_only=True, forbid_unknown_fields=True, module="greenroom.tool"
+        )
+        schema = object_schema(struct)
+        for name, part in schema["properties"].items():
+            self._describe(name, part)
+        return Arguments(schema=schema, context=context, struct=struct, defaults=self.defaults)
+
+    def _describe(self, name: str, part: dict[str, Any]) -> None:
+        if self.texts.get(name):
+            part.setdefault("description", self.texts[name])
+        if name in self.defaults:
+            try:
+                plain = msgspec.to_builtins(self.defaults[name])
+                msgspec.convert(plain, self.fields[name])
+            except (TypeError, ValueError):
+                return  # a sentinel, or a default that the model itself could not give: the schema just says "optional"
+            part["default"] = plain
+
+
+def object_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a struct with the object itself at the root; other classes stand under `$defs`."""
+    (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/")))
+    del schema["title"]
+    if definitions:
+        schema["$defs"] = definitions
+    return schema

@@ -1,0 +1,275 @@
+"""`tool`: a typed function becomes something that a model can call. What is wrong with it is said at its definition."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+
+import attrs
+
+from greenroom.actors.contract.messages import ToolInfo
+from greenroom.actors.contract.spec import Concurrency, GateKind, ToolSpec
+from greenroom.actors.errors import ToolDefinitionError
+
+from .arguments import Arguments, read_arguments
+from .context import SyncToolContext, ToolContext
+from .docstrings import first_paragraph
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Predicate = Callable[[ToolContext[Any], Mapping[str, Any]], bool | Awaitable[bool]]
+"""(ctx, arguments as the body gets them, defaults filled in) -> whether a person must approve."""
+
+EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "deploy", "secret")
+"""The effect classes that policies know; a tool may name its own."""
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "replay": ("unsafe", "safe"),
+    "concurrency": ("shared", "ordered", "exclusive"),
+    "on_error": ("return", "raise"),
+    "on_timeout": ("return", "raise"),
+}
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `tool`; see there."""
+
+    name: str
+    description: str
+    needs_approval: bool | Predicate
+    replay: Literal["unsafe", "safe"]
+    effect: str
+    concurrency: Concurrency
+    timeout: float | None
+    on_error: Literal["return", "raise"]
+    on_timeout: Literal["return", "raise"]
+    grace: float
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Tool(Generic[P, R_co]):
+    """A function that a model can call; made by `tool`. Calling it calls the function itself, as in a unit test.
+
+    Attributes:
+        name: what the model calls it by.
+        description: what the model reads; the first paragraph of the docstring unless given.
+        needs_approval: True, False, or a predicate that is asked per call.
+        replay: "safe" if the runtime may run it again after a crash without asking.
+        effect: its effect class.
+        concurrency: shared, ordered or exclusive.
+        timeout: seconds of active time; None for no limit.
+        on_error: "return" tells the model of a failure, "raise" ends the run.
+        on_timeout: the same for a timeout.
+        grace: seconds that it gets to end after a cancel.
+        is_async: runs in the event loop; otherwise in a worker thread.
+    """
+
+    function: Callable[P, R_co]
+    name: str
+    description: str = ""
+    needs_approval: bool | Predicate = False
+    replay: Literal["unsafe", "safe"] = "unsafe"
+    effect: str = "read"
+    concurrency: Concurrency = "shared"
+    timeout: float | None = None
+    on_error: Literal["return", "raise"] = "return"
+    on_timeout: Literal["return", "raise"] = "return"
+    grace: float = 5.0
+    is_async: bool
+    _arguments: Arguments = attrs.field(repr=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself: no check, no thread, no timeout."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def takes_context(self) -> bool:
+        """The first parameter is the context."""
+        return self._arguments.context is not None
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON Schema of the arguments object. Shared; do not change it."""
+        return self._arguments.schema
+
+    @property
+    def gate(self) -> GateKind:
+        """What the engine must know of `needs_approval`."""
+        if isinstance(self.needs_approval, bool):
+            return "always" if self.needs_approval else "never"
+        return "ask"
+
+    @property
+    def info(self) -> ToolInfo:
+        """What the model is told."""
+        return ToolInfo(name=self.name, description=self.description, schema=self.schema)
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the engine is told."""
+        return ToolSpec(
+            name=self.name,
+            effect=self.effect,
+            replay_safe=self.replay == "safe",
+            gate=self.gate,
+            concurrency=self.concurrency,
+            fatal=self.on_error == "raise",
+            grace=self.grace,
+            check=self.check,
+        )
+
+    def check(self, arguments: Mapping[str, Any]) -> str | None:
+        """None, or what is wrong with the arguments, with the path. Pure."""
+        return self._arguments.check(arguments)
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON arguments as keyword arguments of the annotated types; what is not given is left to the defaults.
+
+        Raises:
+            ArgumentsError: they do not fit; the message names the path.
+        """
+        return self._arguments.convert(arguments)
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """As `convert`, with the function's defaults filled in: what a predicate is shown.
+
+        Raises:
+            ArgumentsError: they do not fit; the message names the path.
+        """
+        return self._arguments.complete(arguments)
+
+    def call(self, ctx: ToolContext[Any] | SyncToolContext[Any], arguments: Mapping[str, Any]) -> Any:
+        """Call the function with JSON arguments: the coroutine of an async tool, the result of a sync one.
+
+        Raises:
+            ArgumentsError: they do not fit; the message names the path.
+        """
+        function: Callable[..., Any] = self.function
+        keywords = self.convert(arguments)
+        return function(ctx, **keywords) if self.takes_context else function(**keywords)
+
+
+@overload
+def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a function a tool: `@tool`, `@tool(option=...)`, or `tool(function, option=...)` for somebody else's.
+
+    Every parameter needs an annotation; the first one may be the context (annotated `ToolContext[Deps]`, in a sync
+    function `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread.
+
+    Args:
+        function: the body; async or sync.
+        options: all optional.
+            name: `^[a-zA-Z0-9_-]{1,64}$`; default: the function's.
+            description: for the model; default: the first paragraph of the docstring.
+            needs_approval: a person must approve each call; or a predicate(ctx, arguments), sync or async, that says so
+                per call. It is shown the arguments as the body gets them, defaults filled in. One that fails means:
+                approval is needed.
+            replay: "safe" if the runtime may run the body again after a crash without asking anybody; default "unsafe".
+            effect: read (default), write, patch, shell, network, publish, deploy, secret, or an identifier of your own.
+            concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
+            timeout: seconds of active time; None (default) for no limit.
+            on_error: "return" (default) tells the model what failed; "raise" ends the run.
+            on_timeout: the same for a timeout.
+            grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
+
+    Raises:
+        ToolDefinitionError: the function can not be a tool as it stands, or an option is wrong; names what and the way
+            out.
+    """
+    # Annotations may name what is local to the place where the tool is defined.
+    namespace = sys._getframe(1).f_locals
+    if function is None:
+        return lambda body: _define(body, options, namespace)
+    return _define(function, options, namespace)
+
+
+def _define(function: Any, options: ToolOptions, namespace: Mapping[str, Any]) -> Tool[..., Any]:
+    name = _name(function, options.get("name"))
+    _refuse_non_functions(function, name)
+    _check_options(name, options)
+    arguments = read_arguments(function, name, namespace)
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
+    if is_async and arguments.context is SyncToolContext:
+        raise ToolDefinitionError(
+            f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"
+        )
+    settings: dict[str, Any] = {"description": first_paragraph(function), **options, "name": name}
+    return Tool(function=function, is_async=is_async, arguments=arguments, **settings)
+
+
+def _name(function: Any, given: Any) -> str:
+    name = given if given is not None else getattr(function, "__name__", None)
+    if name is None:
+        raise ToolDefinitionError(f"{function!r} has no name of its own; give one: tool(..., name='...')")
+    if given is None and name == "<lambda>":
+        raise ToolDefinitionError(
+            "a lambda can not be a tool (no annotations, no docstring); write a function with def"
+        )
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ToolDefinitionError(
+            f"tool name {name!r}: use 1 to 64 of a-z A-Z 0-9 _ and -; give another one with name="
+        )
+    return name
+
+
+def _refuse_non_functions(function: Any, name: str) -> None:
+    if isinstance(function, Tool):
+        raise ToolDefinitionError(f"{function.name!r} is a tool already; decorate it once")
+    if isinstance(function, str):
+        raise ToolDefinitionError(f"tool({function!r}): give the name as @tool(name={function!r})")
+    if not (inspect.isfunction(function) or inspect.ismethod(function) or isinstance(function, functools.partial)):
+        raise ToolDefinitionError(f"tool {name!r}: {function!r} is not a function; write one with def and decorate it")
+    body = inspect.unwrap(function)
+    if getattr(body, "__name__", "") == "<lambda>":
+        raise ToolDefinitionError(
+            f"tool {name!r}: a lambda can not be a tool (no annotations); write a function with def"
+        )
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise ToolDefinitionError(
+            f"tool {name!r} is a generator function; return one value, and stream with `await ctx.output(...)`"
+        )
+
+
+def _check_options(name: str, options: ToolOptions) -> None:
+    def fault(option: str, what: str) -> ToolDefinitionError:
+        return ToolDefinitionError(f"tool {name!r}, option {option}={options.get(option)!r}: {what}")
+
+    for option, value in options.items():
+        if option not in ToolOptions.__annotations__:
+            near = get_close_matches(option, ToolOptions.__annotations__, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(ToolOptions.__annotations__)}"
+            raise fault(option, f"there is no such option; {hint}")
+        if option in _CHOICES and value not in _CHOICES[option]:
+            raise fault(option, f"use one of {', '.join(map(repr, _CHOICES[option]))}")
+    _check_values(options, fault)
+
+
+def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefinitionError]) -> None:
+    effect, approval = options.get("effect", "read"), options.get("needs_approval", False)
+    if not isinstance(effect, str) or not effect.isidentifier():
+        raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
+    if not isinstance(approval, bool) and not callable(approval):
+        raise fault("needs_approval", "use True, False, or a function (ctx, arguments) -> bool")
+    if not isinstance(options.get("description", ""), str):
+        raise fault("description", "give a str")
+    timeout, grace = options.get("timeout"), options.get("grace", 5.0)
+    if timeout is not None and not (_is_seconds(timeout) and timeout > 0):
+        raise fault("timeout", "give seconds greater than 0, or None for no limit")
+    if not _is_seconds(grace):
+        raise fault("grace", "give seconds, 0 or more")
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

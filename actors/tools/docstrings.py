@@ -1,0 +1,40 @@
+"""Reading a Google-style docstring: what a tool does, and what each argument means. The model is told both."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, Final
+
+_SECTION: Final = re.compile(r"(?i)(args|arguments|parameters|params)\s*:\s*")
+_ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)")
+
+
+def first_paragraph(documented: Any) -> str:
+    """The first paragraph of an object's own docstring as one line; empty if there is none."""
+    text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+    return " ".join(text.split("\n\n", 1)[0].split())
+
+
+def parameter_texts(documented: Any) -> dict[str, str]:
+    """Parameter name -> its text in the `Args:` section; a continued text is joined into one line."""
+    lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
+    starts = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]
+    found: dict[str, list[str]] = {}
+    if not starts:
+        return {}
+    margin, current = 0, ""
+    for line in lines[starts[0] + 1 :]:
+        if not line.strip():
+            continue
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            break  # the next section, or text that belongs to none
+        margin = margin or depth
+        entry = _ENTRY.fullmatch(line.strip()) if depth <= margin else None
+        if entry is not None:
+            current = entry["name"]
+            found[current] = [entry["text"]]
+        elif current:
+            found[current].append(line.strip())
+    return {name: " ".join(filter(None, texts)) for name, texts in found.items()}

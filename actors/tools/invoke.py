@@ -1,0 +1,188 @@
+"""Running one call of a tool: the body, its time limit, its thread, and what its end means.
+
+`invoke` is the supervision boundary of user code. What a body does becomes one of four things: a value, a `Suspend`, a
+`ToolFailed` (with a text that is safe to show a model), or a cancellation on its way out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+from greenroom.actors.contract.decisions import Suspend
+from greenroom.actors.errors import GreenroomError, ToolError
+from greenroom.actors.tools.arguments import ArgumentsError
+from greenroom.actors.tools.context import SyncToolContext, ToolContext
+from greenroom.actors.tools.definition import Tool
+from greenroom.actors.tools.threads import Body, Ended, run_body
+from greenroom.supervision.exits import flatten, leaves
+from greenroom.supervision.nursery import raise_bare
+
+TEXT_LIMIT: Final = 2_000
+"""Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its
+window."""
+
+FailureCode = Literal["tool_error", "tool_timeout", "invalid_arguments"]
+
+
+class ToolFailed(GreenroomError):
+    """A call has failed. `str(error)` is for the model, without a traceback; `__cause__` is what the body raised.
+
+    Attributes:
+        code: tool_error, tool_timeout or invalid_arguments.
+        fatal: the tool declares that this ends the run (`on_error` or `on_timeout` is "raise").
+    """
+
+    def __init__(self, text: str, *, code: FailureCode, fatal: bool) -> None:
+        super().__init__(text)
+        self.code: FailureCode = code
+        self.fatal = fatal
+
+
+@attrs.define(eq=False)
+class Invocation:
+    """What is to be known of a running call beside its result. Written by `invoke`, read by whoever started it.
+
+    Attributes:
+        stubborn: the body's thread did not end within its grace; it was left alone and its late result is dropped.
+        stack: where that thread stood when it was given up, outermost frame first, one `file:line:function` each.
+    """
+
+    stubborn: bool = False
+    stack: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Invocation{' stubborn' if self.stubborn else ''}>"
+
+
+async def invoke(
+    tool: Tool[..., Any],
+    ctx: ToolContext[Any] | SyncToolContext[Any],
+    arguments: Mapping[str, Any],
+    *,
+    limiter: trio.CapacityLimiter,
+    record: Invocation | None = None,
+) -> Any:
+    """Run a tool's body once with JSON arguments.
+
+    Args:
+        tool: whose body.
+        ctx: a `ToolContext` for an async tool, a `SyncToolContext` for a sync one.
+        arguments: as the model (or a decision) gave them.
+        limiter: slots for worker threads; a thread keeps its slot until it ends, also when it has been given up.
+        record: is told when the thread turns out stubborn.
+
+    Returns:
+        What the body returned; a `Suspend` whether it was returned, raised, or the one error in a group.
+
+    Raises:
+        ToolFailed: the body raised, ran out of time, or the arguments do not fit.
+        trio.Cancelled: cancelled. A sync body had up to `tool.grace` seconds to end; if it ended in time its result is
+            returned instead (what has happened has happened), if not `record.stubborn` is set.
+    """
+    record = Invocation() if record is None else record
+    with trio.move_on_after(math.inf if tool.timeout is None else tool.timeout):
+        try:
+            return await _run(tool, ctx, arguments, limiter, record)
+        except BaseException as error:  # noqa: BLE001 - the supervision boundary of user code; Cancelled is re-raised
+            return _settle(tool, error)
+    raise ToolFailed(
+        f"The tool {tool.name!r} did not finish within {tool.timeout:g} s.",
+        code="tool_timeout",
+        fatal=tool.on_timeout == "raise",
+    )
+
+
+async def _run(
+    tool: Tool[..., Any],
+    ctx: ToolContext[Any] | SyncToolContext[Any],
+    arguments: Mapping[str, Any],
+    limiter: trio.CapacityLimiter,
+    record: Invocation,
+) -> Any:
+    if tool.is_async:
+        return await tool.call(ctx, arguments)
+    tool.convert(arguments)  # wrong arguments cost no thread
+    body = Body(lambda: tool.call(_wired(ctx, body), arguments))
+    ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
+    if ended is None:
+        record.stubborn, record.stack = True, body.stack()
+        await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
+        ended = Ended(error=RuntimeError("its thread was given up"))
+    if ended.error is not None:
+        raise_bare(ended.error)
+    if inspect.iscoroutine(ended.value):
+        ended.value.close()
+        raise TypeError("the function returned a coroutine; define it (and what wraps it) with async def")
+    return ended.value
+
+
+def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: Body) -> ToolContext[Any] | SyncToolContext[Any]:
+    """The context of a thread: it hears of a cancellation when it reports, and nobody hears it once it is given up."""
+    if not isinstance(ctx, SyncToolContext):
+        return ctx
+
+    def progress(fraction: float, text: str) -> None:
+        if not body.given_up:
+            ctx.report_progress(fraction, text)
+
+    def output(text: str) -> None:
+        if not body.given_up:
+            ctx.report_output(text)
+
+    return attrs.evolve(ctx, report_progress=progress, report_output=output, heed=trio.from_thread.check_cancelled)
+
+
+def _settle(tool: Tool[..., Any], error: BaseException) -> Suspend:
+    """What an exception means: a Suspend, a ToolFailed, or something that is not ours to keep."""
+    real = flatten(error)
+    if isinstance(real, Suspend):
+        return real
+    if not isinstance(real, Exception):  # Cancelled, KeyboardInterrupt, SystemExit, or a group with one of them
+        raise_bare(real)
+    if isinstance(real, ArgumentsError):
+        raise ToolFailed(str(real), code="invalid_arguments", fatal=False) from real
+    raise ToolFailed(shown_text(real), code="tool_error", fatal=tool.on_error == "raise") from error
+
+
+def shown_text(error: BaseException) -> str:
+    """What a model may read of a failure: a ToolError's own text, else type and message, bounded; never a traceback."""
+    if isinstance(error, ToolError):
+        return str(error)
+    text = "; ".join(_one_text(leaf) for leaf in leaves(error))
+    return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"
+
+
+def _one_text(error: BaseException) -> str:
+    kind = type(error).__name__
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+        message = "(its message can not be shown)"
+    if isinstance(error, ToolError):
+        return message
+    return f"{kind}: {message}" if message else kind
+
+
+async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> bool:
+    """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
+
+    A predicate that raises, arguments that do not fit, and answers that are not a bool all mean that approval is
+    needed. A sync predicate runs in the event loop and must be quick. Cancelled passes.
+    """
+    predicate = tool.needs_approval
+    if isinstance(predicate, bool):
+        return predicate
+    try:
+        answer = predicate(ctx, tool.complete(arguments))
+        return (await answer if inspect.isawaitable(answer) else answer) is not False
+    except BaseException as error:  # noqa: BLE001 - a judgement of user code; what is no Exception is passed on
+        real = flatten(error)
+        if not isinstance(real, Exception):
+            raise_bare(real)
+        return True

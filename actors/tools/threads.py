@@ -1,0 +1,120 @@
+"""One function in one worker thread: it can be given up, it can not be stopped.
+
+Theory of operation. The thread and the task that waits for it share a `Body`, guarded by a lock that is only held for
+assignments. The body is in one of four states: waiting (not begun), working, ended, given up. When the waiting task is
+cancelled:
+
+* a body that has not begun never begins;
+* one that works gets `grace` seconds, shielded and bounded. If it ends in time its outcome counts, as if the cancel had
+  come a moment later (what has happened has happened); trio's cancellation is level-triggered and meets the caller at
+  its next checkpoint;
+* one that does not end is given up: its stack is taken, its late outcome and its late reports are dropped. Its token of
+  the limiter stays with the thread until that ends, so stubborn threads are counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from greenroom.supervision.cleanup import Overrun, cleanup
+
+_HERE: Final = Path(__file__).parent
+_STACK_LIMIT: Final = 40
+"""Frames that are kept of a stubborn thread, innermost last: enough to find the place, small enough for an event."""
+
+
+@attrs.frozen
+class Ended:
+    """How a body ended: its value, or what it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+@attrs.define(eq=False)
+class Body:
+    """A function on its way through a worker thread."""
+
+    _function: Callable[[], Any]
+    _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
+    done: trio.Event = attrs.field(factory=trio.Event)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+    _thread: int | None = None
+    _given_up: bool = False
+    _ended: Ended | None = None
+
+    def run(self) -> None:
+        """The worker thread's side."""
+        with self._lock:
+            if self._given_up:
+                return
+            self._thread = threading.get_ident()
+        try:
+            ended = Ended(value=self._function())
+        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is settled by the task that waits
+            ended = Ended(error=error)
+        with self._lock:
+            self._ended = None if self.given_up else ended
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self.done.set)
+
+    def give_up_unbegun(self) -> bool:
+        """True if the body has not begun, and now never will."""
+        with self._lock:
+            self._given_up = self._thread is None
+            return self._given_up
+
+    def give_up(self) -> Ended | None:
+        """Its outcome if it has ended; else None, and from now on nothing counts that it does."""
+        with self._lock:
+            self._given_up = self._ended is None
+            return self._ended
+
+    @property
+    def given_up(self) -> bool:
+        """Nobody waits for it any more."""
+        return self._given_up
+
+    def stack(self) -> tuple[str, ...]:
+        """Where the thread stands, outermost frame first, one `file:line:function` each."""
+        frame = None if self._thread is None else sys._current_frames().get(self._thread)
+        if frame is None:
+            return ()
+        frames = list(traceback.extract_stack(frame))
+        start = next((number for number, one in enumerate(frames) if one.filename == __file__), 0)
+        # Between the thread's start and the body stands nothing but this package.
+        body = dropwhile(lambda one: Path(one.filename).parent == _HERE, frames[start:])
+        return tuple([f"{one.filename}:{one.lineno}:{one.name}" for one in body][-_STACK_LIMIT:])
+
+
+async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, name: str) -> Ended | None:
+    """Run a body in a worker thread.
+
+    Returns:
+        How it ended. None if it was cancelled and did not end within `grace` seconds: it has been given up, and the
+        caller has a cancellation pending.
+
+    Raises:
+        trio.Cancelled: cancelled before the body began; it never will.
+    """
+    try:
+        await trio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=limiter, thread_name=name)
+    except trio.Cancelled:  # noqa: ASYNC103 - an outcome in time counts; the cancel stays pending in its scope
+        if body.give_up_unbegun():
+            raise
+        with cleanup(grace, what=f"thread of {name}", on_overrun=_told_by_the_caller):
+            await body.done.wait()
+    return body.give_up()
+
+
+def _told_by_the_caller(_: Overrun) -> None: ...
