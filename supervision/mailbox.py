@@ -9,11 +9,12 @@ hence delivery is at-least-once across restarts and first-in first-out per sende
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import trio
 from attrs import define, field
-from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, checkpoint, current_clock, current_task, reschedule, wait_task_rescheduled
 
 from greenroom.supervision.errors import ActorExited, MailboxEmpty, MailboxFull
 from greenroom.supervision.exits import Exit
@@ -45,6 +46,7 @@ class Mailbox(Generic[M]):
     _nudged: bool = field(init=False, default=False)
     _parked: Task | None = field(init=False, default=None)
     _turns: int = field(init=False, default=FAIR_TURNS)
+    _now: Callable[[], float] | None = field(init=False, default=None)  # the clock of this run, looked up once
     _closed: bool = field(init=False, default=False)
     _exit: Exit | None = field(init=False, default=None)
 
@@ -84,7 +86,9 @@ class Mailbox(Generic[M]):
         """
         if self._depth >= self.capacity or self._closed:
             self._refuse()
-        self._send.send_nowait((trio.current_time(), message))
+        if self._now is None:
+            self._now = current_clock().current_time
+        self._send.send_nowait((self._now(), message))
         self._depth += 1
         if self._parked is not None:
             self._wake()
@@ -137,8 +141,6 @@ class Mailbox(Generic[M]):
         """
         pending = self._pending or self._drain()
         self._depth -= 1
-        if not self._depth:
-            self._pending = None
         return pending.popleft()[1]
 
     def close(self, exit_: Exit | None = None) -> int:
@@ -163,8 +165,10 @@ class Mailbox(Generic[M]):
         if self._pending is None:
             self._pending = deque()
         receive, pending = self._receive.receive_nowait, self._pending
-        for _ in range(self._depth - len(pending)):
+        missing = self._depth - len(pending)
+        while missing:
             pending.append(receive())
+            missing -= 1
         return pending
 
     def _refuse(self) -> None:

@@ -242,6 +242,24 @@ async def test_what_no_actor_may_keep_leaves_the_supervisor_bare_with_the_exit_p
     assert other.exit == Shutdown()
 
 
+@pytest.mark.parametrize("kind", [SystemExit, trio.TrioInternalError])
+async def test_what_no_actor_may_keep_passes_through_from_inside_a_group_too(kind):
+    async def leave():
+        raise kind
+
+    async def body(ctx):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave)
+            nursery.start_soon(trio.sleep_forever)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with open_supervisor(name="s") as sup:
+            ref = sup.start_child(child(body))
+            await trio.sleep_forever()
+    assert caught.group_contains(kind) if hasattr(caught, "group_contains") else True
+    assert isinstance(ref.exit, Crashed)
+
+
 async def test_a_clean_up_is_shielded_and_its_overrun_is_reported(autojump_clock):
     overruns, done = [], []
     with trio.CancelScope() as scope:
