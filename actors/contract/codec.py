@@ -6,7 +6,11 @@ reader does not know are an error at the same version (they would be lost at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,6 +27,12 @@ UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {}
 
 converter: Final = make_converter(forbid_extra_keys=True)
 """Reads everything that comes from outside (rows, commands, config) and writes rows."""
+
+MAX_DEPTH: Final = 64
+"""How deep a foreign value may nest. What reads it later (redactor, encoder, cattrs) recurses; this deep is safe."""
+
+MAX_ITEMS: Final = 1_000_000
+"""How many items a foreign value may hold in all. Shared parts count each time: 40 nested pairs would fill memory."""
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
 _decode = msgspec.json.Decoder().decode
@@ -55,9 +65,9 @@ def load(cls: type[T], blob: bytes) -> T:
     try:
         outer = _decode(blob)
         version, data = outer["v"], outer["d"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
         raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom: {bytes(blob[:60])!r}") from error
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise SchemaError(f"{cls.__name__}: schema version {version!r} is not a version")
     if version > SCHEMA_VERSION:
         raise NewerSchema(
@@ -91,33 +101,100 @@ def plain(value: Any) -> Any:
 def normalise(value: Any) -> tuple[Any, str | None]:
     """A foreign value (a tool's result) as JSON data, whatever it is.
 
-    Lone surrogates are replaced, NaN and infinities become text, unknown types go through the converter. Called after
-    an effect has happened, so it never raises.
+    Only dict, list, str, int, float, bool and None remain. Lone surrogates are replaced; NaN, infinities and integers
+    beyond 64 bits become text; exceptions become their text; unknown types go through the converter, then msgspec.
+    Called after an effect has happened, so it never raises, and comes to an end also for values that hold themselves.
 
     Returns:
         (data, None), or (a text that the value can not be shown, why).
     """
     try:
-        return _decode(msgspec.json.encode(_clean(value))), None
+        return _Cleaner().clean(value, MAX_DEPTH), None
     except Exception as error:  # noqa: BLE001 - an effect has happened: whatever the value does, the call has succeeded
-        why = f"{type(error).__name__}: {error}"
-        return f"<a {type(value).__name__} that can not be shown>", why
+        return f"<a {_type_name(value)} that can not be shown>", _said(error)
 
 
-def _clean(value: Any) -> Any:
-    match value:
-        case None | bool() | int():
+class _Cleaner:
+    """Walks one foreign value once. What it returns is new and holds exact built-in types only."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_ITEMS
+
+    def clean(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return value if value.isascii() else _text(value)
+        if value is None or kind is bool:
             return value
-        case str():
-            return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
-        case float():
-            return value if value - value == 0 else str(value)
-        case Mapping():
-            return {_clean(str(key)): _clean(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_clean(item) for item in value]
-        case bytes() | bytearray():
-            return bytes(value).decode("utf-8", "replace")
-        case _:
-            data = converter.unstructure(value)
-            return data if data is value else _clean(data)
+        if kind is dict or kind is list:
+            return self._container(value, depth)
+        return self._leaf(value, depth)
+
+    def _container(self, value: Any, depth: int) -> Any:
+        if depth == 0:
+            raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
+        if isinstance(value, Mapping):
+            return {self._key(key): self.clean(item, depth - 1) for key, item in self._counted(value.items())}
+        return [self.clean(item, depth - 1) for item in self._counted(value)]
+
+    def _counted(self, items: Iterable[T]) -> Iterator[T]:
+        for item in items:
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError(f"more than {MAX_ITEMS} items")
+            yield item
+
+    def _key(self, key: Any) -> str:
+        return _text(key) if isinstance(key, str) else _text(str(key.value if isinstance(key, Enum) else key))
+
+    def _leaf(self, value: Any, depth: int) -> Any:
+        match value:
+            case Enum():
+                return self.clean(value.value, depth)
+            case str():
+                return _text(value)
+            case int():
+                return _integer(int.__int__(value))
+            case float():
+                number = float.__float__(value)
+                return number if math.isfinite(number) else float.__repr__(number)
+            case bytes() | bytearray() | memoryview():
+                return bytes(value).decode("utf-8", "replace")
+            case Mapping() | list() | tuple() | AbstractSet() | deque():
+                return self._container(value, depth)
+            case BaseException():
+                return _said(value)
+            case _:
+                return self._converted(value, depth)
+
+    def _converted(self, value: Any, depth: int) -> Any:
+        if depth == 0:
+            raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
+        data = converter.unstructure(value)
+        return self.clean(msgspec.to_builtins(value) if data is value else data, depth - 1)
+
+
+def _text(value: str) -> str:
+    return str.encode(value, "utf-8", "replace").decode("utf-8")
+
+
+def _integer(value: int) -> int | str:
+    if -(1 << 63) <= value < 1 << 64:
+        return value
+    return str(value) if value.bit_length() <= 10_000 else hex(value)
+
+
+def _type_name(value: Any) -> str:
+    try:
+        return _text(type(value).__name__)
+    except Exception:  # noqa: BLE001 - a metaclass may do anything
+        return "value"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return _text(f"{_type_name(error)}: {error}")
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise
+        return _type_name(error)

@@ -26,9 +26,21 @@ _decode = msgspec.json.Decoder().decode
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds and Z."""
-    moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    """RFC 3339 in UTC with milliseconds and Z.
+
+    Raises:
+        ValueError: the moment has no time zone, so nobody knows which one it is.
+    """
+    return _stamp(moment).decode()
+
+
+def _stamp(moment: datetime) -> bytes:
+    if moment.tzinfo is not UTC:
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment.isoformat()} has no time zone; use datetime.now(UTC) or .replace(tzinfo=UTC)")
+        moment = moment.astimezone(UTC)
+    # msgspec writes "YYYY-MM-DDTHH:MM:SS", then a fraction if there is one; six times as fast as isoformat
+    return b"%b.%03dZ" % (_encode(moment)[1:20], moment.microsecond // 1000)
 
 
 class EventEncoder:
@@ -36,35 +48,30 @@ class EventEncoder:
 
     def __init__(self, info: RunInfo, redactor: Redactor) -> None:
         self._redact = redactor.payload
-        self._head = b'{"id":' + _encode(info.run_id)[:-1] + b"-"
-        self._constant = (
-            b'","version":%d,"runId":' % EVENT_VERSION
-            + _encode(info.run_id)
-            + b',"sessionId":'
-            + _encode(info.session_id)
-            + b',"agentId":'
-            + _encode(info.agent)
-            + b',"timestamp":"'
+        run_id = _encode(info.run_id)
+        self._head = b'{"id":' + run_id[:-1] + b"-"
+        self._constant = b'","version":%d,"runId":%b,"sessionId":%b,"agentId":%b,"timestamp":"' % (
+            EVENT_VERSION,
+            run_id,
+            _encode(info.session_id),
+            _encode(info.agent),
         )
 
     def frames(self, after: int, at: datetime, events: Iterable[EventDraft]) -> tuple[bytes, ...]:
-        """The events' bytes; the first gets sequence `after + 1`, all get the time `at`."""
-        middle = self._constant + timestamp(at).encode() + b'","payload":'
-        out = []
-        for sequence, event in enumerate(events, after + 1):
-            number = b"%d" % sequence
-            out.append(
-                self._head
-                + number
-                + b'","sequence":'
-                + number
-                + b',"type":"'
-                + event.type.encode()
-                + middle
-                + _encode(self._redact(event.payload))
-                + b"}"
-            )
-        return tuple(out)
+        """The events' bytes; the first gets sequence `after + 1`, all get the time `at`.
+
+        Raises:
+            KeyError: a payload's class is not in the catalogue (a bug: every event is documented).
+        """
+        head, redact, sequence = self._head, self._redact, after
+        middle = self._constant + _stamp(at) + b'","payload":'
+        frames = []
+        for event in events:
+            sequence += 1
+            payload = _encode(redact(event.payload))
+            parts = (head, sequence, sequence, event.type.encode(), middle, payload)
+            frames.append(b'%b%d","sequence":%d,"type":"%b%b%b}' % parts)
+        return tuple(frames)
 
 
 @attrs.frozen(kw_only=True)

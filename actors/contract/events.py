@@ -214,7 +214,7 @@ class InferenceCompleted(Payload, frozen=True, kw_only=True):
 
     step: int
     message_id: str
-    model: str
+    model: Annotated[str, FOREIGN_TEXT]
     usage: Usage
     calls: int
     duration_ms: int
@@ -276,7 +276,7 @@ class ToolCalled(Payload, frozen=True, kw_only=True):
     """The model asked for a call."""
 
     call_id: str
-    tool: str
+    tool: Annotated[str, FOREIGN_TEXT]
     status: CallStatus
     arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
     effect: str
@@ -334,7 +334,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     """The call has ended: succeeded, failed or cancelled."""
 
     call_id: str
-    tool: str
+    tool: Annotated[str, FOREIGN_TEXT]
     status: CallStatus
     result: Annotated[Any, FOREIGN_TEXT] = None
     code: str | None = None

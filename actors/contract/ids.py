@@ -7,6 +7,8 @@ ids, decision ids) are made by the shell and come in as data.
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -39,8 +41,24 @@ def canonical_json(value: Any) -> bytes:
 
     Raises:
         TypeError: the value holds something that JSON has no form for.
+        ValueError: it holds NaN or an infinity; they would be written as null, and so be taken for None.
     """
-    return _canonical.encode(value)
+    encoded = _canonical.encode(value)
+    if b"null" in encoded and _holds_no_number(value):
+        raise ValueError("NaN and infinity have no JSON form; give text or None")
+    return encoded
+
+
+def _holds_no_number(value: Any) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case Mapping():
+            return any(map(_holds_no_number, value.values()))
+        case list() | tuple() | set() | frozenset():
+            return any(map(_holds_no_number, value))
+        case _:
+            return False
 
 
 def fingerprint(agent: str, tool: str, arguments: Any) -> str:

@@ -6,9 +6,13 @@ names. Only fields that hold foreign text are read. Private rows stay as they ar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import NoneType
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -16,11 +20,15 @@ from .events import FOREIGN
 
 MASK: Final = "[redacted]"
 
+SHORTEST: Final = 6
+"""Characters of the shortest text that can hold a secret; all shapes and named secrets are longer or equal."""
+
 SECRET_KEYS: Final = re.compile(
-    r"(?i)(?:^|[_\-.])(?:password|passwd|secret|api[_-]?key|apikey|access[_-]?key|private[_-]?key|auth[_-]?token|access[_-]?token"
-    r"|refresh[_-]?token|id[_-]?token|bearer|authorization|credentials?)$|^token$"
+    r"(?i)(?:^|[_\-. ])(?:password|passwd|passphrase|pwd|secret|secret[_-]?key|api[_-]?key|apikey|access[_-]?key"
+    r"|private[_-]?key|(?:api|auth|access|refresh|id|session|bearer|bot|user|security|github|gitlab|slack)[_-]?token"
+    r"|bearer|authorization|cookie|credentials?)$|^token$"
 )
-"""Names under which a value is never shown."""
+"""Names under which a value is never shown; `clientSecret` is read as `client_Secret`."""
 
 _TOKEN_SHAPES: Final = (
     r"sk-[A-Za-z0-9_\-]{16,}",  # OpenAI, Anthropic and others that took over the form
@@ -31,9 +39,22 @@ _TOKEN_SHAPES: Final = (
     r"A(?:KIA|SIA)[0-9A-Z]{16}",  # AWS access key ids
     r"AIza[0-9A-Za-z_\-]{30,}",  # Google
     r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",  # JSON web tokens
-    r"(?i:bearer)\s+[A-Za-z0-9._~+/\-]{16,}=*",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----",
+    r"b(?i:earer)\s+[A-Za-z0-9._~+/\-]{16,}=*",
+    r"B(?i:earer)\s+[A-Za-z0-9._~+/\-]{16,}=*",
+    r"://[^\s/:@\"]{1,256}:[^\s/@\"]{1,256}@",  # a URL with a password
+    r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]{0,32}PRIVATE KEY-----|[\s\S]*)",
 )
+"""Each begins with a plain character: so the search can skip what begins none of them, and is twice as fast."""
+
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TOO_DEEP: Final = "[nested too deeply to be shown]"
+
+
+def _spellings(secret: str) -> set[str]:
+    """A secret as it stands, as text inside JSON or Python text, and as part of a URL."""
+    plain = secret.encode("utf-8", "replace").decode("utf-8")
+    inside = {json.dumps(secret)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    return {secret, plain, quote(plain, safe=""), *inside}
 
 
 class Redactor:
@@ -48,15 +69,16 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = sorted(set(secrets), key=len, reverse=True)
+        values = set(secrets)
         for value in values:
-            if len(value) < 6:
-                raise ValueError(
-                    f"a secret of {len(value)} characters can not be masked without garbling text; use 6 or more"
-                )
-        shapes = [re.escape(value) for value in values] + list(_TOKEN_SHAPES)
-        self._search = re.compile("|".join(shapes)).search
-        self._sub = re.compile("|".join(shapes)).sub
+            if len(value) < SHORTEST:
+                raise ValueError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
+        named = sorted(set().union(*map(_spellings, values)), key=lambda text: (-len(text), text))
+        pattern = re.compile("|".join([*map(re.escape, named), *_TOKEN_SHAPES]))
+        self._search, self._sub = pattern.search, pattern.sub
+        digits = any(not value.strip("0123456789.eE+-") for value in values)
+        self._harmless = frozenset({bool, NoneType} if digits else {bool, NoneType, int, float})
+        self._about = lru_cache(maxsize=4096)(self._judge_key)
 
     def text(self, value: str) -> str:
         """The text without secrets; the same object if there are none."""
@@ -64,34 +86,66 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """JSON data without secrets; the same object if there are none."""
+        return self._clean(value) if self._dirty(value) else value
+
+    def _dirty(self, value: Any) -> bool:
+        """Whether anything in it must go. Most data is clean, so this is the hot path: it builds nothing."""
+        kind = type(value)
+        if kind is str:
+            return len(value) >= SHORTEST and self._search(value) is not None
+        if kind in self._harmless:
+            return False
+        if kind is list or kind is tuple:
+            return any(map(self._dirty, value))
+        if isinstance(value, Mapping):
+            return self._dirty_mapping(value)
+        return self._clean(value) is not value
+
+    def _dirty_mapping(self, value: Mapping[str, Any]) -> bool:
+        about, dirty = self._about, self._dirty
+        for key, item in value.items():
+            told = about(key)
+            if told is not None and (item is not None or told[0] != key):
+                return True
+            if dirty(item):
+                return True
+        return False
+
+    def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return self._mapping(value)
+            return dict(map(self._clean_item, value.items()))
         if isinstance(value, (list, tuple)):
-            items = [self.value(item) for item in value]
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+            return [self._clean(item) for item in value]
+        if type(value) not in self._harmless and isinstance(value, (int, float)) and self._search(str(value)):
+            return MASK
         return value
 
-    def _mapping(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        changed: dict[str, Any] = {}
-        for key, item in value.items():
-            clean_key = self.text(key)
-            hidden = item is not None and SECRET_KEYS.search(key) is not None
-            clean = MASK if hidden else self.value(item)
-            if clean is not item or clean_key is not key:
-                changed[key] = (clean_key, clean)
-        if not changed:
-            return value
-        return dict(changed.get(key, (key, item)) for key, item in value.items())
+    def _clean_item(self, pair: tuple[str, Any]) -> tuple[str, Any]:
+        key, item = pair
+        clean_key, hidden = self._about(key) or (key, False)
+        return clean_key, MASK if hidden and item is not None else self._clean(item)
+
+    def _judge_key(self, key: Any) -> tuple[str, bool] | None:
+        """None if the key is an ordinary one, else (the key without secrets, whether its value is to be hidden)."""
+        if not isinstance(key, str):
+            return None
+        clean, hidden = self._sub(MASK, key), SECRET_KEYS.search(_HUMP.sub("_", key)) is not None
+        return (clean, hidden) if hidden or clean != key else None
 
     def payload(self, payload: Any) -> Any:
         """An event's payload without secrets; the same object if there are none."""
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] | None = None
         for name in FOREIGN[type(payload)]:
             before = getattr(payload, name)
-            if before is not None:
+            if before is None:
+                continue
+            try:
                 after = self.value(before)
-                if after is not before:
-                    changes[name] = after
-        return msgspec.structs.replace(payload, **changes) if changes else payload
+            except RecursionError:  # a model may nest its arguments as deep as it likes
+                after = {_TOO_DEEP: None} if isinstance(before, Mapping) else _TOO_DEEP
+            if after is not before:
+                changes = {} if changes is None else changes
+                changes[name] = after
+        return payload if changes is None else msgspec.structs.replace(payload, **changes)
