@@ -1,7 +1,7 @@
 """Tickets, commands and answers: how people and programs reach into a run.
 
-A suspended call holds a ticket. A decision is for one ticket, and through the fingerprint for exactly one action. Commands are
-idempotent by their id: the same id with the same content gets the first answer again.
+A suspended call holds a ticket. A decision is for one ticket, and through the fingerprint for exactly one action.
+Commands are idempotent by their id: the same id with the same content gets the first answer again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,32 @@ REJECTIONS: Final = (
     "busy",
     "store_unavailable",
 )
-"""Every code that a rejected command may carry, in the order of the checks (busy and store_unavailable come from outside)."""
+"""Every code that a rejected command may carry, in the order of the checks; store_unavailable is said for the store."""
+
+
+@attrs.frozen
+class SetResult:
+    """A result in place of the tool's own: what a gate, or an expired ticket, says the call came to.
+
+    Attributes:
+        value: the result (JSON).
+        code: None if the call succeeded with it; else it failed with this code, such as permission_denied.
+    """
+
+    value: Any = None
+    code: str | None = None
 
 
 @attrs.frozen(kw_only=True)
-class SetResult:
-    """A result in place of the tool's own: what a gate, or an expired ticket, says the call came to."""
+class Allow:
+    """A gate's verdict: let the call run."""
 
-    value: Any = None
+
+@attrs.frozen
+class Block:
+    """A gate's verdict: the call fails, its siblings are cancelled, the run ends as blocked for this reason."""
+
+    reason: str
 
 
 def _known_mode(_: object, __: object, value: str) -> None:
@@ -61,8 +79,9 @@ class Suspend(Exception):
         message: what a person should read before deciding.
         parameters: structured details for the one who decides.
         response_schema: JSON Schema that a decision's result must satisfy.
-        resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the decision's result
-            is the call's result) or pass_decision_to_tool (the body runs with the decision's result as its arguments).
+        resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the
+            decision's result is the call's result) or pass_decision_to_tool (the body runs with the decision's result
+            as its arguments).
         expires_after: seconds until `on_expiry` applies; None waits for ever.
         on_expiry: "deny" (the call is cancelled and the model told), "cancel_run", or `SetResult(value)`.
         reviewers: principals that may decide; empty means anybody.
@@ -90,6 +109,10 @@ class Suspend(Exception):
     def _known_expiry(self, _: object, value: object) -> None:
         if value not in ("deny", "cancel_run") and not isinstance(value, SetResult):
             raise ValueError(f"on_expiry={value!r} is not known; use 'deny', 'cancel_run' or gr.SetResult(value)")
+
+
+Verdict = Allow | Suspend | SetResult | Block
+"""What a gate says of a call; strongest first: Block, Suspend, SetResult, Allow."""
 
 
 @attrs.frozen(kw_only=True)

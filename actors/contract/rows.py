@@ -1,7 +1,8 @@
 """Rows: the truth. What a store keeps of a run, and the commit that changes it.
 
-Rows are private and unredacted; events, ticket views and exports go through the redactor. A commit is one transaction: events,
-run row, changed calls and tickets, thread messages, state keys, consumed commands. Everything here costs what is new.
+Rows are private and unredacted; events, ticket views and exports go through the redactor. A commit is one transaction:
+events, run row, changed calls and tickets, thread messages, state keys, consumed commands. Everything here costs what
+is new.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class RunRow:
         inbox: position of the newest consumed command.
         begun: run_start began (so run_end is owed).
         termination: set from the moment that the run is on its way out.
+        answer: the newest final text of the model.
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
@@ -129,6 +131,7 @@ class RunRow:
     inbox: int = 0
     begun: bool = False
     termination: Termination | None = None
+    answer: str | None = None
     output: Any = None
     cancel: CancelWish | None = None
     usage: Usage = attrs.field(factory=Usage)
@@ -156,12 +159,13 @@ class CallRow:
         requested: as the model asked for it.
         status: of the call table. at: where the engine stands with it.
         attempts: bodies started. A child message with another attempt is ignored.
-        verdict: what a gate said that has not been acted on yet (a provisional one).
+        provisional: a gate said block or set_result behind calls that had not run; it has been asked again.
         approved: fingerprint that a decision has approved.
         decision: the newest decision, for ctx.decision.
         ticket: the newest ticket.
         result: the full result (JSON). shown: the text the model gets. code: of a failure.
         edited: the arguments are not the model's.
+        started_at: when the newest body started, UTC.
     """
 
     call_id: str
@@ -175,7 +179,6 @@ class CallRow:
     status: CallStatus = CallStatus.NEW
     at: CallAt = CallAt.NEW
     attempts: int = 0
-    verdict: Mapping[str, Any] | None = None
     approved: str | None = None
     decision: Decision | None = None
     ticket: Ticket | None = None
@@ -183,7 +186,8 @@ class CallRow:
     shown: str | None = None
     code: str | None = None
     edited: bool = False
-    asked_at: datetime | None = None
+    provisional: bool = False
+    started_at: datetime | None = None
 
     @property
     def settled(self) -> bool:
