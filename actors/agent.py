@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
 import attrs
@@ -26,6 +26,7 @@ else:
 
     T = TypeVar("T")
 
+V = TypeVar("V")
 ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str]
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -51,11 +52,21 @@ def stop_at_tools(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _sequence(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | tuple) else value
+def _tools(value: Iterable[Tool[..., Any]]) -> tuple[Tool[..., Any], ...]:
+    return _listed(value)
 
 
-def _mapping(value: Any) -> Any:
+def _conditions(value: Iterable[StopCondition]) -> tuple[StopCondition, ...]:
+    return _listed(value)
+
+
+def _listed(value: Iterable[V]) -> tuple[V, ...]:
+    """A tuple if it is a list of some kind; else the value itself, for the check to name."""
+    given: Any = value
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else cast("Any", given)
+
+
+def _copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(value) if isinstance(value, Mapping) else value
 
 
@@ -88,17 +99,17 @@ class Agent(Generic[T]):
 
     key: str
     instructions: str = attrs.field(default="", kw_only=True)
-    tools: Sequence[Tool[..., Any]] = attrs.field(default=(), converter=_sequence, kw_only=True)
+    tools: tuple[Tool[..., Any], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     model: Model | str | None = attrs.field(default=None, kw_only=True)
     execution: ExecutionMode = attrs.field(default="sequential", kw_only=True)
-    stop: Sequence[StopCondition] = attrs.field(default=(), converter=_sequence, kw_only=True)
+    stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
     output_type: type[T] = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
     tool_use: ToolUse = attrs.field(default="run_model_again", kw_only=True)
     on_deny: Literal["continue", "cancel_run"] = attrs.field(default="continue", kw_only=True)
     on_new_input: Literal["queue", "supersede"] = attrs.field(default="queue", kw_only=True)
     on_unknown_tool: Literal["return", "raise"] = attrs.field(default="return", kw_only=True)
-    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_mapping, kw_only=True)
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, kw_only=True)
     max_bodies: int = attrs.field(default=16, kw_only=True)
     description: str = attrs.field(default="", kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
@@ -109,7 +120,7 @@ class Agent(Generic[T]):
         _check_parts(self)
         _check_tools(self)
         _check_stop(self)
-        stop = tuple(self.stop)
+        stop = self.stop
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
         put = object.__setattr__  # attrs' own way to complete a frozen value
@@ -159,17 +170,24 @@ def _check_parts(agent: Agent[Any]) -> None:
         value = getattr(agent, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
+    _check_settings(agent, agent.settings)
+
+
+def _check_settings(agent: Agent[Any], settings: Any) -> None:
+    if not isinstance(settings, Mapping):
+        raise _fault(agent, f"settings={settings!r}: give a dict")
     try:
-        content_digest(agent.settings)
+        content_digest(settings)
     except (TypeError, ValueError) as error:
-        raise _fault(agent, f"settings={agent.settings!r}: give plain JSON data ({error})") from error
+        raise _fault(agent, f"settings={settings!r}: give plain JSON data ({error})") from error
 
 
 def _check_tools(agent: Agent[Any]) -> None:
-    if not isinstance(agent.tools, tuple):
-        raise _fault(agent, f"tools={agent.tools!r}: give a list of tools")
+    tools: Any = agent.tools
+    if not isinstance(tools, tuple):
+        raise _fault(agent, f"tools={tools!r}: give a list of tools")
     seen: set[str] = set()
-    for tool in agent.tools:
+    for tool in tools:
         if not isinstance(tool, Tool):
             way = "decorate it with @gr.tool" if callable(tool) else "give functions decorated with @gr.tool"
             raise _fault(agent, f"{getattr(tool, '__name__', tool)!r} is not a tool; {way}")
@@ -219,7 +237,7 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
         digest=content_digest(_essence(agent)),
         tools={tool.name: tool.spec for tool in agent.tools},
         execution=agent.execution,
-        stop=tuple(agent.stop),
+        stop=agent.stop,
         tool_use=agent.tool_use,
         on_deny=agent.on_deny,
         on_new_input=agent.on_new_input,

@@ -41,8 +41,8 @@ class Output(Generic[T]):
         try:
             made = msgspec.json.decode(fenced["inside"] if fenced else text, type=self.type)
             return msgspec.json.decode(msgspec.json.encode(made)), None
-        except (ValueError, TypeError, RecursionError) as error:
-            return None, f"The answer is not JSON of the expected form: {error}"
+        except Exception as error:  # noqa: BLE001 - what classes of the user's check while they are built may raise anything
+            return None, f"The answer is not JSON of the expected form: {error or type(error).__name__}"
 
     def parse(self, value: Any) -> T:
         """The object for a stored JSON value.
@@ -54,7 +54,7 @@ class Output(Generic[T]):
             return cast("T", value)  # text, or what a tool that ends the run has returned
         try:
             return msgspec.convert(value, self.type)
-        except (msgspec.ValidationError, RecursionError) as error:
+        except Exception as error:
             raise SchemaError(f"the output does not fit {self.type!r}: {error}") from error
 
 

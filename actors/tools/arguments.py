@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, get_origin
 
 import attrs
@@ -53,8 +54,8 @@ class Arguments:
         """
         try:
             made = msgspec.convert(arguments, self._struct)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise ArgumentsError(self._explain(str(error))) from error
+        except Exception as error:  # what classes of the user's check while they are built may raise anything
+            raise ArgumentsError(self._explain(str(error) or type(error).__name__)) from error
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 
@@ -127,15 +128,19 @@ class _Reader:
         annotation = parameter.annotation
         if annotation is inspect.Parameter.empty:
             return ToolContext if parameter.name == "ctx" else None
-        return self._context_class(annotation)
+        return self._context_class(parameter)
 
-    def _context_class(self, annotation: Any) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+    def _context_class(self, parameter: inspect.Parameter) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+        annotation = parameter.annotation
         if isinstance(annotation, str):
             # Told by its name: the context, or what stands in its brackets, may be imported for type checkers only.
             match = _CONTEXT_TEXT.fullmatch(annotation)
-            return None if match is None else {cls.__name__: cls for cls in _CONTEXTS}[match["name"]]
+            if match is not None:
+                return {cls.__name__: cls for cls in _CONTEXTS}[match["name"]]
+            with suppress(ToolDefinitionError):  # said where it is taken as an argument
+                annotation = self._resolve(parameter.name, annotation)
         origin = get_origin(annotation) or annotation
-        return origin if origin in _CONTEXTS else None
+        return next((cls for cls in _CONTEXTS if origin is cls), None)
 
     def add(self, parameter: inspect.Parameter, *, first: bool) -> None:
         """Take one parameter as an argument of the tool."""
@@ -155,7 +160,7 @@ class _Reader:
                     name, "tools are free functions; decorate a function, or the bound method: tool(obj.method)"
                 )
             raise self.fault(name, f"it has no annotation; write `{name}: str` or another type that JSON can carry")
-        if self._context_class(parameter.annotation) is not None:
+        if self._context_class(parameter) is not None:
             raise self.fault(name, "the context comes first; make it the first parameter")
         self.fields[name] = self._supported(name, self._resolve(name, parameter.annotation))
         if parameter.default is not _NO_DEFAULT:
@@ -209,7 +214,7 @@ class _Reader:
             part.setdefault("description", self.texts[name])
         if name in self.defaults:
             try:
-                plain = msgspec.to_builtins(self.defaults[name])
+                plain = msgspec.to_builtins(self.defaults[name], order="deterministic")
                 msgspec.convert(plain, self.fields[name])
             except (TypeError, ValueError):
                 return  # a sentinel, or a default that the model itself could not give: the schema just says "optional"

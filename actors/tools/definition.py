@@ -66,7 +66,7 @@ class Tool(Generic[P, R_co]):
         replay: "safe" if the runtime may run it again after a crash without asking.
         effect: its effect class.
         concurrency: shared, ordered or exclusive.
-        timeout: seconds of active time; None for no limit.
+        timeout: seconds that one attempt may take; None for no limit.
         on_error: "return" tells the model of a failure, "raise" ends the run.
         on_timeout: the same for a timeout.
         grace: seconds that it gets to end after a cancel.
@@ -86,6 +86,14 @@ class Tool(Generic[P, R_co]):
     grace: float = 5.0
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name!r}>"
+
+    @property
+    def __wrapped__(self) -> Callable[P, R_co]:
+        """The function; `inspect.signature(tool)` and `help` look here."""
+        return self.function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself: no check, no thread, no timeout."""
@@ -166,7 +174,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     """Make a function a tool: `@tool`, `@tool(option=...)`, or `tool(function, option=...)` for somebody else's.
 
     Every parameter needs an annotation; the first one may be the context (annotated `ToolContext[Deps]`, in a sync
-    function `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread.
+    function `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread, and get a
+    `SyncToolContext` however they annotate it.
 
     Args:
         function: the body; async or sync.
@@ -179,7 +188,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             replay: "safe" if the runtime may run the body again after a crash without asking anybody; default "unsafe".
             effect: read (default), write, patch, shell, network, publish, deploy, secret, or an identifier of your own.
             concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
-            timeout: seconds of active time; None (default) for no limit.
+            timeout: seconds that one attempt may take, the wait for a worker thread included; None (default): no limit.
             on_error: "return" (default) tells the model what failed; "raise" ends the run.
             on_timeout: the same for a timeout.
             grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
@@ -196,6 +205,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 
 def _define(function: Any, options: ToolOptions, namespace: Mapping[str, Any]) -> Tool[..., Any]:
+    if isinstance(function, Tool):
+        raise ToolDefinitionError(f"{function.name!r} is a tool already; decorate it once")
+    if isinstance(function, str):
+        raise ToolDefinitionError(f"tool({function!r}): give the name as @tool(name={function!r})")
     name = _name(function, options.get("name"))
     _refuse_non_functions(function, name)
     _check_options(name, options)
@@ -225,10 +238,6 @@ def _name(function: Any, given: Any) -> str:
 
 
 def _refuse_non_functions(function: Any, name: str) -> None:
-    if isinstance(function, Tool):
-        raise ToolDefinitionError(f"{function.name!r} is a tool already; decorate it once")
-    if isinstance(function, str):
-        raise ToolDefinitionError(f"tool({function!r}): give the name as @tool(name={function!r})")
     if not (inspect.isfunction(function) or inspect.ismethod(function) or isinstance(function, functools.partial)):
         raise ToolDefinitionError(f"tool {name!r}: {function!r} is not a function; write one with def and decorate it")
     body = inspect.unwrap(function)
@@ -260,7 +269,7 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     effect, approval = options.get("effect", "read"), options.get("needs_approval", False)
     if not isinstance(effect, str) or not effect.isidentifier():
         raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
-    if not isinstance(approval, bool) and not callable(approval):
+    if not isinstance(approval, bool) and not _takes_two(approval):
         raise fault("needs_approval", "use True, False, or a function (ctx, arguments) -> bool")
     if not isinstance(options.get("description", ""), str):
         raise fault("description", "give a str")
@@ -269,6 +278,14 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("timeout", "give seconds greater than 0, or None for no limit")
     if not _is_seconds(grace):
         raise fault("grace", "give seconds, 0 or more")
+
+
+def _takes_two(predicate: Any) -> bool:
+    try:
+        inspect.signature(predicate).bind(None, {})
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_seconds(value: Any) -> bool:

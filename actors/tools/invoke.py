@@ -16,7 +16,6 @@ import trio
 
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import GreenroomError, ToolError
-from greenroom.actors.tools.arguments import ArgumentsError
 from greenroom.actors.tools.context import SyncToolContext, ToolContext
 from greenroom.actors.tools.definition import Tool
 from greenroom.actors.tools.threads import Body, Ended, run_body
@@ -85,11 +84,15 @@ async def invoke(
         trio.Cancelled: cancelled. A sync body had up to `tool.grace` seconds to end; if it ended in time its result is
             returned instead (what has happened has happened), if not `record.stubborn` is set.
     """
-    record = Invocation() if record is None else record
+    wrong = tool.check(arguments)
+    if wrong is not None:
+        raise ToolFailed(wrong, code="invalid_arguments", fatal=False)
     with trio.move_on_after(math.inf if tool.timeout is None else tool.timeout):
+        if not tool.is_async:
+            return await _in_thread(tool, ctx, arguments, limiter, Invocation() if record is None else record)
         try:
-            return await _run(tool, ctx, arguments, limiter, record)
-        except BaseException as error:  # noqa: BLE001 - the supervision boundary of user code; Cancelled is re-raised
+            return await tool.call(ctx, arguments)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary of user code
             return _settle(tool, error)
     raise ToolFailed(
         f"The tool {tool.name!r} did not finish within {tool.timeout:g} s.",
@@ -98,16 +101,13 @@ async def invoke(
     )
 
 
-async def _run(
+async def _in_thread(
     tool: Tool[..., Any],
     ctx: ToolContext[Any] | SyncToolContext[Any],
     arguments: Mapping[str, Any],
     limiter: trio.CapacityLimiter,
     record: Invocation,
 ) -> Any:
-    if tool.is_async:
-        return await tool.call(ctx, arguments)
-    tool.convert(arguments)  # wrong arguments cost no thread
     body = Body(lambda: tool.call(_wired(ctx, body), arguments))
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
@@ -115,10 +115,10 @@ async def _run(
         await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
         ended = Ended(error=RuntimeError("its thread was given up"))
     if ended.error is not None:
-        raise_bare(ended.error)
+        return _settle(tool, ended.error)
     if inspect.iscoroutine(ended.value):
         ended.value.close()
-        raise TypeError("the function returned a coroutine; define it (and what wraps it) with async def")
+        return _settle(tool, TypeError("it returned a coroutine; define it (and what wraps it) with async def"))
     return ended.value
 
 
@@ -143,10 +143,8 @@ def _settle(tool: Tool[..., Any], error: BaseException) -> Suspend:
     real = flatten(error)
     if isinstance(real, Suspend):
         return real
-    if not isinstance(real, Exception):  # Cancelled, KeyboardInterrupt, SystemExit, or a group with one of them
+    if not isinstance(real, Exception):  # Cancelled, KeyboardInterrupt and the like, or a group with one of them
         raise_bare(real)
-    if isinstance(real, ArgumentsError):
-        raise ToolFailed(str(real), code="invalid_arguments", fatal=False) from real
     raise ToolFailed(shown_text(real), code="tool_error", fatal=tool.on_error == "raise") from error
 
 
@@ -181,7 +179,7 @@ async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments:
     try:
         answer = predicate(ctx, tool.complete(arguments))
         return (await answer if inspect.isawaitable(answer) else answer) is not False
-    except BaseException as error:  # noqa: BLE001 - a judgement of user code; what is no Exception is passed on
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a judgement of user code, on the safe side
         real = flatten(error)
         if not isinstance(real, Exception):
             raise_bare(real)

@@ -61,7 +61,7 @@ class Body:
             self._thread = threading.get_ident()
         try:
             ended = Ended(value=self._function())
-        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is settled by the task that waits
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - the boundary: the task that waits settles whatever it was
             ended = Ended(error=error)
         with self._lock:
             self._ended = None if self.given_up else ended
@@ -79,6 +79,11 @@ class Body:
         with self._lock:
             self._given_up = self._ended is None
             return self._ended
+
+    @property
+    def ended(self) -> bool:
+        """It has ended, and its outcome counts."""
+        return self._ended is not None
 
     @property
     def given_up(self) -> bool:
@@ -112,6 +117,7 @@ async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, n
     except trio.Cancelled:  # noqa: ASYNC103 - an outcome in time counts; the cancel stays pending in its scope
         if body.give_up_unbegun():
             raise
+    if not body.ended:
         with cleanup(grace, what=f"thread of {name}", on_overrun=_told_by_the_caller):
             await body.done.wait()
     return body.give_up()
