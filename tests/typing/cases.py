@@ -1,0 +1,119 @@
+"""What mypy must know of tools and agents; checked by test_typing.py, never run.
+
+An `assert_type` fails when a type is another one; a `type: ignore` fails when the error that should be there is not.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, assert_type
+
+import attrs
+
+from greenroom.actors.agent import Agent, stop_at_tools
+from greenroom.actors.contract import stop
+from greenroom.actors.contract.messages import ModelRequest
+from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text
+from greenroom.actors.tools import SyncToolContext, Tool, ToolContext, tool
+
+
+@attrs.frozen
+class Deps:
+    limit: int
+
+
+@attrs.frozen
+class Report:
+    title: str
+
+
+# --- a decorated function keeps its signature ------------------------------------------------------------------------
+
+
+@tool
+async def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@tool(needs_approval=True, effect="publish", timeout=30.0)
+async def refund(ctx: ToolContext[Deps], order: str, *, cents: int) -> str:
+    assert_type(ctx.deps, Deps)
+    await ctx.progress(0.5, "half")
+    return f"{order} {min(cents, ctx.deps.limit)}"
+
+
+@tool(replay="safe")
+def read(ctx: SyncToolContext[Deps], path: str) -> bytes:
+    ctx.progress(0.5)
+    ctx.output(path)
+    return path.encode()
+
+
+@tool
+async def without_deps(ctx: ToolContext, a: int) -> None:
+    assert_type(ctx.deps, Any)
+
+
+async def calls() -> None:
+    assert_type(await add(1, b=2), int)
+    assert_type(await refund(ToolContext(deps=Deps(1)), "7", cents=5), str)
+    assert_type(read(SyncToolContext(deps=Deps(1)), "x"), bytes)
+    await add("1")  # type: ignore[arg-type]
+    await add(1, c=2)  # type: ignore[call-arg]
+    await refund(ToolContext(deps=Deps(1)), "7")  # type: ignore[call-arg]
+    await refund(ToolContext(deps="x"), "7", cents=5)  # type: ignore[arg-type]
+
+
+def mistakes(function: Callable[[int], int]) -> None:
+    tool(replay="always")  # type: ignore[call-overload]
+    tool(needs_aproval=True)  # type: ignore[call-overload]
+    tool(function, timeout="soon")  # type: ignore[call-overload]
+    assert_type(tool(function, name="f"), Tool[[int], int])
+    assert_type(tool(function)(3), int)
+
+
+async def over_limit(ctx: ToolContext[Deps], arguments: Mapping[str, Any]) -> bool:
+    return bool(arguments["cents"] > ctx.deps.limit)
+
+
+tool(refund.function, needs_approval=over_limit)
+tool(refund.function, needs_approval=lambda ctx, arguments: arguments["cents"] > 100)
+
+
+# --- an agent knows the type of its output ---------------------------------------------------------------------------
+
+plain = Agent("plain", tools=[add, refund, read], stop=[stop.MaxRounds(8)], tool_use=stop_at_tools("add"))
+assert_type(plain, Agent[str])
+assert_type(plain.parse_output("x"), str)
+assert_type(Agent("a", output_type=Report), Agent[Report])
+assert_type(Agent("a", output_type=Report).parse_output({"title": "x"}), Report)
+assert_type(Agent("a", output_type=list[int]), Agent[list[int]])
+
+
+def undecorated(a: int) -> int:
+    return a
+
+
+Agent("a", tools=[undecorated])  # type: ignore[list-item]
+Agent("a", execution="parallel")  # type: ignore[arg-type]
+Agent("a", stop=[3])  # type: ignore[list-item]
+Agent("a", "instructions")  # type: ignore[call-arg]
+Agent("a", model=3)  # type: ignore[arg-type]
+
+
+# --- the test models -------------------------------------------------------------------------------------------------
+
+script = ScriptedModel([call("add", a=1), [text("x"), "y", call("add", a=1)], fail("overloaded"), "done"])
+assert_type(script.requests, tuple[ModelRequest, ...])
+fail("tired")  # type: ignore[arg-type]
+ScriptedModel([3])  # type: ignore[list-item]
+
+
+async def asked(request: ModelRequest) -> str:
+    return request.agent
+
+
+FunctionModel(asked)
+FunctionModel(lambda request: call("add", a=request.step))
+Agent("a", model=script)
+
+coroutine: Callable[[int, int], Coroutine[Any, Any, int]] = add
+awaitable: Callable[[int], Awaitable[int]] = add

@@ -1,0 +1,85 @@
+"""The contexts of tools: facts, reports and their limits."""
+
+import math
+
+import pytest
+import trio
+
+from greenroom.actors.tools import SyncToolContext, ToolContext
+
+
+def test_a_context_for_a_unit_test_needs_no_more_than_deps():
+    ctx = ToolContext(deps={"a": 1})
+    assert ctx.deps == {"a": 1}
+    assert (ctx.attempt, ctx.decision) == (1, None)
+
+
+def test_the_idempotency_key_is_the_same_in_every_attempt():
+    first = ToolContext(run_id="r", call_id="c", attempt=1)
+    second = SyncToolContext(run_id="r", call_id="c", attempt=2)
+    assert first.idempotency_key == second.idempotency_key != ToolContext(run_id="r", call_id="d").idempotency_key
+
+
+async def test_reports_reach_who_listens_in_order():
+    heard = []
+
+    async def progress(fraction, text):
+        heard.append((fraction, text))
+
+    async def output(text):
+        heard.append(text)
+
+    ctx = ToolContext(report_progress=progress, report_output=output)
+    await ctx.progress(0, "start")
+    await ctx.output("a")
+    await ctx.progress(1)
+    assert heard == [(0.0, "start"), "a", (1.0, "")]
+    await ToolContext().progress(0.5, "nobody hears")
+    await ToolContext().output("nobody hears")
+
+
+async def test_a_report_is_a_checkpoint_and_a_cancelled_one_is_not_sent():
+    heard = []
+
+    async def output(text):
+        heard.append(text)
+
+    ctx = ToolContext(report_output=output)
+    with trio.testing.assert_checkpoints():
+        await ctx.output("a")
+    with trio.testing.assert_checkpoints():
+        await ctx.progress(0.1)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await ctx.output("b")
+    assert heard == ["a"]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, math.inf, "half", None, True], ids=str)
+async def test_progress_out_of_range_is_refused_with_the_range(fraction):
+    with pytest.raises(ValueError, match=r"0\.0 to 1\.0"):
+        await ToolContext().progress(fraction)
+    with pytest.raises(ValueError, match=r"0\.0 to 1\.0"):
+        SyncToolContext().progress(fraction)
+
+
+async def test_output_and_progress_texts_must_be_str():
+    with pytest.raises(ValueError, match="str, not bytes"):
+        await ToolContext().output(b"x")
+    with pytest.raises(ValueError, match="str, not bytes"):
+        SyncToolContext().output(b"x")
+    with pytest.raises(ValueError, match="str, not int"):
+        await ToolContext().progress(0.5, 3)
+
+
+def test_the_context_of_a_sync_tool_has_plain_functions():
+    heard = []
+    ctx = SyncToolContext(
+        report_progress=lambda fraction, text: heard.append((fraction, text)), report_output=heard.append
+    )
+    ctx.progress(0.5, "half")
+    ctx.output("a")
+    ctx.check_cancelled()
+    assert heard == [(0.5, "half"), "a"]
+    SyncToolContext().progress(0.5)
+    SyncToolContext().output("nobody hears")
