@@ -1,6 +1,7 @@
 """Bodies: which calls may start now, and what running ones say.
 
-The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader, beside batch approval in `decisions.py`.
+The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader, beside batch
+approval in `decisions.py`.
 """
 
 from __future__ import annotations
@@ -49,15 +50,21 @@ def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
 
 
 def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec]) -> bool:
+    if out_of_turn(call, earlier, tools):
+        return True
+    if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # what was decided acts at once
+        return False
+    return any(other.attempts > 0 and other.at in (CallAt.PARKED, CallAt.HELD) for other in earlier)
+
+
+def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
+    """True if one of the calls before it must settle first: one of the two is exclusive, or both are ordered."""
     mine = _concurrency(call, tools)
-    for other in earlier:
-        if other.at is CallAt.SETTLED:
-            continue
-        theirs = _concurrency(other, tools)
-        if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
-            return True
-        if mode.suspended_blocks and other.attempts > 0 and other.at in (CallAt.PARKED, CallAt.HELD):
-            return True
+    for other in others:
+        if other.index < call.index and other.at is not CallAt.SETTLED:
+            theirs = _concurrency(other, tools)
+            if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
+                return True
     return False
 
 
@@ -115,6 +122,5 @@ def body_said(d: Draft, message: FromBody) -> None:
             close_call(d, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
         case CallRaised():
             close_call(d, call, CallStatus.FAILED, result=None, shown=message.shown, code=message.code)
-            tool = tool_of(d, call)
-            if tool is not None and tool.fatal:
+            if message.fatal:
                 fail(d, "tool_error", f"{call.tool}: {message.shown}")

@@ -9,7 +9,8 @@ from ..contract.lifecycle import APPLYING_EFFECTS, Stage
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
 from .bodies import EXECUTING, start, startable
-from .decisions import early_decisions, release_held
+from .decisions import cancelled, early_decisions, release_held
+from .ending import end
 from .gates import ask_again, gate_new
 from .state import Draft
 
@@ -17,8 +18,8 @@ from .state import Draft
 def drive(d: Draft) -> bool:
     """Let the calls of the step move; called after everything that may let one move. True if all are settled.
 
-    Gates what has no verdict, lets early and held decisions act, asks provisional verdicts again, starts what may start, and says
-    where the run stands.
+    Gates what has no verdict, lets early and held decisions act, asks provisional verdicts again, starts what may
+    start, and says where the run stands.
     """
     if not d.in_tools:
         return False
@@ -29,26 +30,29 @@ def drive(d: Draft) -> bool:
         ask_again(d)
         for call in startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies):
             start(d, call)
-    if not d.in_tools:
-        return False
     show_stage(d)
-    return all(call.at is CallAt.SETTLED for call in d.calls.values())
+    return d.in_tools and all(call.at is CallAt.SETTLED for call in d.calls.values())
 
 
 def show_stage(d: Draft) -> None:
-    """Move the run to the stage that its calls say: applying, running or needs_approval."""
+    """Move the run to the stage that its calls say: applying, running or needs_approval.
+
+    A run that is to be cancelled after the step does not come to rest: it would wait for a decision that means nothing.
+    """
     target = derive_stage(d.calls.values())
-    if target is d.stage:
+    if target is d.stage or not d.in_tools:
         return
-    if target is Stage.NEEDS_APPROVAL:
-        waiting = (call for call in d.calls.values() if call.at in (CallAt.PARKED, CallAt.HELD))
+    if target is Stage.NEEDS_APPROVAL and d.cancel is not None:
+        end(d, cancelled(d.cancel))
+    elif target is Stage.NEEDS_APPROVAL:
+        waiting = (call for call in d.calls.values() if call.at is CallAt.PARKED)
         d.rest(tuple(call.ticket.ticket_id for call in waiting if call.ticket is not None))
     else:
         d.move(target)
 
 
 def derive_stage(calls: Iterable[CallRow]) -> Stage:
-    """By precedence: an executing call of an applying class; anything else that moves; a suspended call; else running."""
+    """By precedence: an executing call of an applying class; what else moves; a suspended call; else running."""
     suspended = moving = False
     for call in calls:
         if call.at is CallAt.BODY and call.effect in APPLYING_EFFECTS:

@@ -1,7 +1,7 @@
 """Commands reach the run here: decisions, the clock's expiries, cancels and new input.
 
-Whether a command is acceptable was judged when it was posted (`judge.py`). Here it acts, exactly once, in the order of the inbox. One
-that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
+Whether a command is acceptable was judged when it was posted (`judge.py`). Here it acts, exactly once, in the order
+of the inbox. One that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..contract.messages import Message, Producer
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow, CancelWish
 from .decisions import act, cancelled, expire, refuse
-from .ending import end
+from .ending import LEAVING, end
 from .state import Draft
 from .tickets import close_call, withdraw
 
@@ -64,7 +64,7 @@ def _send(d: Draft, command: Command) -> None:
 
 def _supersede(d: Draft, by: str | None) -> None:
     for call in tuple(d.calls.values()):
-        if call.status is CallStatus.SUSPENDED:
+        if call.at is CallAt.PARKED:
             call = withdraw(d, call, by=by, reason="superseded by new input")  # noqa: PLW2901 - the row as it is now
             text = "This call was superseded by new input from the user."
             close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="superseded")
@@ -78,20 +78,20 @@ def _decide(d: Draft, command: Command) -> None:
     if decision is None:
         return
     call = _target(d, decision.target)
-    if d.cursor is not Cursor.TOOLS:
-        refuse(d, decision, "run_done", "the run was on its way out when the decision arrived")
-    elif call is None or call.settled:
-        refuse(d, decision, "unused", "the call ended without asking for a decision")
-    elif call.ticket is None or call.status is not CallStatus.SUSPENDED:
-        if command.kind == "decide" and command.early:
-            d.early = {**d.early, call.call_id: decision}
-        elif command.kind == "decide":
-            refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")
-    elif call.at is CallAt.PARKED and call.ticket.status == "open":
-        if command.kind == "expire":
+    waits = call is not None and call.at is CallAt.PARKED and d.in_tools
+    if command.kind == "expire":
+        if call is not None and waits:
             expire(d, call)
-        else:
-            act(d, call, decision)
+    elif d.cursor in LEAVING:
+        refuse(d, decision, "run_done", "the run was on its way out when the decision arrived")
+    elif command.early and call is not None and not call.settled:
+        d.early = {**d.early, call.call_id: decision}  # judged as soon as there is a ticket, which may be now
+    elif call is not None and waits:
+        act(d, call, decision)
+    elif command.early:
+        refuse(d, decision, "unused", "the call ended without asking for a decision")
+    else:
+        refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")
 
 
 def _target(d: Draft, target: str) -> CallRow | None:

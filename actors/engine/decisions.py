@@ -9,13 +9,14 @@ import attrs
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.decisions import Command, Decision
+from ..contract.decisions import Command, Decision, Ticket
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow, CancelWish, Facts
+from .bodies import out_of_turn
 from .ending import end
-from .gates import gate, json_text
+from .gates import gate, json_text, takes_result
 from .judge import Judge
 from .state import Draft
 from .tickets import close_call, resolve
@@ -28,11 +29,10 @@ def cancelled(wish: CancelWish, code: str | None = None) -> Termination:
 
 def refuse(d: Draft, decision: Decision, code: str, detail: str) -> None:
     """Say that an accepted decision does not act, and why."""
-    if not decision.decision_id.startswith("expire:"):
-        d.emit(
-            "run.decision.refused",
-            ev.DecisionRefused(command_id=decision.decision_id, target=decision.target, code=code, detail=detail),
-        )
+    d.emit(
+        "run.decision.refused",
+        ev.DecisionRefused(command_id=decision.decision_id, target=decision.target, code=code, detail=detail),
+    )
 
 
 def early_decisions(d: Draft) -> None:
@@ -54,7 +54,9 @@ def _try_early(d: Draft, call: CallRow) -> None:
     command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
     facts = Facts(stage=d.stage, pending=0, ticket=call.ticket, call=call)
     wrong = judge.reviewer(call.ticket, command) or judge.fits(facts, command, decision)
-    if wrong is None:
+    if call.ticket.reason == "outcome_unknown":
+        refuse(d, decision, "unused", "it was made before the question was whether the call took effect")
+    elif wrong is None:
         act(d, call, decision)
     else:
         refuse(d, decision, wrong.code or "not_allowed", wrong.detail or "")
@@ -76,14 +78,17 @@ def act(d: Draft, call: CallRow, decision: Decision) -> None:
 
 
 def release_held(d: Draft) -> None:
-    """Let held decisions act, unless the mode wants all suspended calls to be decided first."""
+    """Let held decisions act, unless the mode wants all suspended calls to be decided first.
+
+    A call that an exclusive or ordered one before it keeps from running stays held: resuming means that it moves.
+    """
     if d.mode.batch and any(call.at in (CallAt.PARKED, CallAt.GATING, CallAt.NEW) for call in d.calls.values()):
         return
     for call in tuple(d.calls.values()) if d.in_tools else ():
         if call.at is CallAt.HELD and call.decision is not None and d.in_tools:
             if call.decision.action == "cancel":
                 _deny(d, call, call.decision)
-            else:
+            elif takes_result(call) or not out_of_turn(call, d.calls.values(), d.spec.tools):
                 _resume(d, call, call.decision)
 
 
@@ -114,11 +119,15 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
     call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW)
+    _say_resumed(d, call, ticket)
+    gate(d, call)
+
+
+def _say_resumed(d: Draft, call: CallRow, ticket: Ticket) -> None:
     d.emit(
         "run.tool.resumed",
         ev.ToolResumed(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id, mode=ticket.resume_mode),
     )
-    gate(d, call)
 
 
 def expire(d: Draft, call: CallRow) -> None:
@@ -130,6 +139,7 @@ def expire(d: Draft, call: CallRow) -> None:
     if ticket.on_expiry == "set_result":
         value = ticket.expiry_result
         call = d.put(call, status=CallStatus.RESUMING)
+        _say_resumed(d, call, ticket)
         shown = value if isinstance(value, str) else json_text(value)
         close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
         return
@@ -138,8 +148,6 @@ def expire(d: Draft, call: CallRow) -> None:
     if ticket.on_expiry == "cancel_run":
         wish = CancelWish(mode="now", by="clock", reason="an approval expired")
         end(d, cancelled(wish, "approval_rejected"))
-    else:
-        release_held(d)
 
 
 def _edited(d: Draft, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:

@@ -1,7 +1,7 @@
 """What the machine asks its owner to do: the closed set of effects.
 
-An effect with `durable` waits for the receipt of the commit that it came with; the others do not. Each effect that has an answer is
-answered at most once.
+An effect with `durable` waits for the receipt of the commit that it came with; the others do not. Each effect that
+has an answer is answered at most once.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class CallModel:
 class StartCall:
     """Run a body: in the call's actor if there is one, else in a new one.
 
-    Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless the tool may be replayed:
-    its `started` must be in the store before the world sees an effect.
+    Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless
+    the tool may be replayed: its `started` must be in the store before the world sees an effect.
     """
 
     call_id: str

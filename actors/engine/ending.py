@@ -2,8 +2,8 @@
 
     end() -> [CancelWork -> WorkStopped] -> settle() -> run_end hooks (if run_start began) -> terminal()
 
-The first reason wins; what comes later on the way out is recorded and changes nothing. After `settle` each call of the step has exactly one
-tool message, so that the history is valid for every provider.
+The first reason wins; what comes later on the way out is recorded and changes nothing. After `settle` each call of
+the step has exactly one tool message, so that the history is valid for every provider.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from .inputs import Stubborn
 from .state import ENGINE, Draft
 from .tickets import close_call, withdraw
 
+LEAVING = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
+"""Where a run is on its way out: its termination is settled."""
+
 CANCELLED_TEXT = "This call was cancelled before it finished."
 
 
@@ -31,7 +34,7 @@ def fail(d: Draft, code: str, detail: str) -> None:
 
 def end(d: Draft, termination: Termination) -> None:
     """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped."""
-    if d.cursor in (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED):
+    if d.cursor in LEAVING:
         return
     in_flight = d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(call.at) for call in d.calls.values())
     d.termination, d.changed = termination, True
@@ -67,20 +70,27 @@ def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
     settle(d)
 
 
-def settle(d: Draft) -> None:
-    """Give every unfinished thing of the step its end, then run the run_end hooks."""
+def settle(d: Draft, *, hooks: bool = True) -> None:
+    """Give every unfinished thing of the step its end, then run the run_end hooks (if run_start began)."""
     if d.inference is not None and d.draft is None:
         discard_inference(d, "the run ended")
     for call in tuple(d.calls.values()):
         if not call.settled:
-            call = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
-            close_call(d, call, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
+            row = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
+            close_call(d, row, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
         elif call.at is not CallAt.SETTLED:
             d.put(call, at=CallAt.SETTLED)
     append_step(d)
-    append_input(d)
     d.cursor = Cursor.RUN_END
-    if d.begun and Phase.RUN_END in d.spec.hooked:
+    if d.begun and hooks:
+        run_end(d)
+    else:
+        terminal(d)
+
+
+def run_end(d: Draft) -> None:
+    """Run the run_end hooks if there are any, then write the terminal event."""
+    if Phase.RUN_END in d.spec.hooked:
         d.phase_open = True
         d.do(RunPhase(phase=Phase.RUN_END, step=d.step, durable=True))
     else:
@@ -95,7 +105,7 @@ def discard_inference(d: Draft, reason: str) -> None:
 
 
 def append_step(d: Draft) -> None:
-    """Append the step's messages to the thread: the assistant's, then one tool message per call in the model's order."""
+    """Append the step's messages to the thread: the assistant's, then one tool message per call in model order."""
     if d.draft is None:
         return
     d.messages.append(d.draft)
@@ -146,9 +156,12 @@ def terminal(d: Draft) -> None:
             ),
         )
     d.early = {}
+    append_input(d)
     target = TERMINATION_STAGE[termination.kind]
     source = d.finish(target)
     d.cursor, d.phase_open = Cursor.ENDED, False
+    if target is not Stage.COMPLETED:
+        d.output = None
     common: dict[str, Any] = {
         "source": source,
         "to": target,
@@ -181,5 +194,4 @@ def abandon(d: Draft, detail: str) -> None:
     if d.cursor is Cursor.ENDED:
         return
     d.termination = Termination(kind=TerminationKind.ERROR, code="internal_error", detail=detail)
-    d.begun = False
-    settle(d)
+    settle(d, hooks=False)

@@ -1,7 +1,7 @@
-"""May a call run? Gates are asked per call in the model's order; a question that needs no hook is answered by table lookup.
+"""May a call run? Gates are asked per call in the model's order; what needs no hook is answered by table lookup.
 
-Verdicts, strongest first: block, suspend, set_result, allow. A block or set_result behind calls that have not run yet is provisional: an earlier
-tool of the same step may change the gate's mind, so it is asked again after them.
+Verdicts, strongest first: block, suspend, set_result, allow. A block or set_result behind calls that have not run yet
+is provisional: an earlier tool of the same step may change the gate's mind, so it is asked again after them.
 """
 
 from __future__ import annotations
@@ -114,16 +114,21 @@ def _impose(d: Draft, call: CallRow, verdict: SetResult | Block) -> None:
 
 
 def _allow(d: Draft, call: CallRow) -> None:
-    decision = call.decision
-    if call.status is CallStatus.RESUMING and decision is not None and call.ticket is not None:
-        takes = call.ticket.resume_mode == "use_decision_as_tool_result"
-        unknown = call.ticket.reason == "outcome_unknown" and decision.result is not None
-        if takes or unknown:
-            value = decision.result
-            shown = value if isinstance(value, str) else json_text(value)
-            close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
-            return
-    d.put(call, at=CallAt.ALLOWED)
+    if call.status is CallStatus.RESUMING and call.decision is not None and takes_result(call):
+        value = call.decision.result
+        shown = value if isinstance(value, str) else json_text(value)
+        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
+    else:
+        d.put(call, at=CallAt.ALLOWED)
+
+
+def takes_result(call: CallRow) -> bool:
+    """True if the call's decision brings its result, so that its body does not run."""
+    ticket, decision = call.ticket, call.decision
+    if ticket is None or decision is None:
+        return False
+    told = ticket.reason == "outcome_unknown" and decision.result is not None
+    return told or ticket.resume_mode == "use_decision_as_tool_result"
 
 
 def json_text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """What can happen to a run: the closed set of the machine's inputs.
 
-Child messages name what they answer (message id, call id and attempt, phase and step); an answer to something that is no longer
-asked is ignored.
+Child messages name what they answer (message id, call id and attempt, phase and step); an answer to something that is
+no longer asked is ignored.
 """
 
 from __future__ import annotations
@@ -106,12 +106,16 @@ class CallReturned:
 
 @attrs.frozen(kw_only=True)
 class CallRaised:
-    """A body has failed: the code and the text that the model gets (never a traceback)."""
+    """A body has failed: the code and the text that the model gets (never a traceback).
+
+    `fatal`: the tool declares that this failure ends the run.
+    """
 
     call_id: str
     attempt: int
     code: str
     shown: str
+    fatal: bool = False
 
 
 @attrs.frozen(kw_only=True)

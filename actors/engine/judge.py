@@ -158,7 +158,9 @@ def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
     try:
         fault = jsonschema.exceptions.best_match(form(schema, registry=Registry()).iter_errors(value))
     except Exception as error:  # noqa: BLE001 - a tool's schema, inside the store's transaction
-        return f"the ticket's response_schema can not be used ({type(error).__name__}: {error}); deny, or cancel the run"
+        return (
+            f"the ticket's response_schema can not be used ({type(error).__name__}: {error}); deny, or cancel the run"
+        )
     return None if fault is None else f"{fault.json_path}: {fault.message}"
 
 

@@ -1,8 +1,9 @@
 """The run machine: `step(spec, state, input, now) -> Step(state', commit, effects)`.
 
-Theory of operation. The machine owns every decision about a run and does nothing. Its owner (`run/`) feeds it one input at a time, submits
-the commit, and performs the effects; the answers come back as inputs. The same state, input and time give the same result, so a
-run can be replayed, and a run that has lost its owner goes on from its rows: there is no other resume path.
+Theory of operation. The machine owns every decision about a run and does nothing. Its owner (`run/`) feeds it one
+input at a time, submits the commit, and performs the effects; the answers come back as inputs. The same state, input
+and time give the same result, so a run can be replayed, and a run that has lost its owner goes on from its rows:
+there is no other resume path.
 
 Inputs never fail a run by being late: an answer to something that is no longer asked is ignored and writes nothing.
 """
@@ -64,7 +65,7 @@ def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Ste
     return draft.build()
 
 
-def _take(d: Draft, message: Input) -> None:  # noqa: C901 - one row per input
+def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row per input
     match message:
         case ModelStreamed():
             model_streamed(d, message)
@@ -109,19 +110,20 @@ def _phase_done(d: Draft, message: PhaseDone) -> None:
     if not _asked(d, message, call):
         return
     if d.cursor is Cursor.RUN_END:
-        if message.failure is not None:
-            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=message.failure))
+        fault = message.failure or message.tripped
+        if fault is not None:
+            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault))
         leave(d)
         return
     d.phase_open = d.phase_open and call is not None
-    if call is not None and call.at in (CallAt.GATING, CallAt.BEFORE):
-        call = d.put(call, at=CallAt.NEW if message.failure or message.tripped or message.end else call.at)
+    if call is not None and (message.failure or message.tripped or message.end):
+        call = d.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
     if message.failure is not None:
         fail(d, "plugin_error", message.failure)
     elif message.tripped is not None:
         fail(d, "guardrail_tripped", message.tripped)
     elif message.end is not None:
-        d.output = d.answer
+        d.output = d.output if d.termination is not None else d.answer
         end(d, Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=message.end))
     elif call is None:
         leave(d)

@@ -1,7 +1,7 @@
 """A run has an owner again: what was in flight when the last one went is not in flight any more.
 
-A waiting run waits on, a run between effects goes on, an inference is asked again under a new message id, a body that was running is
-run again if its tool says so and else becomes a question to a human (outcome_unknown).
+A waiting run waits on, a run between effects goes on, an inference is asked again under a new message id, a body that
+was running is run again if its tool says so and else becomes a question to a human (outcome_unknown).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.decisions import Suspend
 from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
+from ..contract.phases import CallAt, Cursor, Phase
 from ..contract.rows import CallRow
 from .calls import drive
 from .effects import ParkCall, RunPhase
-from .ending import settle
+from .ending import run_end, settle
 from .gates import gate, tool_of
 from .inputs import Activate
 from .state import Draft
@@ -24,24 +24,24 @@ from .tickets import open_ticket
 UNKNOWN = Suspend(
     reason="outcome_unknown",
     action="outcome_unknown",
-    message="The process ended while this call ran; it may or may not have taken effect. Resume runs it again, resume with a "
-    "result uses that result, cancel ends the call.",
+    message="The process ended while this call ran; it may or may not have taken effect. "
+    "Resume runs it again, resume with a result uses that result, cancel ends the call.",
 )
 
 
 def activate(d: Draft, message: Activate) -> None:
     """The first input of an incarnation."""
+    _compare_digest(d, message.agent_digest)
     if d.stage is Stage.CREATED:
         d.move(Stage.PLANNED)
-    elif d.cursor is not Cursor.ADMISSION:
-        _compare_digest(d, message.agent_digest)
+    else:
         recover(d)
     if message.admitted:
         admit(d)
 
 
 def _compare_digest(d: Draft, digest: str) -> None:
-    if digest != d.info.agent_digest and d.cursor is not Cursor.ENDED:
+    if digest != d.info.agent_digest:
         detail = f"started with spec {d.info.agent_digest}, goes on with {digest}"
         d.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
@@ -50,6 +50,7 @@ def recover(d: Draft) -> None:
     """Ask again for what was in flight."""
     if STATUS[d.stage] is RunStatus.RUNNING:
         d.count(active_since=d.now)  # the time without an owner was not active time
+        d.changed = True
     match d.cursor:
         case Cursor.INFERENCE:
             ask_again(d, "interrupted", "the process that asked the model ended")
@@ -60,15 +61,15 @@ def recover(d: Draft) -> None:
         case Cursor.ENDED | Cursor.ADMISSION:
             pass
         case Cursor.RUN_END:
-            d.phase_open = True
-            d.do(RunPhase(phase=PHASE_OF[d.cursor], step=d.step, durable=True))
+            run_end(d)
         case _:
             arrive(d, d.cursor)
 
 
 def _recover_calls(d: Draft) -> None:
     for call in tuple(d.calls.values()):
-        _recover_call(d, call)
+        if d.in_tools:
+            _recover_call(d, call)
     if drive(d):
         tools_done(d)
 
@@ -87,6 +88,8 @@ def _recover_call(d: Draft, call: CallRow) -> None:
                 d.put(call, at=CallAt.ALLOWED)
             else:
                 open_ticket(d, call, UNKNOWN)
+        case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in d.spec.hooked:
+            d.put(call, at=CallAt.SETTLED)
         case CallAt.AFTER:
             d.do(RunPhase(phase=Phase.AFTER_TOOL_EXECUTE, step=d.step, call_id=call.call_id, durable=True))
         case CallAt.PARKED | CallAt.HELD if call.ticket is not None:

@@ -1,7 +1,8 @@
 """The machine's state, and the draft in which one input changes it.
 
-`RunState` is a value: rows plus the little that is known only while an owner lives. `Draft` belongs to one step: handlers write into
-it, and it becomes the next state, the commit and the effects in one go (one new row per input, never one per event).
+`RunState` is a value: rows plus the little that is known only while an owner lives. `Draft` belongs to one step:
+handlers write into it, and it becomes the next state, the commit and the effects in one go (one new row per input,
+never one per event).
 """
 
 from __future__ import annotations
@@ -202,6 +203,7 @@ class Draft:
             calls=tuple(self._touched.values()),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
+            consumed=self.inbox if self.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))
 

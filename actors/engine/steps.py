@@ -1,8 +1,8 @@
 """Walking the phases: run_start, then steps of inference and tools, then the way out.
 
-`arrive` enters a phase: with hooks it asks for them and the walk stops until they answer; without hooks it is a table lookup and the walk goes
-on. `leave` says what follows. Every walk ends in something asked of the world (hooks, the model, bodies, a decision) or in the
-terminal event.
+`arrive` enters a phase: with hooks it asks for them and the walk stops until they answer; without hooks it is a table
+lookup and the walk goes on. `leave` says what follows. Every walk ends in something asked of the world (hooks, the
+model, bodies, a decision) or in the terminal event.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .effects import CallModel, RunPhase
 from .ending import append_input, append_step, discard_inference, end, fail, terminal
 from .inputs import ModelAnswered, ModelFailed, ModelStreamed
 from .state import Draft
-from .stops import MAX_TRAIL, StepFacts, failed_step, first_stop, trace
+from .stops import StepFacts, failed_step, first_stop, loop_window, trace
 
 MODEL_ATTEMPTS = 3
 """How often one inference is asked before a retryable failure ends the run."""
@@ -32,7 +32,7 @@ FIRST_DELAY = 0.5
 
 def admit(d: Draft) -> None:
     """The run may work: planned -> accepted -> preparing -> running, and into run_start."""
-    if d.cursor is not Cursor.ADMISSION:
+    if d.stage is not Stage.PLANNED:
         return
     d.move(Stage.ACCEPTED)
     d.move(Stage.PREPARING)
@@ -154,14 +154,26 @@ def model_answered(d: Draft, message: ModelAnswered) -> None:
     flight, response = d.inference, message.response
     if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
-    d.usage = d.usage + attrs.evolve(response.usage, requests=response.usage.requests or 1)
+    usage = response.usage if response.usage.requests else attrs.evolve(response.usage, requests=1)
+    d.usage = d.usage + usage
     d.count(answers=d.counters.answers + 1)
     d.cursor = Cursor.AFTER_INFERENCE
+    requests = _requests(d, response)
+    d.emit(
+        "run.inference.completed",
+        ev.InferenceCompleted(
+            step=d.step,
+            message_id=flight.message_id,
+            model=response.model,
+            usage=usage,
+            calls=len(response.calls if isinstance(requests, str) else requests),
+            duration_ms=max(0, round((d.now - flight.started_at).total_seconds() * 1000)),
+        ),
+    )
     if response.refusal is not None and not response.text and not response.calls:
         discard_inference(d, "the model refused")
         fail(d, "model_refusal", response.refusal)
         return
-    requests = _requests(d, response)
     if isinstance(requests, str):
         discard_inference(d, "the answer can not be used")
         fail(d, "model_behavior_error", requests)
@@ -200,17 +212,6 @@ def _free_id(wish: str, used: set[str]) -> str:
 
 def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]) -> None:
     text = "\n\n".join(response.text)
-    d.emit(
-        "run.inference.completed",
-        ev.InferenceCompleted(
-            step=d.step,
-            message_id=flight.message_id,
-            model=response.model,
-            usage=response.usage,
-            calls=len(requests),
-            duration_ms=max(0, round((d.now - flight.started_at).total_seconds() * 1000)),
-        ),
-    )
     if text or not requests:
         d.emit("run.message.completed", ev.MessageCompleted(message_id=flight.message_id, role="assistant", text=text))
     elif flight.text_index:
@@ -293,10 +294,13 @@ def step_over(d: Draft) -> None:
     """Count the step and decide what is next: the end, a stop, or another step."""
     calls = tuple(d.calls.values())
     text = d.answer or ""
+    window = loop_window(d.spec.stop)
     d.count(
         rounds=d.counters.rounds + 1,
         errors=d.counters.errors + 1 if failed_step(calls) else 0,
-        trail=(*d.counters.trail, trace(text, calls))[-MAX_TRAIL:] if _watches_loops(d) else (),
+        trail=(*d.counters.trail, trace(text, calls))[-window:] if window else (),
+        active_ms=d.active_ms(),
+        active_since=d.now,
     )
     d.emit("run.step.finished", ev.StepFinished(step=d.step, usage=d.usage))
     if d.cancel is not None:
@@ -311,12 +315,10 @@ def step_over(d: Draft) -> None:
     facts = StepFacts(counters=d.counters, tokens=d.usage.total, active_ms=d.active_ms(), text=text, calls=calls)
     met = first_stop(d.spec.stop, facts)
     if met is not None:
-        d.output = d.output if final is not None else (d.answer or None)
+        if final is None:
+            value, fault = d.spec.check_output(text)
+            d.output = value if text and fault is None else None
         end(d, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
         return
     d.output = None
     begin_step(d)
-
-
-def _watches_loops(d: Draft) -> bool:
-    return any(type(condition).__name__ == "LoopDetection" for condition in d.spec.stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final, assert_never
+from typing import assert_never
 
 import attrs
 
@@ -21,9 +21,6 @@ from ..contract.stop import (
     Timeout,
     TokenBudget,
 )
-
-MAX_TRAIL: Final = 64
-"""Steps that loop detection can look back on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +49,11 @@ def trace(text: str, calls: Iterable[CallRow]) -> str:
     """What loop detection compares: the calls with their arguments, or the text if there are none."""
     wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
     return content_digest(wanted or text)
+
+
+def loop_window(conditions: Iterable[StopCondition]) -> int:
+    """How many steps loop detection looks back on; 0 if nothing looks."""
+    return max((c.window or 0 for c in conditions if isinstance(c, LoopDetection)), default=0)
 
 
 def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[str, str] | None:

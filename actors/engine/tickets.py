@@ -107,13 +107,14 @@ def close_call(
 
     The event holds the result itself, or only what the model is shown if the call failed or its result is large.
     """
-    hooked = status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
+    hooked = d.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
+    ran = call.at is CallAt.BODY and call.started_at is not None
     if call.at is CallAt.PARKED or call.at is CallAt.HELD or call.status is CallStatus.RESUMING:
         d.do(ReleaseCall(call_id=call.call_id))
     call = d.put(
         call, status=status, at=CallAt.AFTER if hooked else CallAt.SETTLED, result=result, shown=shown, code=code
     )
-    spent = 0 if call.started_at is None else max(0, round((d.now - call.started_at).total_seconds() * 1000))
+    spent = max(0, round((d.now - call.started_at).total_seconds() * 1000)) if ran and call.started_at else 0
     d.emit(
         "run.tool.result",
         ev.ToolResult(
