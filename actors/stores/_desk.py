@@ -45,6 +45,13 @@ def closed() -> StoreDown:
     return StoreDown("the store is not open; it serves while its run() is running")
 
 
+def failed(error: BaseException) -> StoreDown:
+    """What callers of a store that has failed for good are told."""
+    down = StoreDown(f"the store has failed for good: {error}; start again, every run can be resumed")
+    down.__cause__ = error
+    return down
+
+
 class Silent:
     """Hooks of a store that is not open: nobody listens."""
 
@@ -135,9 +142,7 @@ class Desk:
             self._trouble.set()
 
     def _fail(self, error: Exception) -> None:
-        down = StoreDown(f"the store has failed for good: {error}; start again, every run can be resumed")
-        down.__cause__ = error
-        self.shut(down)
+        self.shut(failed(error))
         self._trouble.set()
 
     def shut(self, down: StoreDown) -> None:

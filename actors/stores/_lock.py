@@ -1,0 +1,132 @@
+"""One process owns a file: an OS lock on `<db>.lock`, which also says who holds it and where to talk to them.
+
+The lock goes with the process, whatever kills it. The lock file itself stays: deleting it would let two processes lock
+two different files of one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+import attrs
+import msgspec
+
+from ..errors import StoreOpenError
+
+_LARGEST: Final = 4096
+"""Bytes of a lock file that are read: more is none of ours."""
+
+
+@attrs.frozen(kw_only=True)
+class Owner:
+    """Who has a file open.
+
+    Attributes:
+        pid: the process; 0 if it has not said.
+        url: of its gateway, if it has one. token_file: where its token is kept.
+    """
+
+    pid: int
+    url: str | None = None
+    token_file: str | None = None
+
+
+def lock_path(database: Path) -> Path:
+    """Where the lock of a database is."""
+    return database.with_name(f"{database.name}.lock")
+
+
+class FileLock:
+    """The lock of one database, held from `acquire` to `release`."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._descriptor: int | None = None
+
+    def __repr__(self) -> str:
+        """Whose lock it is and whether it is held."""
+        return f"<FileLock {lock_path(self._database)}: {'free' if self._descriptor is None else 'held'}>"
+
+    def acquire(self) -> None:
+        """Take the lock and say who has it.
+
+        Raises:
+            StoreOpenError: another process (or another store of this one) has it, or the file can not be made.
+        """
+        path = lock_path(self._database)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreOpenError(f"{path}: {error.strerror}; the lock file must be writable") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = _read(descriptor)
+            os.close(descriptor)
+            raise StoreOpenError(_busy(self._database, owner)) from error
+        self._descriptor = descriptor
+        self.announce(Owner(pid=os.getpid()))
+
+    def announce(self, owner: Owner) -> None:
+        """Write into the lock file who holds it, for those who come later."""
+        if self._descriptor is None:
+            return
+        data = msgspec.json.encode({"pid": owner.pid, "url": owner.url, "token_file": owner.token_file})
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, data, 0)
+
+    def release(self) -> None:
+        """Let go. Doing it twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+
+def owner_of(database: Path) -> Owner | None:
+    """Who has the database open now; None if nobody has.
+
+    Raises:
+        StoreOpenError: the lock file can not be read.
+    """
+    path = lock_path(database)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreOpenError(f"{path}: {error.strerror}; it says who has the database open") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(descriptor)
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> Owner:
+    try:
+        data = msgspec.json.decode(os.pread(descriptor, _LARGEST, 0), type=dict[str, int | str | None])
+    except (OSError, msgspec.DecodeError):
+        return Owner(pid=0)
+    pid, url, token_file = data.get("pid"), data.get("url"), data.get("token_file")
+    return Owner(
+        pid=pid if isinstance(pid, int) else 0,
+        url=url if isinstance(url, str) else None,
+        token_file=token_file if isinstance(token_file, str) else None,
+    )
+
+
+def _busy(database: Path, owner: Owner) -> str:
+    who = f"process {owner.pid}" if owner.pid else "another process"
+    if owner.pid == os.getpid():
+        return f"{database} is open already in this process (pid {owner.pid}); use that runtime, or close it first"
+    talk = f"talk to it at {owner.url}" if owner.url else "open it with read_only=True to look"
+    return f"{database} is open in {who}, and one process owns a file; stop that one, or {talk}"

@@ -1,0 +1,186 @@
+"""Queries: each is one short read transaction, a snapshot that is given up before the caller gets the result."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from ..abc import RunPage, RunQuery, RunSummary
+from ..contract import codec
+from ..contract.decisions import Command, InboxItem, Ticket
+from ..contract.lifecycle import RunStatus
+from ..contract.messages import Message
+from ..contract.rows import CallRow, RunInfo, RunRecord, RunRow
+from ..errors import StoreDown, StoreError, StoreUnavailable
+from . import _paging
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_IDLE_READERS: Final = 4
+"""Connections that are kept open for the next reader: as many as read at once."""
+
+
+class Readers:
+    """Connections that can only read. Usable from any thread; a connection serves one reader at a time."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._closed = False
+
+    def read(self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query in one read transaction.
+
+        Raises:
+            StoreUnavailable: the file does not answer. StoreError: it is damaged. StoreDown: the store is closed.
+        """
+        try:
+            with self._snapshot() as connection:
+                return query(connection, *args, **kwargs)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"the store does not answer now: {error}; try again") from error
+        except sqlite3.Error as error:
+            raise StoreError(f"the store can not be read: {error}; restore it from a backup") from error
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        if self._closed:
+            raise StoreDown("the store is closed")
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            self._give_back(connection)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed or len(self._idle) > _IDLE_READERS:
+            self._close_idle(0 if self._closed else _IDLE_READERS)
+
+    def _close_idle(self, keep: int) -> None:
+        while len(self._idle) > keep:
+            try:
+                connection = self._idle.popleft()
+            except IndexError:
+                return
+            connection.close()
+
+    def close(self) -> None:
+        """Close what is idle; a connection that reads now is closed after that."""
+        self._closed = True
+        self._close_idle(0)
+
+
+def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
+    """All runs that are not done, oldest first, each with whether it is held."""
+    sql = "SELECT run_id, dispatch = 'held' FROM runs WHERE ended_at IS NULL ORDER BY number"
+    return tuple((name, bool(held)) for name, held in connection.execute(sql))
+
+
+def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
+    """A run's rows."""
+    sql = "SELECT number, thread, step, consumed, info, row FROM runs WHERE run_id = ?"
+    found = connection.execute(sql, (run_id,)).fetchone()
+    if found is None:
+        return None
+    number, thread, step, consumed, info, row = found
+    rows = _calls(connection, number, None if calls == "all" else step)
+    names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
+    return RunRecord(
+        info=codec.load(RunInfo, info),
+        row=codec.load(RunRow, row),
+        calls=rows,
+        tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
+        inbox=_inbox(connection, number, consumed),
+        call_ids=frozenset(name for (name,) in names),
+        state=_state(connection, number, thread),
+    )
+
+
+def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tuple[CallRow, ...]:
+    sql = "SELECT body FROM calls WHERE run = ?1 AND (?2 IS NULL OR step = ?2) ORDER BY step, idx"
+    return tuple(codec.load(CallRow, body) for (body,) in connection.execute(sql, (number, step)))
+
+
+def _tickets(connection: sqlite3.Connection, number: int, calls: frozenset[str] | None) -> tuple[Ticket, ...]:
+    """All tickets, or the open ones and those of the calls."""
+    sql = "SELECT call_id, status, body FROM tickets WHERE run = ? ORDER BY rowid"
+    return tuple(
+        codec.load(Ticket, body)
+        for call_id, status, body in connection.execute(sql, (number,))
+        if calls is None or status == "open" or call_id in calls
+    )
+
+
+def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[InboxItem, ...]:
+    sql = "SELECT position, body FROM inbox WHERE run = ? AND position > ? ORDER BY position"
+    rows = connection.execute(sql, (number, consumed))
+    return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
+
+
+def _state(connection: sqlite3.Connection, number: int, thread: int) -> dict[str, Any]:
+    """The newest value of each key, the thread's first; a run's own key of the same name wins."""
+    shared = "SELECT key, value FROM state WHERE thread = ? ORDER BY rowid"
+    own = "SELECT key, value FROM state WHERE run = ? AND thread IS NULL ORDER BY step"
+    newest = dict(connection.execute(shared, (thread,)).fetchall())
+    newest.update(connection.execute(own, (number,)).fetchall())
+    return {key: codec.load(Any, value) for key, value in newest.items()}
+
+
+def events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[bytes]:
+    """Encoded events, in order."""
+    sql = (
+        "SELECT frame FROM events WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ?"
+        " ORDER BY seq LIMIT ?"
+    )
+    return tuple(frame for (frame,) in connection.execute(sql, (run_id, after, limit)))
+
+
+def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:
+    """A thread's history, in order."""
+    sql = "SELECT body FROM messages WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"
+    return tuple(codec.load(Message, body) for (body,) in connection.execute(sql, (thread_id,)))
+
+
+def runs(connection: sqlite3.Connection, query: RunQuery, below: int | None) -> RunPage:
+    """A page of runs, newest first, those with a number under `below`."""
+    where, values = ["1"], list[Any]()
+    if below is not None:
+        where.append("number < ?")
+        values.append(below)
+    if query.status is not None:
+        where.append(f"ended_at IS {'NOT' if query.status is RunStatus.DONE else ''} NULL AND status = ?")
+        values.append(query.status.value)
+    if query.agent is not None:
+        where.append("agent = ?")
+        values.append(query.agent)
+    if query.thread_id is not None:
+        where.append("thread = (SELECT number FROM threads WHERE thread_id = ?)")
+        values.append(query.thread_id)
+    sql = (
+        "SELECT number, posted - consumed, info, row FROM runs"  # noqa: S608 - only the constants above
+        f" WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?"
+    )
+    found = connection.execute(sql, (*values, query.limit + 1)).fetchall()
+    page = found[: query.limit]
+    return RunPage(
+        runs=tuple(
+            RunSummary(info=codec.load(RunInfo, info), row=codec.load(RunRow, row), pending=pending)
+            for _, pending, info, row in page
+        ),
+        cursor=_paging.encode(query, page[-1][0]) if len(found) > len(page) else None,
+    )

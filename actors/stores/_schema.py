@@ -1,0 +1,108 @@
+"""The tables of the SQLite file, and how a file of an older release becomes one of this release.
+
+`PRAGMA application_id` says that the file is ours, `PRAGMA user_version` how many of the migrations it has. Each
+migration is one transaction. Rowid tables with unique indexes: WITHOUT ROWID doubles the file at pages of 4 KiB.
+Times are milliseconds since 1970, UTC; bodies are rows of `contract.codec`; `run` is `runs.number`, `thread` is
+`threads.number`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+APPLICATION_ID: Final = 0x47724E72
+"""The letters "GrNr", big-endian."""
+
+
+@attrs.frozen(kw_only=True)
+class Migration:
+    """How a file gets from one schema version to the next: statements, executed in one transaction."""
+
+    summary: str
+    statements: tuple[str, ...]
+
+
+_FIRST: Final = Migration(
+    summary="the tables of the first release",
+    statements=(
+        """CREATE TABLE threads(
+            number INTEGER PRIMARY KEY,
+            thread_id TEXT NOT NULL UNIQUE)""",
+        # Append-only. pos counts from 1; run and step produced it.
+        """CREATE TABLE messages(
+            thread INTEGER NOT NULL, pos INTEGER NOT NULL, id TEXT NOT NULL,
+            run INTEGER NOT NULL, step INTEGER NOT NULL, body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX messages_pos ON messages(thread, pos)",
+        "CREATE UNIQUE INDEX messages_id ON messages(thread, id)",
+        # token: the fencing token. posted, consumed: newest accepted and newest consumed position of the inbox.
+        # dispatch: 'held' while another run of the thread is active, else 'ready'. ended_at is set with status 'done'.
+        # info is written once, row with each commit. AUTOINCREMENT: the number of a pruned run is never given again.
+        """CREATE TABLE runs(
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            run_id TEXT NOT NULL UNIQUE, thread INTEGER NOT NULL, agent TEXT NOT NULL,
+            status TEXT NOT NULL, stage TEXT NOT NULL, step INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+            token INTEGER NOT NULL, posted INTEGER NOT NULL DEFAULT 0, consumed INTEGER NOT NULL DEFAULT 0,
+            dispatch TEXT NOT NULL CHECK(dispatch IN ('ready', 'held')),
+            created_at INTEGER NOT NULL, ended_at INTEGER, next_due INTEGER,
+            info BLOB NOT NULL, row BLOB NOT NULL)""",
+        "CREATE INDEX runs_open ON runs(thread, number) WHERE ended_at IS NULL",
+        "CREATE INDEX runs_ended ON runs(ended_at) WHERE ended_at IS NOT NULL",
+        "CREATE INDEX runs_thread ON runs(thread, number)",
+        "CREATE INDEX runs_agent ON runs(agent, number)",
+        "CREATE TABLE events(run INTEGER NOT NULL, seq INTEGER NOT NULL, frame BLOB NOT NULL)",
+        "CREATE UNIQUE INDEX events_seq ON events(run, seq)",
+        """CREATE TABLE calls(
+            run INTEGER NOT NULL, call_id TEXT NOT NULL, step INTEGER NOT NULL, idx INTEGER NOT NULL,
+            status TEXT NOT NULL, body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX calls_id ON calls(run, call_id)",
+        # A call that suspends twice has two; the newest has the largest rowid.
+        """CREATE TABLE tickets(
+            run INTEGER NOT NULL, ticket_id TEXT NOT NULL, call_id TEXT, status TEXT NOT NULL, body BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX tickets_id ON tickets(run, ticket_id)",
+        "CREATE INDEX tickets_call ON tickets(run, call_id)",
+        """CREATE TABLE inbox(
+            run INTEGER NOT NULL, position INTEGER NOT NULL, command_id TEXT NOT NULL, kind TEXT NOT NULL,
+            target_key TEXT, body BLOB NOT NULL, answer BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX inbox_position ON inbox(run, position)",
+        "CREATE UNIQUE INDEX inbox_command ON inbox(run, command_id)",
+        "CREATE UNIQUE INDEX inbox_target ON inbox(run, target_key) WHERE target_key IS NOT NULL",
+        # One row per key and step, so that a step costs what changed and a fork finds the value as of its step.
+        # thread is null for a key of the run; the newest row of a thread's key has the largest rowid.
+        """CREATE TABLE state(
+            run INTEGER NOT NULL, thread INTEGER, key TEXT NOT NULL, step INTEGER NOT NULL, value BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX state_run ON state(run, key, step, coalesce(thread, 0))",
+        "CREATE INDEX state_thread ON state(thread, key) WHERE thread IS NOT NULL",
+    ),
+)
+
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST,)
+"""In order, never changed once released: the n-th makes version n out of version n - 1."""
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """How many migrations the file has; 0 for a new one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring the file to the newest version, one transaction per migration; nothing is half done after a crash.
+
+    Raises:
+        sqlite3.Error: a statement failed; that migration has changed nothing.
+    """
+    for version in range(version_of(connection) + 1, len(migrations) + 1):
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            for statement in migrations[version - 1].statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

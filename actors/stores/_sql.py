@@ -1,0 +1,264 @@
+"""Statements: how the rows of a run get into the tables and out of them. No transactions, no threads, no decisions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..contract import codec
+from ..contract.decisions import Answer, Command, InboxItem, Ticket
+from ..contract.lifecycle import TERMINAL
+from ..contract.messages import Message
+from ..contract.rows import CallRow, Commit, NewRun, RunRow, StateWrite
+from ._moments import milliseconds
+
+Row = tuple[Any, ...]
+
+_CHUNKS: Final = (64, 16, 4, 1)
+"""Events per statement. Every statement gives up the interpreter's lock, and getting it back can take 5 ms while the
+trio thread computes: fewer statements keep a commit's latency low under load."""
+
+_INSERT_EVENTS: Final = {
+    size: "INSERT INTO events(run, seq, frame) VALUES " + ", ".join(["(?, ?, ?)"] * size)  # noqa: S608 - constants
+    for size in _CHUNKS
+}
+
+_MOVE_RUN: Final = (
+    "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?"
+    " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL"
+)
+_END_RUN: Final = (
+    "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
+    " ended_at = ?"
+    " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL AND posted <= max(consumed, ?)"
+)
+_INSERT_RUN: Final = (
+    "INSERT INTO runs(run_id, thread, agent, status, stage, step, last_seq, token, dispatch, created_at, next_due,"
+    " info, row) VALUES (?, ?, ?, ?, ?, ?, 1, 1, ?, ?, ?, ?, ?)"
+)
+_PUT_CALL: Final = (
+    "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT(run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,"
+    " body = excluded.body"
+)
+_PUT_TICKET: Final = (
+    "INSERT INTO tickets(run, ticket_id, call_id, status, body) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT(run, ticket_id) DO UPDATE SET call_id = excluded.call_id, status = excluded.status,"
+    " body = excluded.body"
+)
+_ADD_MESSAGE: Final = (
+    "INSERT INTO messages(thread, pos, id, run, step, body)"
+    " VALUES (?1, (SELECT coalesce(max(pos), 0) + 1 FROM messages WHERE thread = ?1), ?2, ?3, ?4, ?5)"
+)
+_PUT_STATE: Final = "INSERT OR REPLACE INTO state(run, thread, key, step, value) VALUES (?, ?, ?, ?, ?)"
+_COPY_MESSAGES: Final = (
+    "INSERT INTO messages(thread, pos, id, run, step, body)"
+    " SELECT ?, pos, id, run, step, body FROM messages WHERE pos <= ?"
+    " AND thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"
+)
+
+
+@attrs.frozen
+class Blobs:
+    """The encoded rows of a commit or of a new run, each with what its columns need. Made in the trio thread.
+
+    Attributes:
+        row: of the run. info: of a new run.
+        calls: (call id, step, index, status, body). tickets: (ticket id, call id, status, body).
+        messages: (id, step, body). state: (whether of the thread, key, value).
+        size: bytes of all of it, and of the frames.
+    """
+
+    row: bytes
+    calls: Sequence[Row]
+    tickets: Sequence[Row]
+    messages: Sequence[Row]
+    state: Sequence[tuple[bool, str, bytes]]
+    size: int
+    info: bytes = b""
+
+
+def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
+    """Encode the rows of a commit.
+
+    Raises:
+        TypeError: something in it has no form in JSON. Whatever else an encoder raises for a strange value.
+    """
+    dump = codec.dump
+    row = dump(commit.row)
+    calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
+    tickets = [(ticket.ticket_id, ticket.call_id, ticket.status, dump(ticket)) for ticket in commit.tickets]
+    messages = _encode_messages(commit.messages)
+    state = _encode_state(commit.state)
+    size = len(row) + sum(map(len, frames))
+    for rows in (calls, tickets, messages, state):
+        size += sum(len(one[-1]) for one in rows)
+    return Blobs(row, calls, tickets, messages, state, size)
+
+
+def encode_new(new: NewRun, frame: bytes) -> Blobs:
+    """Encode the rows of a new run. Raises what `encode_commit` raises."""
+    row, info = codec.dump(new.row), codec.dump(new.info)
+    messages, state = _encode_messages(new.messages), _encode_state(new.state)
+    size = len(row) + len(info) + len(frame) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
+    return Blobs(row, (), (), messages, state, size, info)
+
+
+def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
+    return [(one.id, 0 if one.producer is None else one.producer.step, codec.dump(one)) for one in messages]
+
+
+def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, bytes]]:
+    return [(write.scope == "thread", write.key, codec.dump(write.value)) for write in state]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Commit, blob: bytes) -> bool:
+    """Write the run row; False if the claim is old, the commit does not follow, or it ends with commands unread."""
+    row = commit.row
+    consumed = max(row.inbox, commit.consumed)
+    due = None if row.next_due is None else milliseconds(row.next_due)
+    head: Row = (blob, row.stage.value, row.status.value, row.step, commit.last, consumed, due)
+    fence: Row = (number, token, commit.expected_last)
+    if row.stage in TERMINAL:
+        cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), *fence, consumed))
+    else:
+        cursor = connection.execute(_MOVE_RUN, head + fence)
+    return cursor.rowcount == 1
+
+
+def insert_run(connection: sqlite3.Connection, new: NewRun, blobs: Blobs, *, thread: int, held: bool) -> int:
+    """Write a new run; its number."""
+    info, row = new.info, new.row
+    due = None if row.next_due is None else milliseconds(row.next_due)
+    values: Row = (info.run_id, thread, info.agent, row.status.value, row.stage.value, row.step)
+    values += ("held" if held else "ready", milliseconds(info.created_at), due, blobs.info, blobs.row)
+    return connection.execute(_INSERT_RUN, values).lastrowid or 0
+
+
+def add_events(connection: sqlite3.Connection, number: int, after: int, frames: Sequence[bytes]) -> None:
+    """Append events; the first gets sequence `after + 1`."""
+    start = 0
+    for size in _CHUNKS:
+        while len(frames) - start >= size:
+            values: list[Any] = []
+            for offset in range(start, start + size):
+                values += (number, after + 1 + offset, frames[offset])
+            connection.execute(_INSERT_EVENTS[size], values)
+            start += size
+
+
+def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int, blobs: Blobs) -> None:
+    """Write calls, tickets, messages and state keys."""
+    for call in blobs.calls:
+        connection.execute(_PUT_CALL, (number, *call))
+    for ticket in blobs.tickets:
+        connection.execute(_PUT_TICKET, (number, *ticket))
+    for name, produced, body in blobs.messages:
+        connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
+    for shared, key, value in blobs.state:
+        connection.execute(_PUT_STATE, (number, thread if shared else None, key, step, value))
+
+
+def thread_number(connection: sqlite3.Connection, thread_id: str) -> int:
+    """The thread's number; the thread is made if it is new."""
+    found = connection.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    return connection.execute("INSERT INTO threads(thread_id) VALUES (?)", (thread_id,)).lastrowid or 0
+
+
+def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
+    """The run that works on the thread."""
+    sql = "SELECT run_id FROM runs WHERE thread = ? AND ended_at IS NULL AND dispatch = 'ready' LIMIT 1"
+    found = connection.execute(sql, (thread,)).fetchone()
+    return None if found is None else str(found[0])
+
+
+def release(connection: sqlite3.Connection, number: int, thread: int) -> str | None:
+    """Let the oldest held run of the thread work, if the run that has ended was the active one; its id."""
+    dispatch = connection.execute("SELECT dispatch FROM runs WHERE number = ?", (number,)).fetchone()[0]
+    if dispatch == "held":
+        return None
+    sql = "SELECT number, run_id FROM runs WHERE thread = ? AND ended_at IS NULL AND dispatch = 'held' ORDER BY number"
+    found = connection.execute(f"{sql} LIMIT 1", (thread,)).fetchone()
+    if found is None:
+        return None
+    connection.execute("UPDATE runs SET dispatch = 'ready' WHERE number = ?", (found[0],))
+    return str(found[1])
+
+
+def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str, int]) -> frozenset[str]:
+    """Begin a new thread as a copy of another one's first messages; all ids that the thread has then."""
+    sql = "SELECT id FROM messages WHERE thread = ?"
+    if connection.execute(f"{sql} LIMIT 1", (thread,)).fetchone() is not None:
+        return frozenset()
+    connection.execute(_COPY_MESSAGES, (thread, parent[1], parent[0]))
+    return frozenset(name for (name,) in connection.execute(sql, (thread,)))
+
+
+def add_command(connection: sqlite3.Connection, number: int, item: InboxItem, answer: Answer, key: str | None) -> None:
+    """Journal an accepted command."""
+    command = item.command
+    connection.execute(
+        "INSERT INTO inbox(run, position, command_id, kind, target_key, body, answer) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (number, item.position, command.command_id, command.kind, key, codec.dump(command), codec.dump(answer)),
+    )
+    connection.execute("UPDATE runs SET posted = ? WHERE number = ?", (item.position, number))
+
+
+def delete_runs(connection: sqlite3.Connection, before: int, limit: int) -> int:
+    """Delete done runs that ended before a time; what they wrote into their threads stays."""
+    sql = "SELECT number FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
+    numbers = connection.execute(sql, (before, limit)).fetchall()
+    for number in numbers:
+        for table in ("events", "calls", "tickets", "inbox"):
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", number)  # noqa: S608 - the names stand above
+        connection.execute("DELETE FROM state WHERE run = ? AND thread IS NULL", number)
+        connection.execute("DELETE FROM runs WHERE number = ?", number)
+    return len(numbers)
+
+
+# --- looking up one thing --------------------------------------------------------------------------------------------
+
+
+def find_ticket(connection: sqlite3.Connection, number: int, target: str) -> Ticket | None:
+    """The ticket with that id, else the newest of the call with that id."""
+    for column in ("ticket_id", "call_id"):
+        sql = f"SELECT body FROM tickets WHERE run = ? AND {column} = ? ORDER BY rowid DESC LIMIT 1"  # noqa: S608
+        found = connection.execute(sql, (number, target)).fetchone()
+        if found is not None:
+            return codec.load(Ticket, found[0])
+    return None
+
+
+def find_call(connection: sqlite3.Connection, number: int, call_id: str) -> CallRow | None:
+    """The call with that id."""
+    sql = "SELECT body FROM calls WHERE run = ? AND call_id = ?"
+    found = connection.execute(sql, (number, call_id)).fetchone()
+    return None if found is None else codec.load(CallRow, found[0])
+
+
+def find_command(connection: sqlite3.Connection, number: int, command_id: str) -> tuple[Command, Answer] | None:
+    """The accepted command with that id, and its answer."""
+    sql = "SELECT body, answer FROM inbox WHERE run = ? AND command_id = ?"
+    found = connection.execute(sql, (number, command_id)).fetchone()
+    return None if found is None else (codec.load(Command, found[0]), codec.load(Answer, found[1]))
+
+
+def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[int, Command] | None:
+    """The accepted decision that occupies a target, with its position."""
+    sql = "SELECT position, body FROM inbox WHERE run = ? AND target_key = ?"
+    found = connection.execute(sql, (number, key)).fetchone()
+    return None if found is None else (int(found[0]), codec.load(Command, found[1]))
+
+
+def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
+    """The run's row."""
+    found = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
+    return codec.load(RunRow, found[0])

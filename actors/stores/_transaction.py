@@ -1,0 +1,334 @@
+"""Requests into transactions: everything that waits becomes one, and one bad request harms nobody but its own run.
+
+Theory of operation. A batch is first written straight through. If a request turns out not to be writable, all is rolled
+back and written again with a savepoint around each request (slower, and rare). An error of the whole store rolls
+everything back and is raised as Outage: the caller tries the same batch again later, so a transaction is all of its
+requests, in order, or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..abc import Created, Receipt, StoreStatistics
+from ..contract import codec
+from ..contract.decisions import Command, InboxItem
+from ..contract.lifecycle import TERMINAL, Stage
+from ..contract.rows import Claim, Facts
+from ..errors import LeaseLost, StoreError, ThreadBusy, UnknownRun
+from . import _sql, _verdict
+from ._opening import primary_code
+from ._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    Posted,
+    PostRequest,
+    PruneRequest,
+    Request,
+    Result,
+)
+from .faults import Faults, InjectedCrash, Outage
+
+_HOPELESS: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""Result codes that no waiting heals."""
+
+
+class _Unwritable(Exception):
+    """A request failed half-way in a batch that has no savepoints."""
+
+
+class Damaged(StoreError):
+    """The file is damaged; no waiting heals that."""
+
+
+@attrs.define(eq=False)
+class _Changes:
+    """What a transaction changes in the writer's memory, once it is durable."""
+
+    known: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    broken: dict[int, int] = attrs.field(factory=dict)
+    gone: list[str] = attrs.field(factory=list)
+    commits: int = 0
+    events: int = 0
+    posts: int = 0
+    size: int = 0
+
+
+class Transactor:
+    """Writes batches through one connection. Used by one thread at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, faults: Faults | None) -> None:
+        self._connection = connection
+        self._faults = faults
+        self._known: dict[str, tuple[int, int]] = {}
+        self._broken: dict[int, int] = {}
+        self._changes = _Changes()
+        self.statistics = StoreStatistics()
+
+    def execute(self, batch: Sequence[Request]) -> Sequence[Any]:
+        """Write a batch as one transaction; one result per request, in order.
+
+        Raises:
+            Outage: the whole store does not answer; nothing was written. Damaged: and it never will.
+            InjectedCrash, or what else a fault raises after the commit: the connection is to be thrown away.
+        """
+        try:
+            return self._attempt(batch, careful=False)
+        except _Unwritable:
+            return self._attempt(batch, careful=True)
+
+    def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
+        self._changes = _Changes()
+        try:
+            self._fault("begin")
+            self._connection.execute("BEGIN IMMEDIATE")
+            results = [self._guarded(request) if careful else self._straight(request) for request in batch]
+            self._fault("before_commit")
+            self._connection.execute("COMMIT")
+        except _Unwritable:
+            self._roll_back()
+            raise
+        except (sqlite3.Error, OSError) as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.Error) and primary_code(error) in _HOPELESS:
+                raise Damaged(f"the file is damaged: {error}; restore it from a backup") from error
+            raise Outage(error) from error
+        self._fault("after_commit")
+        self._remember()
+        return results
+
+    def _fault(self, point: str) -> None:
+        if self._faults is not None:
+            self._faults(point)
+
+    def _roll_back(self) -> None:
+        """Undo what is open. After a grave error SQLite has done so itself, and says that there is nothing to undo."""
+        if self._connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _remember(self) -> None:
+        changes, statistics = self._changes, self.statistics
+        self._known |= changes.known
+        self._broken |= changes.broken
+        for name in changes.gone:
+            self._broken.pop(self._known.pop(name, (0, 0))[0], None)
+        self.statistics = attrs.evolve(
+            statistics,
+            commits=statistics.commits + changes.commits,
+            transactions=statistics.transactions + 1,
+            events=statistics.events + changes.events,
+            posts=statistics.posts + changes.posts,
+            bytes_written=statistics.bytes_written + changes.size,
+        )
+
+    def _straight(self, request: Request) -> Any:
+        try:
+            self._fault("write")
+            return self._apply(request)
+        except (sqlite3.OperationalError, OSError, InjectedCrash):
+            raise
+        except Exception as error:
+            if _is_outage(error):
+                raise
+            raise _Unwritable from error
+
+    def _guarded(self, request: Request) -> Any:
+        self._connection.execute("SAVEPOINT request")
+        try:
+            self._fault("write")
+            result = self._apply(request)
+        except (sqlite3.OperationalError, OSError, InjectedCrash):
+            raise
+        except Exception as error:
+            if _is_outage(error):
+                raise
+            self._connection.execute("ROLLBACK TO request")
+            result = self._refused(request, error)
+        self._connection.execute("RELEASE request")
+        return result
+
+    def _refused(self, request: Request, error: Exception) -> Receipt | Result[Any]:
+        """The result of a request that can not be written."""
+        if isinstance(request, CommitRequest):
+            number, _ = self._find(request.commit.run_id) or (0, 0)
+            return self._broken_by(request, number, error)
+        reason = _verdict.BadCommit(f"it can not be written: {error}")
+        reason.__cause__ = error
+        return Result(error=reason)
+
+    def _broken_by(self, request: CommitRequest, number: int, error: Exception) -> Receipt:
+        """The commit has failed, and so will the later ones under its claim."""
+        self._changes.broken[number] = request.claim.token
+        if not isinstance(error, StoreError):
+            cause, error = error, _verdict.BadCommit(f"run {request.commit.run_id}: can not be written: {error}")
+            error.__cause__ = cause
+        return Receipt(kind="failed", error=error)
+
+    def _apply(self, request: Request) -> Receipt | Result[Any]:
+        """Write one request. What it raises was met in writing; refusals that need no rollback are results."""
+        match request:
+            case CommitRequest():
+                return self._commit(request)
+            case CreateRequest():
+                return self._create(request)
+            case ClaimRequest(run_id=run_id):
+                return Result(self._claim(run_id))
+            case PostRequest():
+                return self._post(request)
+            case PruneRequest(before=before, limit=limit):
+                return Result(_sql.delete_runs(self._connection, before, limit))
+
+    def _find(self, run_id: str) -> tuple[int, int] | None:
+        """Number and thread of a run."""
+        known = self._known.get(run_id) or self._changes.known.get(run_id)
+        if known is not None:
+            return known
+        sql = "SELECT number, thread FROM runs WHERE run_id = ?"
+        found: tuple[int, int] | None = self._connection.execute(sql, (run_id,)).fetchone()
+        return found
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def _commit(self, request: CommitRequest) -> Receipt:
+        claim, commit = request.claim, request.commit
+        found = self._find(commit.run_id)
+        number, thread = found or (0, 0)
+        broken = self._changes.broken.get(number) or self._broken.get(number)
+        if found is None or broken == claim.token or claim.run_id != commit.run_id:
+            return Receipt(kind="lease_lost", error=LeaseLost(_verdict.stale_text(commit.run_id, claim.token)))
+        blobs = request.blobs
+        fault = request.error or _verdict.fault(commit, request.frames)
+        if fault is not None or not isinstance(blobs, _sql.Blobs):
+            return self._out_of_order(request, number) or self._broken_by(
+                request, number, fault or TypeError("no rows")
+            )
+        if not _sql.move_run(self._connection, number, claim.token, commit, blobs.row):
+            return self._out_of_order(request, number) or Receipt(kind="inbox_ahead", last=commit.expected_last)
+        _sql.add_events(self._connection, number, commit.expected_last, request.frames)
+        _sql.add_rows(self._connection, number, thread, commit.row.step, blobs)
+        changes = self._changes
+        changes.commits += 1
+        changes.events += len(request.frames)
+        changes.size += blobs.size
+        if commit.row.stage not in TERMINAL:
+            return Receipt(kind="committed", last=commit.last)
+        changes.gone.append(commit.run_id)
+        return Receipt(kind="committed", last=commit.last, released=_sql.release(self._connection, number, thread))
+
+    def _out_of_order(self, request: CommitRequest, number: int) -> Receipt | None:
+        """Why a commit did not meet its run as it expected; None if it does (and only the inbox can be in the way)."""
+        claim, commit = request.claim, request.commit
+        sql = "SELECT token, last_seq, ended_at FROM runs WHERE number = ?"
+        token, last, ended = self._connection.execute(sql, (number,)).fetchone()
+        if token != claim.token:
+            text = _verdict.stale_text(commit.run_id, claim.token)
+        elif last != commit.expected_last:
+            text = _verdict.gap_text(commit.run_id, commit.expected_last, last)
+        elif ended is not None:
+            return self._broken_by(request, number, _verdict.BadCommit(_verdict.done_text(commit.run_id)))
+        else:
+            return None
+        return Receipt(kind="lease_lost", last=last, error=LeaseLost(text))
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def _create(self, request: CreateRequest) -> Result[Created]:
+        connection, new = self._connection, request.new
+        info, blobs = new.info, request.blobs
+        sql = "SELECT dispatch = 'held', info FROM runs WHERE run_id = ?"
+        existing = connection.execute(sql, (info.run_id,)).fetchone()
+        if existing is not None:
+            known = codec.load(type(info), existing[1])
+            return Result(Created(claim=None, held=bool(existing[0]), existing=known))
+        fault = _verdict.birth_fault(new)
+        if fault is not None or not isinstance(blobs, _sql.Blobs):
+            return Result(error=fault or _verdict.BadCommit(f"run {info.run_id}: no rows"))
+        thread = _sql.thread_number(connection, info.thread_id)
+        active = _sql.active_run(connection, thread)
+        if active is not None and new.on_busy == "refuse":
+            return Result(error=ThreadBusy(_verdict.busy_text(info.thread_id, active)))
+        number = _sql.insert_run(connection, new, blobs, thread=thread, held=active is not None)
+        if new.thread_parent is not None:
+            copied = _sql.copy_messages(connection, thread, new.thread_parent)
+            blobs = attrs.evolve(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
+        _sql.add_events(connection, number, 0, (request.frame,))
+        _sql.add_rows(connection, number, thread, new.row.step, blobs)
+        self._changes.known[info.run_id] = (number, thread)
+        self._changes.events += 1
+        self._changes.size += blobs.size
+        return Result(Created(claim=Claim(run_id=info.run_id, token=1), held=active is not None))
+
+    def _claim(self, run_id: str) -> Claim | None:
+        sql = "UPDATE runs SET token = token + 1 WHERE run_id = ? AND ended_at IS NULL RETURNING token, number, thread"
+        found = self._connection.execute(sql, (run_id,)).fetchall()
+        if not found:
+            return None
+        token, number, thread = found[0]
+        self._changes.known[run_id] = (number, thread)
+        return Claim(run_id=run_id, token=token)
+
+    def _post(self, request: PostRequest) -> Result[Posted]:
+        connection, command = self._connection, request.command
+        sql = "SELECT number, stage, posted, consumed FROM runs WHERE run_id = ?"
+        found = connection.execute(sql, (request.run_id,)).fetchone()
+        if found is None:
+            return Result(error=UnknownRun(request.run_id))
+        number, stage, posted, consumed = found
+        try:
+            facts = self._facts(number, Stage(stage), (posted, consumed), command)
+            answer = _verdict.judged(request.judge, facts, command)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
+            return Result(error=error)
+        if answer.status != "accepted":
+            return Result(Posted(answer))
+        item = InboxItem(position=posted + 1, command=command)
+        _sql.add_command(connection, number, item, answer, _verdict.target_key(facts, command))
+        self._changes.posts += 1
+        return Result(Posted(answer, item))
+
+    def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> Facts:
+        """What the judge needs to know."""
+        connection = self._connection
+        posted, consumed = inbox
+        facts = Facts(
+            stage=stage,
+            pending=posted - consumed,
+            known=_sql.find_command(connection, number, command.command_id),
+        )
+        if command.decision is None:
+            return facts
+        target = command.decision.target
+        ticket = _sql.find_ticket(connection, number, target)
+        call_id = target if ticket is None else ticket.call_id
+        call = None if call_id is None else _sql.find_call(connection, number, call_id)
+        facts = attrs.evolve(facts, ticket=ticket, call=call)
+        return attrs.evolve(facts, prior=self._prior(number, facts, consumed))
+
+    def _prior(self, number: int, facts: Facts, consumed: int) -> Command | None:
+        """The decision that has the target; an early one for the call counts for its ticket too until it is used."""
+        key = facts.target_key
+        found = None if key is None else _sql.find_target(self._connection, number, key)
+        if found is not None:
+            return found[1]
+        if facts.call is None or facts.ticket is None:
+            return None
+        call_id = facts.call.call_id
+        early = _sql.find_target(self._connection, number, f"call:{call_id}")
+        if early is None:
+            return None
+        unused = early[0] > consumed or call_id in _sql.find_row(self._connection, number).early
+        return early[1] if unused else None
+
+
+def _is_outage(error: Exception) -> bool:
+    """True for errors of the whole store: SQLite raises plain DatabaseError and InternalError for those."""
+    return type(error) in (sqlite3.DatabaseError, sqlite3.InternalError)

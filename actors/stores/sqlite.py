@@ -1,0 +1,251 @@
+"""The store in a SQLite file: durable, for one process, with the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+import attrs
+import trio
+
+from ..abc import RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..contract.messages import Message
+from ..contract.rows import RunRecord
+from ..errors import StoreDown, StoreError, StoreOpenError
+from . import _paging, _reads, _sql
+from ._desk import PATIENCE, Desk
+from ._front import Front
+from ._lock import FileLock, Owner, lock_path, owner_of
+from ._opening import explain, open_reader, open_writer
+from ._reads import Readers
+from ._requests import CommitRequest, CreateRequest, Request
+from ._schema import MIGRATIONS, Migration
+from ._transaction import Transactor
+from ._verdict import BadCommit
+from ._writer import LARGEST_BATCH, ThreadDesk
+from .faults import Faults
+
+__all__ = ["Owner", "SQLiteStore", "lock_path", "owner_of"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_PATIENT: Final = 1.0
+"""Seconds that a statement in a thread waits for a foreign lock, before it counts as an outage."""
+_AT_ONCE: Final = 0.0
+"""The same in the trio thread, where waiting would stop everything."""
+
+_CLOSING: Final = 60.0
+"""Seconds that closing the file may take: the last checkpoint writes up to 16 MB."""
+
+_READERS: Final = 4
+"""Reads at once: more threads would only wait for the interpreter."""
+
+
+class SQLiteStore(Front):
+    """Runs in a SQLite file.
+
+    WAL and synchronous=FULL: what is acknowledged survives the loss of power. One process owns the file, by an OS lock
+    on `<path>.lock`. One connection writes, and alone checkpoints; readers never wait for it.
+
+    writer="thread" gathers what all runs have queued into one transaction, in a thread. writer="inline" commits in the
+    calling task, by the same code without any thread: for tests under virtual time. There a receipt is delivered before
+    `submit` returns (but in an outage).
+
+    An error of the whole store (disk full, I/O, locked) is tried again for `patience` seconds while receipts wait and
+    commands raise StoreUnavailable; then the store is down.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        writer: Literal["thread", "inline"] = "thread",
+        patience: float = PATIENCE,
+        read_only: bool = False,
+        faults: Faults | None = None,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
+        """Nothing is opened before `run`.
+
+        Args:
+            path: of the file; made (0600) if there is none.
+            writer: "thread" or "inline".
+            patience: seconds for which a store that does not answer is tried again.
+            read_only: look only, without the lock; works while another process owns the file.
+            faults: called at each of `faults.POINTS`; raises to make the store fail there.
+            migrations: for tests of migrations.
+
+        Raises:
+            ValueError: the writer is neither "thread" nor "inline".
+        """
+        if writer not in ("thread", "inline"):
+            raise ValueError(f"writer={writer!r} is not known; use 'thread' or 'inline'")
+        self.path = Path(path)
+        self.threaded = writer == "thread"
+        self._read_only = read_only
+        self._migrations = migrations
+        self._faults = faults
+        self._lock = FileLock(self.path)
+        self._busy = _PATIENT if self.threaded else _AT_ONCE
+        self._limiter = trio.CapacityLimiter(_READERS)
+        self._transactor: Transactor | None = None
+        self._readers: Readers | None = None
+        self._desk: Desk | ThreadDesk
+        if self.threaded:
+            self._desk = ThreadDesk(self._execute, patience=patience)
+        else:
+            self._desk = Desk(self._execute, patience=patience, batch=LARGEST_BATCH)
+
+    def __repr__(self) -> str:
+        """Where it is, how it writes, and whether it is open."""
+        how = "read-only" if self._read_only else "thread" if self.threaded else "inline"
+        return f"<SQLiteStore {self.path}: {how}, {'closed' if self._readers is None else 'open'}>"
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open the file and serve until cancelled; then write what is queued, close, and re-raise Cancelled.
+
+        Raises:
+            StoreOpenError: the file can not be opened (before started); the message says why, and the way out.
+            StoreDown: failed for good; every pending and later receipt is "down".
+        """
+        if self._readers is not None:
+            raise StoreOpenError(f"{self.path} is open already by this store; one runtime at a time")
+        connection = await self._aside(self._open)
+        try:
+            if connection is None:
+                task_status.started()
+                await trio.sleep_forever()
+            self._desk.open(hooks)
+            task_status.started()
+            await self._desk.serve()
+        finally:
+            with trio.move_on_after(_CLOSING, shield=True):
+                await self._aside(self._close, connection)
+
+    def _open(self) -> sqlite3.Connection | None:
+        """The writer's connection; None if there is only to be read."""
+        connection = None
+        if not self._read_only:
+            if not self.path.parent.is_dir():
+                raise StoreOpenError(f"the folder {self.path.parent} does not exist; make it first")
+            self._lock.acquire()
+            try:
+                connection = open_writer(self.path, busy=self._busy, migrations=self._migrations)
+            except StoreOpenError:
+                self._lock.release()
+                raise
+            self._transactor = Transactor(connection, self._faults)
+        readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
+        if connection is None:
+            readers.read(_reads.open_runs)
+        self._readers = readers
+        return connection
+
+    def _close(self, connection: sqlite3.Connection | None) -> None:
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            readers.close()
+        if connection is not None:
+            connection.close()
+        self._lock.release()
+
+    async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call something that waits for the disk: in a thread, or right here where threads must not be."""
+        if not self.threaded:
+            await trio.lowlevel.checkpoint()
+            return function(*args, **kwargs)
+        return await trio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
+
+    def announce(self, url: str | None, token_file: str | None = None) -> None:
+        """Write into the lock file where this process can be talked to; the CLI finds it there."""
+        self._lock.announce(Owner(pid=os.getpid(), url=url, token_file=token_file))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _put(self, request: Request) -> None:
+        """Encode the rows now, in the trio thread: a value that changes later is written as it was."""
+        if isinstance(request, CommitRequest):
+            try:
+                request.blobs = _sql.encode_commit(request.commit, request.frames)
+            except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; its commit alone fails, in its turn
+                request.error = error
+        elif isinstance(request, CreateRequest):
+            try:
+                request.blobs = _sql.encode_new(request.new, request.frame)
+            except Exception as error:
+                raise BadCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
+        self._desk.put(request)
+
+    def _refuse(self) -> None:
+        if self._read_only:
+            raise StoreDown(f"{self.path} was opened with read_only=True; open it for writing")
+        self._desk.refuse_outage()
+
+    def _execute(self, batch: Sequence[Request]) -> Sequence[object]:
+        if self._transactor is None:
+            raise StoreDown("the store is not open")
+        return self._transactor.execute(batch)
+
+    def statistics(self) -> StoreStatistics:
+        """Counts since the store was opened."""
+        counts = StoreStatistics() if self._transactor is None else self._transactor.statistics
+        return attrs.evolve(counts, queued=len(self._desk))
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """One consistent snapshot; nothing is held when this returns."""
+        if self._readers is None:
+            raise StoreDown("the store is not open; it serves while its run() is running")
+        readers = self._readers
+        return await self._aside(lambda: readers.read(query, *args, **kwargs))
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """All runs that are not done, oldest first, each with whether it is held."""
+        return await self._read(_reads.open_runs)
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """One consistent snapshot of a run. See `Store.load`."""
+        return await self._read(_reads.load, run_id, calls)
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
+        """Up to `limit` encoded events with sequence > `after`, in order."""
+        return await self._read(_reads.events, run_id, after, limit)
+
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """A thread's history, in order."""
+        return await self._read(_reads.messages, thread_id)
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        """A page of runs, newest first. See `Store.runs`."""
+        return await self._read(_reads.runs, query, _paging.start(query))
+
+    async def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the whole store, as of now, into a new file (0600); writers go on meanwhile.
+
+        Raises:
+            StoreError: the file exists, or can not be written.
+        """
+        await self._read(_copy, Path(path))
+
+
+def _copy(source: sqlite3.Connection, path: Path) -> None:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; name a new file in a writable folder") from error
+    target = sqlite3.connect(path)
+    try:
+        source.backup(target)
+    except sqlite3.Error as error:
+        raise StoreError(explain(path, error)) from error
+    finally:
+        target.close()
