@@ -1,4 +1,4 @@
-"""The one cattrs converter: rows to bytes and back, with a schema version in every blob.
+"""Rows to bytes and back, with a schema version in every blob, and foreign values to JSON data.
 
 Writers write the current version; readers read every released one; a newer one is refused, never guessed. Keys that a
 reader does not know are an error at the same version (they would be lost at the next write).
@@ -15,7 +15,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from cattrs import ClassValidationError, ForbiddenExtraKeysError, transform_error
-from cattrs.preconf.msgspec import make_converter
+from cattrs.v import format_exception
+
+from .converters import converter, row_writer
 
 T = TypeVar("T")
 
@@ -25,9 +27,6 @@ SCHEMA_VERSION: Final = 1
 UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {}
 """Version n -> function (class name, data as of n) -> data as of n + 1. Empty until a second version is released."""
 
-converter: Final = make_converter(forbid_extra_keys=True)
-"""Reads everything that comes from outside (rows, commands, config) and writes rows."""
-
 MAX_DEPTH: Final = 64
 """How deep a foreign value may nest. What reads it later (redactor, encoder, cattrs) recurses; this deep is safe."""
 
@@ -35,6 +34,7 @@ MAX_ITEMS: Final = 1_000_000
 """How many items a foreign value may hold in all. Shared parts count each time: 40 nested pairs would fill memory."""
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -47,12 +47,12 @@ class NewerSchema(SchemaError):
 
 
 def dump(value: Any) -> bytes:
-    """A row as bytes: `{"v": version, "d": data}`.
+    """A row as bytes: `{"v": version, "d": data}`; fields that have their default are left out.
 
     Raises:
         TypeError: the value holds something that JSON has no form for.
     """
-    return _PREFIX + msgspec.json.encode(converter.unstructure(value)) + b"}"
+    return _PREFIX + _encode(row_writer.unstructure(value)) + b"}"
 
 
 def load(cls: type[T], blob: bytes) -> T:
@@ -88,14 +88,20 @@ def parse(cls: type[T], data: Any) -> T:
     try:
         return converter.structure(data, cls)
     except (ClassValidationError, ForbiddenExtraKeysError) as error:
-        raise SchemaError(f"{cls.__name__}: {'; '.join(transform_error(error))}") from error
-    except (TypeError, ValueError, KeyError) as error:
+        faults = "; ".join(transform_error(error, format_exception=_complaint))
+        raise SchemaError(f"{cls.__name__}: {faults}") from error
+    except (TypeError, ValueError) as error:
         raise SchemaError(f"{cls.__name__}: {error}") from error
+
+
+def _complaint(error: BaseException, kind: type | None) -> str:
+    known = isinstance(error, (KeyError, ForbiddenExtraKeysError))
+    return format_exception(error, kind) if known else str(error)
 
 
 def plain(value: Any) -> Any:
     """A value as plain JSON data (dict, list, str, int, float, bool, None)."""
-    return converter.unstructure(value)
+    return msgspec.to_builtins(converter.unstructure(value))
 
 
 def normalise(value: Any) -> tuple[Any, str | None]:
