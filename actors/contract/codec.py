@@ -74,6 +74,8 @@ def load(cls: type[T], blob: bytes) -> T:
             f"{cls.__name__}: schema version {version} is newer than this release reads ({SCHEMA_VERSION}); "
             "upgrade Greenroom"
         )
+    if len(outer) != 2:
+        raise SchemaError(f"{cls.__name__}: keys beside v and d: {', '.join(sorted(outer.keys() - {'v', 'd'}))}")
     for step in range(version, SCHEMA_VERSION):
         data = UPGRADES[step](cls.__name__, data)
     return parse(cls, data)

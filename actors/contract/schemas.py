@@ -1,7 +1,8 @@
-"""JSON Schemas of every event, generated from the payload classes."""
+"""JSON Schemas of every event, made from the payload classes; `scripts/generate.py` writes them to docs/schemas."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -24,7 +25,6 @@ def event_schemas() -> dict[str, Any]:
 
 
 def _envelope(name: str, payload: Any) -> dict[str, Any]:
-    doc = (CATALOGUE[name].__doc__ or "").strip().splitlines()[0]
     properties = {
         "id": {"type": "string"},
         "sequence": {"type": "integer", "minimum": 1},
@@ -38,7 +38,7 @@ def _envelope(name: str, payload: Any) -> dict[str, Any]:
     }
     return {
         "title": name,
-        "description": doc,
+        "description": inspect.getdoc(CATALOGUE[name]),
         "type": "object",
         "properties": properties,
         "required": list(properties),
