@@ -194,7 +194,7 @@ async def test_a_failure_while_being_cancelled_is_not_hidden(limiter):
 async def test_what_no_tool_may_keep_passes_through(limiter):
     with pytest.raises(KeyboardInterrupt):
         await run(raising(KeyboardInterrupt), limiter)
-    with pytest.raises(BaseExceptionGroup):
+    with pytest.RaisesGroup(KeyboardInterrupt, ValueError):
         await run(raising(lambda: BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError()])), limiter)
 
 
@@ -233,3 +233,18 @@ async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need
         scope.cancel()
         await wants_approval(pay, ToolContext(deps=600), {"cents": 500})
     assert scope.cancelled_caught
+
+
+async def test_a_predicate_that_ends_the_program_ends_it():
+    def rude(ctx, arguments) -> bool:
+        raise BaseExceptionGroup("both", [KeyboardInterrupt(), ValueError()])
+
+    async def body() -> None: ...
+
+    with pytest.RaisesGroup(KeyboardInterrupt, ValueError):
+        await wants_approval(tool(body, needs_approval=rude), ToolContext(), {})
+
+
+async def test_tool_errors_in_a_group_show_their_own_texts(limiter):
+    with pytest.raises(ToolFailed, match=r"^Closed\.; ValueError: no$"):
+        await run(raising(lambda: ExceptionGroup("two", [ToolError("Closed."), ValueError("no")])), limiter)

@@ -1,36 +1,83 @@
-"""Sync bodies in worker threads, in real time: what a cancel does to a thread that can not be cancelled."""
+"""Sync bodies in worker threads: what a cancel does to a thread that can not be cancelled.
+
+The clock is a MockClock that only these tests move: bodies begin and end on events, deadlines pass when a test says so,
+and no test depends on how fast the machine is.
+"""
 
 import contextvars
 import threading
-import time
+from collections.abc import Iterator
 
+import attrs
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.contract.decisions import Suspend
-from greenroom.actors.tools import Invocation, SyncToolContext, ToolFailed, invoke, tool
+from greenroom.actors.tools import Invocation, SyncToolContext, Tool, ToolContext, ToolFailed, invoke, tool
+from greenroom.actors.tools.threads import Body
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
 @pytest.fixture
-def limiter():
+def limiter() -> trio.CapacityLimiter:
     return trio.CapacityLimiter(1)
 
 
+@attrs.define(eq=False)
+class Gate:
+    """Where a body waits: it tells that it has begun, and goes on when the test opens."""
+
+    _begun: threading.Event = attrs.field(factory=threading.Event)
+    _open: threading.Event = attrs.field(factory=threading.Event)
+
+    def wait(self) -> None:
+        self._begun.set()
+        assert self._open.wait(10)
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def begun(self) -> None:
+        assert await trio.to_thread.run_sync(self._begun.wait, 10, limiter=trio.CapacityLimiter(1))
+
+
 @pytest.fixture
-def gate():
-    """Threads wait for it; it is opened at the end of every test, so that none is left behind."""
-    event = threading.Event()
-    yield event
-    event.set()
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()  # no thread is left behind, whatever happened
 
 
-async def until(condition):
-    """Wait, in real time, until something is so."""
-    with trio.fail_after(2):
-        while not condition():  # noqa: ASYNC110 - threads set no trio events
-            await trio.sleep(0.001)
+@attrs.define(eq=False)
+class Caller:
+    """A task that invokes a tool in a scope of its own, and writes down what came of it."""
+
+    made: Tool[..., object]
+    limiter: trio.CapacityLimiter
+    ctx: SyncToolContext = attrs.field(factory=SyncToolContext)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    record: Invocation = attrs.field(factory=Invocation)
+    came: list[object] = attrs.field(factory=list)
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self) -> None:
+        with self.scope:
+            try:
+                self.came.append(await invoke(self.made, self.ctx, {}, limiter=self.limiter, record=self.record))
+                self.came.append("before the next checkpoint")
+                await trio.lowlevel.checkpoint()
+                self.came.append("after it")
+            except ToolFailed as error:
+                self.came.append(error)
+        self.done.set()
+
+
+async def freed(limiter: trio.CapacityLimiter) -> None:
+    """Wait until the thread has given its slot back."""
+    async with limiter:
+        pass
 
 
 async def test_a_sync_body_runs_in_a_named_worker_thread_with_the_callers_context(limiter):
@@ -43,6 +90,15 @@ async def test_a_sync_body_runs_in_a_named_worker_thread_with_the_callers_contex
     assert name.startswith("tool where c1")
     assert seen == "green"
     assert threading.current_thread().name != name
+
+
+async def test_a_sync_body_takes_whatever_context_it_is_given(limiter):
+    @tool
+    def who(ctx: ToolContext[str]) -> str:
+        return ctx.deps
+
+    assert await invoke(who, SyncToolContext(deps="sync"), {}, limiter=limiter) == "sync"
+    assert await invoke(who, ToolContext(deps="async"), {}, limiter=limiter) == "async"
 
 
 async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter):
@@ -75,7 +131,22 @@ async def test_a_sync_function_that_returns_a_coroutine_is_told_to_be_async(limi
         await invoke(outer, SyncToolContext(), {}, limiter=limiter)
 
 
-async def test_wrong_arguments_cost_no_thread(gate):
+async def test_reports_of_a_thread_arrive_while_it_works(limiter):
+    heard = []
+
+    @tool
+    def chatty(ctx: SyncToolContext) -> str:
+        ctx.progress(0.5, "half")
+        ctx.output("a")
+        ctx.check_cancelled()
+        return "done"
+
+    ctx = SyncToolContext(report_progress=lambda *report: heard.append(report), report_output=heard.append)
+    assert await invoke(chatty, ctx, {}, limiter=limiter) == "done"
+    assert heard == [(0.5, "half"), "a"]
+
+
+async def test_wrong_arguments_cost_no_thread():
     full = trio.CapacityLimiter(1)
 
     @tool
@@ -86,42 +157,46 @@ async def test_wrong_arguments_cost_no_thread(gate):
             await invoke(body, SyncToolContext(), {"a": "x"}, limiter=full)
 
 
-async def test_a_thread_that_ends_within_its_grace_keeps_its_result(limiter, gate):
-    started = threading.Event()
-
+async def test_a_thread_that_ends_within_its_grace_keeps_its_result(limiter, gate, mock_clock: MockClock):
     @tool(grace=5)
     def finishes() -> str:
-        started.set()
-        gate.wait(5)
+        gate.wait()
         return "written"
 
-    record, results = Invocation(), []
-
-    async def caller():
-        results.append(await invoke(finishes, SyncToolContext(), {}, limiter=limiter, record=record))
-        results.append("before the next checkpoint")
-        await trio.lowlevel.checkpoint()
-        results.append("not reached")
-
+    caller = Caller(finishes, limiter)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(caller)
-        await until(started.is_set)
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await trio.sleep(0.01)
-            assert results == []
-            gate.set()
-    assert results == ["written", "before the next checkpoint"]
-    assert not record.stubborn
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        caller.scope.cancel()
+        mock_clock.jump(4.9)
+        await wait_all_tasks_blocked()
+        assert caller.came == []
+        gate.open()
+    assert caller.came == ["written", "before the next checkpoint"]
+    assert not caller.record.stubborn
 
 
-async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, gate):
-    started, heard = threading.Event(), []
+async def test_a_thread_that_fails_within_its_grace_has_failed(limiter, gate, mock_clock: MockClock):
+    @tool
+    def fails() -> str:
+        gate.wait()
+        raise OSError("disk full")
 
-    @tool(grace=0.05)
+    caller = Caller(fails, limiter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        caller.scope.cancel()
+        gate.open()
+    assert str(caller.came[0]) == "OSError: disk full"
+
+
+async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, gate, mock_clock: MockClock):
+    heard = []
+
+    @tool(grace=5)
     def stubborn(ctx: SyncToolContext) -> str:
-        started.set()
-        gate.wait(5)
+        gate.wait()
         try:
             ctx.output("late")
         except BaseException as error:
@@ -129,107 +204,132 @@ async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, 
             raise
         return "late"
 
-    record = Invocation()
-    with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-
-            async def caller():
-                ctx = SyncToolContext(report_output=heard.append)
-                await invoke(stubborn, ctx, {}, limiter=limiter, record=record)
-                heard.append("returned")
-
-            nursery.start_soon(caller)
-            await until(started.is_set)
-            began = trio.current_time()
-            scope.cancel()
-    assert 0.04 < trio.current_time() - began < 1
-    assert scope.cancelled_caught
-    assert record.stubborn
-    assert repr(record) == "<Invocation stubborn>"
+    caller = Caller(stubborn, limiter, SyncToolContext(report_output=heard.append))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        caller.scope.cancel()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(4.9)
+        await wait_all_tasks_blocked()
+        assert not caller.done.is_set()
+        mock_clock.jump(0.2)
+        await caller.done.wait()
+    record = caller.record
+    assert caller.scope.cancelled_caught
+    assert (caller.came, record.stubborn, repr(record)) == ([], True, "<Invocation stubborn>")
     assert "test_threads.py" in record.stack[0]
     assert record.stack[0].endswith(":stubborn")
     assert any(line.endswith(":wait") for line in record.stack)
-    # Its token stays with the thread, and what it says and returns when it wakes is dropped.
+    # Its slot stays with the thread; what it says and returns when it wakes is dropped, and it hears that nobody waits.
     assert limiter.borrowed_tokens == 1
-    gate.set()
-    await until(lambda: limiter.borrowed_tokens == 0)
+    gate.open()
+    await freed(limiter)
     assert heard == [trio.Cancelled]
 
 
-async def test_a_late_report_of_a_thread_that_does_not_listen_is_dropped(limiter, gate):
-    started, heard = threading.Event(), []
+async def test_a_late_report_of_a_thread_that_does_not_listen_is_dropped(limiter, gate, mock_clock: MockClock):
+    heard = []
 
-    @tool(grace=0.01)
+    @tool(grace=0)
     def deaf(ctx: SyncToolContext) -> None:
-        started.set()
-        gate.wait(5)
+        gate.wait()
         ctx.report_output("late")
         ctx.report_progress(1.0, "late")
 
-    with trio.move_on_after(0.02):
-        ctx = SyncToolContext(report_output=heard.append, report_progress=lambda *args: heard.append(args))
-        await invoke(deaf, ctx, {}, limiter=limiter)
-    gate.set()
-    await until(lambda: limiter.borrowed_tokens == 0)
+    ctx = SyncToolContext(report_output=heard.append, report_progress=lambda *report: heard.append(report))
+    caller = Caller(deaf, limiter, ctx)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        caller.scope.cancel()
+    assert caller.record.stubborn
+    gate.open()
+    await freed(limiter)
     assert heard == []
 
 
-async def test_a_body_that_reports_hears_of_the_cancel_and_ends_in_time(limiter):
-    tidied = threading.Event()
-
+async def test_a_body_that_reports_hears_of_the_cancel_and_ends_in_time(limiter, gate, mock_clock: MockClock):
     @tool(grace=5)
     def chatty(ctx: SyncToolContext) -> None:
-        try:
-            while True:
-                ctx.progress(0.5)
-                time.sleep(0.001)  # noqa: TID251
-        finally:
-            tidied.set()
+        gate.wait()
+        ctx.progress(0.5)
+        raise AssertionError("the report before should have ended this")
 
-    record = Invocation()
-    with trio.move_on_after(0.02) as scope:
-        await invoke(chatty, SyncToolContext(), {}, limiter=limiter, record=record)
-    assert scope.cancelled_caught
-    assert tidied.is_set()
-    assert not record.stubborn
+    caller = Caller(chatty, limiter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        caller.scope.cancel()
+        await wait_all_tasks_blocked()
+        gate.open()
+    assert caller.scope.cancelled_caught
+    assert (caller.came, caller.record.stubborn) == ([], False)
 
 
-async def test_a_time_limit_gives_up_a_thread_after_its_grace(limiter, gate):
-    @tool(timeout=0.02, grace=0.02, on_timeout="raise")
+async def test_a_time_limit_gives_up_a_thread_after_its_grace(limiter, gate, mock_clock: MockClock):
+    @tool(timeout=30, grace=5, on_timeout="raise")
     def slow() -> None:
-        gate.wait(5)
+        gate.wait()
 
-    record = Invocation()
-    with pytest.raises(ToolFailed, match=r"within 0\.02 s") as caught:
-        await invoke(slow, SyncToolContext(), {}, limiter=limiter, record=record)
-    assert (caught.value.code, caught.value.fatal) == ("tool_timeout", True)
-    assert record.stubborn
+    caller = Caller(slow, limiter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        for seconds in (29.9, 0.2, 4.8, 0.2):
+            assert not caller.done.is_set()
+            mock_clock.jump(seconds)
+            await wait_all_tasks_blocked()
+    (failed,) = caller.came
+    assert isinstance(failed, ToolFailed)
+    assert (str(failed), failed.code) == ("The tool 'slow' did not finish within 30 s.", "tool_timeout")
+    assert failed.fatal
+    assert caller.record.stubborn
 
 
-async def test_a_thread_that_finishes_in_the_grace_of_its_time_limit_has_succeeded(limiter):
-    @tool(timeout=0.01, grace=5)
+async def test_a_thread_that_finishes_in_the_grace_of_its_time_limit_has_succeeded(
+    limiter, gate, mock_clock: MockClock
+):
+    @tool(timeout=30, grace=5)
     def late() -> str:
-        time.sleep(0.05)  # noqa: TID251
+        gate.wait()
         return "late, but done"
 
-    assert await invoke(late, SyncToolContext(), {}, limiter=limiter) == "late, but done"
+    caller = Caller(late, limiter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(caller.run)
+        await gate.begun()
+        mock_clock.jump(31)
+        await wait_all_tasks_blocked()
+        gate.open()
+    assert caller.came == ["late, but done", "before the next checkpoint", "after it"]
 
 
-async def test_a_body_that_is_cancelled_while_it_waits_for_a_thread_never_begins(limiter, gate):
+async def test_a_body_that_is_cancelled_while_it_waits_for_a_thread_never_begins(limiter):
     ran = []
 
     @tool
     def body() -> None:
         ran.append(True)
 
-    await limiter.acquire_on_behalf_of("somebody else")
-    record = Invocation()
-    with trio.move_on_after(0.01) as scope:
-        await invoke(body, SyncToolContext(), {}, limiter=limiter, record=record)
-    limiter.release_on_behalf_of("somebody else")
-    await trio.sleep(0.01)
-    assert scope.cancelled_caught
-    assert (ran, record.stubborn, limiter.borrowed_tokens) == ([], False, 0)
+    caller = Caller(body, limiter)
+    async with trio.open_nursery() as nursery:
+        async with limiter:
+            nursery.start_soon(caller.run)
+            await wait_all_tasks_blocked()
+            caller.scope.cancel()
+            await caller.done.wait()
+    await freed(limiter)
+    assert caller.scope.cancelled_caught
+    assert (ran, caller.record.stubborn) == ([], False)
+
+
+async def test_a_body_that_is_given_up_between_the_start_of_its_thread_and_its_own_never_begins():
+    ran = []
+    body = Body(lambda: ran.append(True))
+    assert body.give_up_unbegun()
+    body.run()
+    assert (ran, body.stack()) == ([], ())
 
 
 async def test_a_cancel_that_was_there_before_starts_no_thread(limiter):
@@ -239,8 +339,8 @@ async def test_a_cancel_that_was_there_before_starts_no_thread(limiter):
     def body() -> None:
         ran.append(True)
 
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await invoke(body, SyncToolContext(), {}, limiter=limiter)
-    assert scope.cancelled_caught
+    caller = Caller(body, limiter)
+    caller.scope.cancel()
+    await caller.run()
+    assert caller.scope.cancelled_caught
     assert ran == []
