@@ -16,6 +16,7 @@
     │   ├── StoreUnavailable           it does not answer now; the same call may work later
     │   ├── StoreDown                  it has failed for good in this process
     │   └── LeaseLost                  the claim is not the newest; somebody else owns the run
+    ├── RunDegraded                    nobody works on the run here: its agent or deps are missing
     ├── RuntimeClosed                  the runtime is closing or closed
     └── RuntimeFailed                  the runtime can not go on; raised from its cause
 
@@ -120,6 +121,18 @@ class StoreDown(StoreError):
 
 class LeaseLost(StoreError):
     """The claim is not the newest one; nothing was written."""
+
+
+class RunDegraded(GreenroomError):
+    """Nobody works on the run in this process: its agent or its deps are missing. It stays as it is.
+
+    Attributes:
+        reason: deps_missing or agent_unknown.
+    """
+
+    def __init__(self, run_id: str, reason: str, detail: str) -> None:
+        super().__init__(f"run {run_id} is degraded ({reason}): {detail}; continue it with runtime.resume(...)")
+        self.run_id, self.reason = run_id, reason
 
 
 class RuntimeClosed(GreenroomError):

@@ -32,7 +32,8 @@ class RunInfo:
         created_at: UTC. deadline: absolute, UTC; includes waiting.
         by: the principal that asked.
         content: digest of what was asked for, to tell the same start again from another one.
-        forked_from: (run, step) of a fork.
+        forked_from, forked_step: where a fork begins.
+        has_deps: the run was started with dependencies of its own.
     """
 
     run_id: str
@@ -50,6 +51,7 @@ class RunInfo:
     parent_call: str | None = None
     forked_from: str | None = None
     forked_step: int | None = None
+    has_deps: bool = False
 
 
 @attrs.frozen(kw_only=True)

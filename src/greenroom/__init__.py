@@ -1,1 +1,77 @@
-"""Greenroom: an actor-model runtime for AI-agent runs on trio."""
+"""Greenroom: an actor-model runtime for AI-agent runs on trio.
+
+    async with greenroom.open_runtime("greenroom.db", agents=[support]) as runtime:
+        run = await runtime.start(support, "refund order 7")
+        outcome = await run.wait()                       # Completed | Waiting(tickets) | Failed | Cancelled
+        await run.decide(outcome.tickets[0].approve(reason="ok"))
+        outcome = await run.result()
+
+Every public name is re-exported here, explicitly.
+"""
+
+from greenroom.actors.abc import Model as Model
+from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
+from greenroom.actors.abc import RunPage as RunPage
+from greenroom.actors.abc import RunSummary as RunSummary
+from greenroom.actors.abc import Store as Store
+from greenroom.actors.abc import TextDelta as TextDelta
+from greenroom.actors.agent import Agent as Agent
+from greenroom.actors.agent import stop_at_tools as stop_at_tools
+from greenroom.actors.contract import stop as stop
+from greenroom.actors.contract.calls import CallStatus as CallStatus
+from greenroom.actors.contract.decisions import Allow as Allow
+from greenroom.actors.contract.decisions import Answer as Answer
+from greenroom.actors.contract.decisions import Block as Block
+from greenroom.actors.contract.decisions import Decision as Decision
+from greenroom.actors.contract.decisions import SetResult as SetResult
+from greenroom.actors.contract.decisions import Suspend as Suspend
+from greenroom.actors.contract.decisions import Ticket as Ticket
+from greenroom.actors.contract.envelope import Event as Event
+from greenroom.actors.contract.failures import FAILURES as FAILURES
+from greenroom.actors.contract.lifecycle import RunStatus as RunStatus
+from greenroom.actors.contract.lifecycle import Stage as Stage
+from greenroom.actors.contract.lifecycle import Termination as Termination
+from greenroom.actors.contract.lifecycle import TerminationKind as TerminationKind
+from greenroom.actors.contract.messages import CallRequest as CallRequest
+from greenroom.actors.contract.messages import Message as Message
+from greenroom.actors.contract.messages import ModelRequest as ModelRequest
+from greenroom.actors.contract.messages import ModelResponse as ModelResponse
+from greenroom.actors.contract.messages import ToolInfo as ToolInfo
+from greenroom.actors.contract.messages import Usage as Usage
+from greenroom.actors.contract.outcomes import Cancelled as Cancelled
+from greenroom.actors.contract.outcomes import Completed as Completed
+from greenroom.actors.contract.outcomes import Failed as Failed
+from greenroom.actors.contract.outcomes import Stopped as Stopped
+from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.rows import RunInfo as RunInfo
+from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
+from greenroom.actors.errors import GreenroomError as GreenroomError
+from greenroom.actors.errors import LeaseLost as LeaseLost
+from greenroom.actors.errors import ModelError as ModelError
+from greenroom.actors.errors import NotAnAgent as NotAnAgent
+from greenroom.actors.errors import RunDegraded as RunDegraded
+from greenroom.actors.errors import RunExists as RunExists
+from greenroom.actors.errors import RuntimeClosed as RuntimeClosed
+from greenroom.actors.errors import RuntimeFailed as RuntimeFailed
+from greenroom.actors.errors import StoreDown as StoreDown
+from greenroom.actors.errors import StoreError as StoreError
+from greenroom.actors.errors import StoreOpenError as StoreOpenError
+from greenroom.actors.errors import StoreUnavailable as StoreUnavailable
+from greenroom.actors.errors import ThreadBusy as ThreadBusy
+from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
+from greenroom.actors.errors import ToolError as ToolError
+from greenroom.actors.errors import UnknownAgent as UnknownAgent
+from greenroom.actors.errors import UnknownRun as UnknownRun
+from greenroom.actors.errors import UsageError as UsageError
+from greenroom.actors.run.handle import Run as Run
+from greenroom.actors.run.runtime import Runtime as Runtime
+from greenroom.actors.run.runtime import open_runtime as open_runtime
+from greenroom.actors.run.runtime import run as run
+from greenroom.actors.run.view import RunView as RunView
+from greenroom.actors.stores.memory import MemoryStore as MemoryStore
+from greenroom.actors.stores.sqlite import SQLiteStore as SQLiteStore
+from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
+from greenroom.actors.tools.context import ToolContext as ToolContext
+from greenroom.actors.tools.definition import tool as tool
+
+__version__ = "0.1.0"

@@ -1,0 +1,136 @@
+"""How a run is born: what start() and fork() write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from ..agent import Agent
+from ..contract.envelope import timestamp
+from ..contract.events import RunCreated
+from ..contract.ids import content_digest
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message, Producer
+from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
+from ..contract.spec import MODES, ExecutionMode
+from ..errors import UsageError
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+
+
+@attrs.frozen(kw_only=True)
+class Birth:
+    """What start() was asked for, checked.
+
+    Raises:
+        UsageError: a value can not be; the message names it and the way out.
+    """
+
+    agent: Agent[Any]
+    text: str
+    run_id: str
+    thread_id: str | None = None
+    session_id: str | None = None
+    by: str | None = None
+    workspace: str | None = None
+    deadline: datetime | None = None
+    execution: ExecutionMode | None = None
+    on_busy: str = "queue"
+    has_deps: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UsageError(f"the input is {self.text!r}; give a str")
+        for name in ("run_id", "thread_id", "session_id"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+                raise UsageError(
+                    f"{name}={value!r}: use 1 to 128 of letters, digits and _ . : -, beginning with one of the first two"
+                )
+        if self.execution is not None and self.execution not in MODES:
+            raise UsageError(f"execution={self.execution!r} is not known; use one of {', '.join(MODES)}")
+        if self.on_busy not in ("queue", "refuse"):
+            raise UsageError(f"on_busy={self.on_busy!r} is not known; use 'queue' or 'refuse'")
+        if self.deadline is not None and (not isinstance(self.deadline, datetime) or self.deadline.tzinfo is None):
+            raise UsageError(
+                f"deadline={self.deadline!r}: give a datetime with a timezone, such as datetime.now(UTC) + ..."
+            )
+
+    def content(self) -> str:
+        """Digest of what makes this start the same as another one with the same run id."""
+        due = None if self.deadline is None else timestamp(self.deadline)
+        return content_digest(
+            [self.agent.key, self.text, self.thread_id, self.session_id, self.by, self.workspace, due, self.execution]
+        )
+
+
+def new_run(birth: Birth, now: datetime) -> NewRun:
+    """The rows and the first event of a new run."""
+    info = RunInfo(
+        run_id=birth.run_id,
+        thread_id=birth.thread_id or f"{birth.run_id}.thread",
+        agent=birth.agent.key,
+        agent_digest=birth.agent.spec.digest,
+        created_at=now,
+        execution=birth.execution or birth.agent.execution,
+        content=birth.content(),
+        session_id=birth.session_id,
+        by=birth.by or "local",
+        workspace=birth.workspace,
+        deadline=None if birth.deadline is None else birth.deadline.astimezone(UTC),
+        has_deps=birth.has_deps,
+    )
+    message = Message(
+        id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
+    )
+    return _born(info, birth.text, (message,), 1, "refuse" if birth.on_busy == "refuse" else "queue")
+
+
+def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime) -> NewRun:
+    """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
+
+    Raises:
+        UsageError: the parent has no finished step of that number.
+    """
+    info, finished = parent.info, parent.row.counters.rounds
+    if not 0 <= step <= finished:
+        raise UsageError(f"step={step}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
+    history = tuple(message for message in thread if _before(message, info.run_id, step))
+    text = next((m.content for m in history if m.producer == Producer(run_id=info.run_id, step=0)), "")
+    child = attrs.evolve(
+        info,
+        run_id=run_id,
+        thread_id=f"{run_id}.thread",
+        created_at=now,
+        content=content_digest(["fork", info.run_id, step]),
+        forked_from=info.run_id,
+        forked_step=step,
+        deadline=None,
+    )
+    new = _born(child, text, history, 0, "queue")
+    return attrs.evolve(new, thread_parent=(info.thread_id, len(history)))
+
+
+def _before(message: Message, run_id: str, step: int) -> bool:
+    producer = message.producer
+    return producer is None or producer.run_id != run_id or producer.step <= step
+
+
+def _born(info: RunInfo, text: str, messages: tuple[Message, ...], numbered: int, on_busy: Any) -> NewRun:
+    created = RunCreated(
+        to=Stage.CREATED,
+        agent=info.agent,
+        thread_id=info.thread_id,
+        input=text,
+        by=info.by,
+        workspace=info.workspace,
+        deadline=None if info.deadline is None else timestamp(info.deadline),
+        parent=info.parent_run,
+        forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
+    )
+    row = RunRow(last_sequence=1, counters=Counters(messages=numbered))
+    return NewRun(info=info, row=row, messages=messages, created=EventDraft("run.created", created), on_busy=on_busy)

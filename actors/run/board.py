@@ -1,0 +1,38 @@
+"""Where tasks wait for a run to change. Take the notice first, then look at the store, then wait: nothing is missed."""
+
+from __future__ import annotations
+
+import trio
+
+from ..errors import RuntimeClosed
+
+
+class Board:
+    """One event per run that somebody waits for; a change wakes them all."""
+
+    def __init__(self) -> None:
+        self._notices: dict[str, trio.Event] = {}
+        self._closed = False
+
+    def notice(self, run_id: str) -> trio.Event:
+        """What will be set at the run's next durable change, or when the runtime closes.
+
+        Raises:
+            RuntimeClosed: the runtime is closed; nothing will change here any more.
+        """
+        if self._closed:
+            raise RuntimeClosed("the runtime is closed; open it again to follow its runs")
+        return self._notices.setdefault(run_id, trio.Event())
+
+    def changed(self, run_id: str) -> None:
+        """The run has changed durably."""
+        notice = self._notices.pop(run_id, None)
+        if notice is not None:
+            notice.set()
+
+    def close(self) -> None:
+        """Wake everybody; whoever looks again hears that the runtime is closed."""
+        self._closed = True
+        for notice in self._notices.values():
+            notice.set()
+        self._notices.clear()

@@ -1,0 +1,163 @@
+"""The actor of one tool call: runs the body when it gets its cue, and waits for a decision while the call is suspended.
+
+A call that never suspends is one task that runs one body. One that suspends keeps its task: it parks on its mailbox with its ticket, and the
+decision arrives there as a message (`StartCall` with the decision), or word that the call has ended without it (`Release`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from greenroom.supervision import Mailbox
+
+from ..agent import Agent
+from ..contract.codec import normalise
+from ..contract.decisions import Decision, Suspend
+from ..contract.rows import RunInfo
+from ..engine.effects import ParkCall, StartCall
+from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
+from ..tools.context import SyncToolContext, ToolContext
+from ..tools.definition import Tool
+from ..tools.invoke import Invocation, ToolFailed, invoke
+from .children import Child, Children, Cue, Release, Streams
+
+LARGE: Final = 262_144
+"""Bytes of a result above which event and model get its head and tail; the row holds all of it."""
+_EDGE: Final = 4_096
+_MAILBOX: Final = 8
+"""Messages to a parked call: one cue is all that the engine ever sends at a time."""
+
+
+class CallActor:
+    """Runs the attempts of one call."""
+
+    def __init__(
+        self, *, info: RunInfo, agent: Agent[Any], deps: Any, children: Children, threads: trio.CapacityLimiter
+    ) -> None:
+        self._info, self._agent, self._deps = info, agent, deps
+        self._children, self._threads = children, threads
+
+    def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
+        """The body of an actor that starts with an attempt."""
+
+        async def body(child: Child) -> None:
+            if await self._attempt(child, cue):
+                await self._parked(child)
+
+        return body
+
+    def waiting(self, park: ParkCall) -> Callable[[Child], Awaitable[None]]:
+        """The body of an actor that starts parked."""
+
+        async def body(child: Child) -> None:
+            await self._parked(child)
+
+        return body
+
+    async def _parked(self, child: Child) -> None:
+        mailbox = child.mailbox
+        if mailbox is None:
+            raise RuntimeError(f"{child!r} has no mailbox to wait on")
+        again = True
+        while again:
+            await mailbox.wait()
+            if not len(mailbox):
+                continue
+            cue = mailbox.pop()  # taken and acted on in one stretch; what it started is in the run's rows
+            again = not isinstance(cue, Release) and await self._attempt(child, cue)
+
+    async def _attempt(self, child: Child, cue: StartCall) -> bool:
+        """Run the body once; True if the call is suspended and goes on waiting."""
+        tool = self._agent.tool(cue.tool)
+        if tool is None:
+            text = f"the tool {cue.tool!r} is not there any more"
+            self._children.owe(CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text))
+            return False
+        outcome = await self._invoke(tool, cue)
+        suspended = isinstance(outcome, CallSuspended)
+        if suspended and child.mailbox is None:
+            child.mailbox = make_mailbox(cue.call_id)
+        self._children.owe(outcome)
+        return suspended
+
+    async def _invoke(self, tool: Tool[..., Any], cue: StartCall) -> Input:
+        call_id, attempt = cue.call_id, cue.attempt
+        record = Invocation()
+        try:
+            value = await invoke(tool, self._context(tool, cue), cue.arguments, limiter=self._threads, record=record)
+        except ToolFailed as error:
+            return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=str(error), fatal=error.fatal)
+        finally:
+            if record.stubborn:
+                self._children.stubborn[call_id] = " > ".join(record.stack[-6:])
+        if isinstance(value, Suspend):
+            return CallSuspended(call_id=call_id, attempt=attempt, suspend=value)
+        return returned(call_id, attempt, value)
+
+    def _context(self, tool: Tool[..., Any], cue: StartCall) -> ToolContext[Any] | SyncToolContext[Any]:
+        streams = self._children.call_stream(cue.call_id, cue.attempt)
+        facts: dict[str, Any] = {
+            "deps": self._deps,
+            "run_id": self._info.run_id,
+            "thread_id": self._info.thread_id,
+            "call_id": cue.call_id,
+            "attempt": cue.attempt,
+            "decision": cue.decision,
+        }
+        if tool.is_async:
+            return ToolContext(**facts, **_async_reports(streams, self._children))
+        return SyncToolContext(**facts, **_thread_reports(streams, self._children))
+
+
+def gate_context(info: RunInfo, deps: Any, call_id: str, decision: Decision | None) -> ToolContext[Any]:
+    """What a needs_approval predicate is given."""
+    return ToolContext(
+        deps=deps, run_id=info.run_id, thread_id=info.thread_id, call_id=call_id, attempt=1, decision=decision
+    )
+
+
+def _async_reports(streams: Streams, children: Children) -> dict[str, Any]:
+    async def progress(fraction: float, text: str) -> None:
+        streams.progress = (fraction, text)
+        children.nudge()
+
+    async def output(text: str) -> None:
+        await streams.text.put(text)
+
+    return {"report_progress": progress, "report_output": output}
+
+
+def _thread_reports(streams: Streams, children: Children) -> dict[str, Any]:
+    def set_progress(fraction: float, text: str) -> None:
+        streams.progress = (fraction, text)
+        children.nudge()
+
+    def progress(fraction: float, text: str) -> None:
+        trio.from_thread.run_sync(set_progress, fraction, text)
+
+    def output(text: str) -> None:
+        trio.from_thread.run_sync(streams.text.add, text)
+
+    return {"report_progress": progress, "report_output": output}
+
+
+def make_mailbox(call_id: str) -> Mailbox[Cue]:
+    """Where a parked call waits for its cue."""
+    return Mailbox(f"call {call_id}", _MAILBOX)
+
+
+def returned(call_id: str, attempt: int, value: Any) -> CallReturned:
+    """A body's value as JSON data and as the text that the model gets; never fails, for the effect has happened."""
+    data, why = normalise(value)
+    shown = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    if why is not None:
+        shown = f"The call succeeded, but its result can not be shown ({why})."
+    if len(shown) <= LARGE:
+        return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=shown)
+    cut = len(shown) - 2 * _EDGE
+    text = f"{shown[:_EDGE]}\n[... {cut} of {len(shown)} characters left out ...]\n{shown[-_EDGE:]}"
+    return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=text, large=True)

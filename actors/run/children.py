@@ -1,0 +1,231 @@
+"""The children of one run: model streams, hooks, calls. Each has a scope, a slot for what it owes, and an exit that is never lost.
+
+What a child owes its parent is not a message that could be refused: inputs go into a deque, streamed text into one conflating
+buffer per message, and the parent is nudged. A child publishes its exit in its last synchronous step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from greenroom.supervision import Mailbox, flatten
+
+from ..contract.decisions import Ticket
+from ..engine.effects import StartCall
+from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Stubborn
+
+BUFFER_LIMIT: Final = 65_536
+"""Characters of one message that may wait for the store before its writer has to wait."""
+
+
+@attrs.frozen
+class Release:
+    """To a parked call: it has ended without its body."""
+
+
+Cue = StartCall | Release
+"""What a parked call waits for."""
+
+
+@attrs.define(eq=False)
+class Child:
+    """One task of a run.
+
+    Attributes:
+        key: unique among the run's live children.
+        scope: cancels it and all that it has started.
+        grace: seconds that it gets after a cancel.
+        mailbox: of a parked call: where its decision arrives.
+        ticket: what a parked call waits for.
+    """
+
+    key: str
+    scope: trio.CancelScope
+    grace: float = 5.0
+    mailbox: Mailbox[Cue] | None = None
+    ticket: Ticket | None = None
+    task: trio.lowlevel.Task | None = None
+
+    def __repr__(self) -> str:
+        return f"<Child {self.key!r}{' parked' if self.mailbox is not None else ''}>"
+
+
+class Stream:
+    """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
+
+    `put` waits while more than `BUFFER_LIMIT` characters wait for the store.
+    """
+
+    def __init__(self, nudge: Callable[[], None]) -> None:
+        self._nudge = nudge
+        self._parts: list[str] = []
+        self._size = 0
+        self._room: trio.Event | None = None
+
+    def add(self, text: str) -> None:
+        """Add text at once, whatever the size (for threads, which are bounded by their own pace)."""
+        self._parts.append(text)
+        self._size += len(text)
+        self._nudge()
+
+    async def put(self, text: str) -> None:
+        """Add text; waits while too much is on its way."""
+        while self._size > BUFFER_LIMIT:
+            if self._room is None:
+                self._room = trio.Event()
+            await self._room.wait()
+        self.add(text)
+
+    def take(self) -> str:
+        """All that waits."""
+        text = "".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        return text
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+
+@attrs.define(eq=False)
+class Streams:
+    """What one child streams: text and reasoning of a message, or output and progress of a call."""
+
+    text: Stream
+    reasoning: Stream
+    progress: tuple[float, str] | None = None
+    printed: int = 0
+
+
+class Children:
+    """The live children of one incarnation of a run actor."""
+
+    def __init__(self, nursery: trio.Nursery, nudge: Callable[[], None]) -> None:
+        self._nursery = nursery
+        self.nudge = nudge
+        self.live: dict[str, Child] = {}
+        self.inputs: deque[Input] = deque()
+        self.messages: dict[str, Streams] = {}
+        self.calls: dict[tuple[str, int], Streams] = {}
+        self.stubborn: dict[str, str] = {}
+
+    def start(
+        self,
+        key: str,
+        body: Callable[[Child], Awaitable[None]],
+        *,
+        broke: Callable[[Exception], Input] | None,
+        grace: float = 5.0,
+    ) -> Child:
+        """Start a child. `broke` makes the input for an exception that leaves its body: a crash is a message, too.
+
+        Without `broke`, or if that raises, the crash is the run actor's own.
+        """
+        if key in self.live:
+            raise RuntimeError(f"child {key!r} is already there")
+        child = Child(key, trio.CancelScope(), grace)
+        self.live[key] = child
+        self._nursery.start_soon(self._run, child, body, broke, name=key)
+        return child
+
+    async def _run(
+        self, child: Child, body: Callable[[Child], Awaitable[None]], broke: Callable[[Exception], Input] | None
+    ) -> None:
+        child.task = trio.lowlevel.current_task()
+        try:
+            with child.scope:
+                await body(child)
+        except BaseException as error:
+            real = flatten(error)
+            if broke is None or not isinstance(real, Exception):
+                raise
+            self.owe(broke(real))
+        finally:
+            self.live.pop(child.key, None)
+            if child.mailbox is not None:
+                child.mailbox.close()
+            self.nudge()
+
+    def owe(self, message: Input) -> None:
+        """A child's outcome; never refused."""
+        self.inputs.append(message)
+        self.nudge()
+
+    def cancel_all(self, reason: str) -> float:
+        """Cancel every child; returns the longest grace among them, in seconds."""
+        grace = 0.0
+        for child in tuple(self.live.values()):
+            child.scope.cancel(reason)
+            grace = max(grace, child.grace)
+        return grace
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+
+    def message_stream(self, message_id: str) -> Streams:
+        """The buffer of one message."""
+        return self.messages.setdefault(message_id, Streams(Stream(self.nudge), Stream(self.nudge)))
+
+    def call_stream(self, call_id: str, attempt: int) -> Streams:
+        """The buffer of one attempt of a call."""
+        return self.calls.setdefault((call_id, attempt), Streams(Stream(self.nudge), Stream(self.nudge)))
+
+    def take_streams(self) -> list[Input]:
+        """All streamed text that waits, as one input per message or call."""
+        out: list[Input] = []
+        for message_id, streams in self.messages.items():
+            if streams.text or streams.reasoning:
+                out.append(
+                    ModelStreamed(message_id=message_id, text=streams.text.take(), reasoning=streams.reasoning.take())
+                )
+        for (call_id, attempt), streams in self.calls.items():
+            out.extend(self._call_inputs(call_id, attempt, streams))
+        return out
+
+    def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
+        """What an attempt streamed that has not been taken; nothing more will come."""
+        streams = self.calls.pop((call_id, attempt), None)
+        return [] if streams is None else self._call_inputs(call_id, attempt, streams)
+
+    def name_stubborn(self) -> tuple[Stubborn, ...]:
+        """What did not end within its grace: threads that were given up, and children that still run."""
+        named = dict(self.stubborn)
+        for key, child in self.live.items():
+            named[key.removeprefix("call:")] = self.where(child)
+        return tuple(Stubborn(call_id=call_id, stack=stack) for call_id, stack in named.items())
+
+    @staticmethod
+    def _call_inputs(call_id: str, attempt: int, streams: Streams) -> list[Input]:
+        out: list[Input] = []
+        if streams.progress is not None:
+            fraction, text = streams.progress
+            streams.progress = None
+            out.append(CallProgressed(call_id=call_id, attempt=attempt, fraction=fraction, text=text))
+        if streams.text:
+            text = streams.text.take()
+            out.append(CallPrinted(call_id=call_id, attempt=attempt, index=streams.printed, text=text))
+            streams.printed += 1
+        return out
+
+    def streamed(self) -> bool:
+        """True if streamed text waits."""
+        return any(streams.text or streams.reasoning for streams in self.messages.values()) or any(
+            streams.text or streams.progress is not None for streams in self.calls.values()
+        )
+
+    def where(self, child: Child) -> str:
+        """The await site of a child, innermost frame last."""
+        if child.task is None:
+            return ""
+        frames = [
+            f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{line} {frame.f_code.co_name}"
+            for frame, line in child.task.iter_await_frames()
+        ]
+        return " > ".join(frames[-6:])

@@ -1,0 +1,217 @@
+"""`Run`: the address of a run. It holds ids and the runtime, never a task or a channel; each call looks the run up anew."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+import attrs
+
+from ..contract.decisions import Action, Answer, Command, Decision
+from ..contract.envelope import Event, decode_event
+from ..contract.lifecycle import RunStatus
+from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..contract.rows import RunRecord
+from ..errors import RunDegraded, UnknownRun, UsageError
+from .view import RunView, make_outcome, make_view
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+T = TypeVar("T")
+
+PAGE = 500
+"""Events read from the store at once by a follower."""
+
+
+@attrs.frozen(repr=False)
+class Run(Generic[T]):
+    """A run's address. Equal addresses are equal runs; keep it, copy it, make it again with `runtime.get(run_id)`.
+
+    Attributes:
+        id: the run's id.
+        thread_id: the history it belongs to.
+    """
+
+    id: str
+    thread_id: str
+    _runtime: Runtime
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def events(
+        self, *, after: int = 0, until: Literal["end", "rest"] = "end"
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Follow the run's events: `async with run.events() as events: async for event in events: ...`.
+
+        Each event comes exactly once, in order, from sequence `after + 1` on, and only when it is durable. The reader owns a cursor, not
+        a queue: a slow one holds nobody up and loses nothing.
+
+        Args:
+            after: sequence of the last event that is already known.
+            until: "end" stops after the terminal event; "rest" also stops when the run waits for people.
+
+        Raises:
+            UnknownRun: no such run. UsageError: `after` is negative, or `until` is not known.
+            RuntimeClosed: the runtime closes before the end is reached (from the iteration).
+        """
+        if after < 0 or until not in ("end", "rest"):
+            raise UsageError(f"events(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
+        return self._open_events(after, until)
+
+    @asynccontextmanager
+    async def _open_events(self, after: int, until: str) -> AsyncIterator[AsyncIterator[Event]]:
+        async with aclosing(self._follow(after, until)) as events:
+            yield events
+
+    async def _follow(self, after: int, until: str) -> AsyncGenerator[Event, None]:
+        store, board = self._runtime.store, self._runtime.board
+        while True:
+            notice = board.notice(self.id)
+            record = await self._record()
+            frames = await store.events(self.id, after=after, limit=PAGE)
+            for frame in frames:
+                yield decode_event(frame)
+            after += len(frames)
+            if frames:
+                continue
+            status = record.row.status
+            if status is RunStatus.DONE or (until == "rest" and record.at_rest):
+                return
+            await notice.wait()
+
+    async def wait(self) -> Completed[T] | Waiting | Failed | Cancelled:
+        """Wait until the run is at rest: done, or waiting with every command acted on. Durable rows only.
+
+        Raises:
+            UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
+        """
+        outcome: Completed[T] | Waiting | Failed | Cancelled = await self._rest(final=False)
+        return outcome
+
+    async def result(self) -> Completed[T] | Failed | Cancelled:
+        """Wait until the run is done, through any number of approvals.
+
+        Raises:
+            UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
+        """
+        outcome: Completed[T] | Failed | Cancelled = await self._rest(final=True)
+        return outcome
+
+    async def _rest(self, *, final: bool) -> Any:
+        runtime = self._runtime
+        while True:
+            notice = runtime.board.notice(self.id)
+            record = await self._record()
+            done = record.row.status is RunStatus.DONE
+            if done:
+                await runtime.gone(self.id)
+            if done or (record.at_rest and not final):
+                return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
+            reason = runtime.degraded(self.id)
+            if reason is not None and not record.at_rest:
+                raise RunDegraded(self.id, *reason)
+            await notice.wait()
+
+    async def view(self) -> RunView:
+        """One consistent, durable snapshot.
+
+        Raises:
+            UnknownRun: no such run.
+        """
+        record = await self._record(calls="all")
+        thread = tuple(await self._runtime.store.messages(record.info.thread_id))
+        reason = self._runtime.degraded(self.id)
+        return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
+
+    async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:
+        record = await self._runtime.store.load(self.id, calls=calls)
+        if record is None:
+            raise UnknownRun(self.id)
+        return record
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    @overload
+    async def decide(self, target: Decision, /) -> Answer: ...
+    @overload
+    async def decide(
+        self,
+        target: str,
+        action: Action,
+        /,
+        *,
+        result: Any = None,
+        edited_arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        decision_id: str | None = None,
+        by: str | None = None,
+    ) -> Answer: ...
+    async def decide(self, target: Any, action: Any = None, /, **options: Any) -> Answer:
+        """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises and never hurts the run.
+
+        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit and receipt; after
+        Cancelled it may have happened: repeat it with its `decision_id` (the answer is then "duplicate").
+
+        Args:
+            target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
+            action: "resume" or "cancel".
+            options: result, edited_arguments, reason, decision_id, by: as in `Decision`.
+
+        Raises:
+            ValueError: the action is not known. UnknownRun: no such run.
+        """
+        if isinstance(target, Decision):
+            decision = target
+        else:
+            by, name = options.pop("by", None), options.pop("decision_id", None)
+            decision = Decision(target=target, action=action, decision_id=name or "", decided_by=by, **options)
+        return await self._runtime.decide(self.id, decision)
+
+    async def decide_all(self, decisions: Sequence[Decision]) -> list[Answer]:
+        """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
+
+        Raises:
+            UnknownRun: no such run.
+        """
+        return [await self.decide(decision) for decision in decisions]
+
+    async def cancel(
+        self,
+        *,
+        mode: Literal["now", "after_step"] = "now",
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> Answer:
+        """Ask the run to end. Accepted means journaled: the run will end as cancelled unless it ends by itself first.
+
+        Args:
+            mode: "now" cancels everything that the run has started; "after_step" lets the current step end (a waiting run ends now).
+            reason, by: for the audit.
+            command_id: to repeat a cancel whose answer was lost.
+
+        Raises:
+            ValueError: the mode is not known. UnknownRun: no such run.
+        """
+        if mode not in ("now", "after_step"):
+            raise ValueError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
+        command = Command(
+            command_id=command_id or self._runtime.new_id(), kind="cancel", mode=mode, reason=reason, by=by
+        )
+        return await self._runtime.post(self.id, command)
+
+    async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
+        """Give the run more input; it joins the thread at the next step. Accepted means journaled.
+
+        Raises:
+            UsageError: the text is not a str. UnknownRun: no such run.
+        """
+        if not isinstance(text, str):
+            raise UsageError(f"send({text!r}): give a str")
+        command = Command(command_id=command_id or self._runtime.new_id(), kind="send", text=text, by=by)
+        return await self._runtime.post(self.id, command)

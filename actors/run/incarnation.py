@@ -1,0 +1,330 @@
+"""One life of a run actor: from a claim to the run's end, to a rest without an owner, or to a crash."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from greenroom.supervision import Mailbox
+
+from ..abc import Receipt
+from ..contract.decisions import Command, Decision, InboxItem
+from ..contract.envelope import EventEncoder
+from ..contract.lifecycle import TERMINAL, RunStatus
+from ..contract.phases import CallAt, Cursor
+from ..contract.rows import Claim
+from ..contract.spec import AgentSpec
+from ..engine.effects import CallModel, Effect, RunPhase
+from ..engine.inputs import (
+    Admit,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    CommandArrived,
+    DeadlinePassed,
+    Input,
+    ModelAnswered,
+    ModelFailed,
+    ModelStreamed,
+    WorkStopped,
+)
+from ..engine.machine import due, step
+from ..engine.state import RunState
+from .children import Child, Children
+from .performer import Performer
+from .services import Services
+
+SLACK = 1.0
+"""Seconds beyond the longest grace before what still runs is named stubborn."""
+
+
+@attrs.frozen
+class Drain:
+    """To a run actor: come to a durable point and end; start nothing new."""
+
+
+Hint = InboxItem | Admit | Drain
+"""What a run actor's mailbox takes. An inbox item is durable already: losing the hint loses nothing."""
+
+
+class ClaimLost(Exception):
+    """Another claim is newer, or the store has failed for good: this owner must stop, and write nothing more."""
+
+
+@attrs.frozen
+class _Entry:
+    """A submitted commit: what waits for its receipt."""
+
+    effects: tuple[Effect, ...]
+    status: RunStatus
+    terminal: bool
+
+
+class Incarnation:
+    """Feeds the machine, submits commits, releases effects. Everything but `live` is synchronous."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        claim: Claim,
+        state: RunState,
+        spec: AgentSpec,
+        mailbox: Mailbox[Hint],
+        performer: Performer,
+    ) -> None:
+        self._services, self._claim, self._state, self._spec = services, claim, state, spec
+        self._mailbox, self._performer = mailbox, performer
+        self._children: Children = performer.children
+        self._encoder = EventEncoder(state.info, services.redactor)
+        self._outbox: deque[_Entry] = deque()
+        self._receipts: deque[Receipt] = deque()
+        self._closing: tuple[RunState, Input] | None = None
+        self._stop_at: float | None = None
+        self._expiring: set[str] = set()
+        self._behind = False
+        self._draining = False
+        self._resting = False
+
+    @property
+    def state(self) -> RunState:
+        """The run as the machine sees it now."""
+        return self._state
+
+    async def live(self, first: Sequence[Input]) -> None:
+        """Feed the first inputs, then whatever comes, until the run is over or the owner is to go.
+
+        Raises:
+            ClaimLost: stop without a word. StoreError: a commit could not be written; begin again from the store.
+        """
+        for message in first:
+            self.feed(message)
+        self._turn()
+        while not self._over():
+            await self._wait()
+            if self._behind:
+                await self._catch_up()
+            self._turn()
+
+    # --- one input ---------------------------------------------------------------------------------------------------
+
+    def feed(self, message: Input) -> None:
+        """Step the machine, submit, put aside what must wait, perform the rest."""
+        before = self._state
+        taken = step(self._spec, before, message, self._services.clock.now())
+        self._state = taken.state
+        if taken.commit is None:
+            self._spread(taken.effects)
+            return
+        commit = taken.commit
+        history = self._performer.history
+        if history is not None:
+            history.extend(commit.messages)
+        terminal = taken.state.row.stage in TERMINAL
+        if terminal:
+            self._closing = (before, message)
+        durable = tuple(effect for effect in taken.effects if self._must_wait(effect))
+        self._outbox.append(_Entry(durable, taken.state.row.status, terminal))
+        frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
+        self._services.store.submit(self._claim, commit, frames, self._deliver)
+        for effect in taken.effects:
+            if not self._must_wait(effect):
+                self._perform(effect)
+
+    def _must_wait(self, effect: Effect) -> bool:
+        return effect.durable or (isinstance(effect, CallModel) and self._performer.history is None)
+
+    def _spread(self, effects: tuple[Effect, ...]) -> None:
+        """Effects without a commit: the durable ones wait for the commits before them."""
+        for effect in effects:
+            if self._outbox and self._must_wait(effect):
+                entry = self._outbox[-1]
+                self._outbox[-1] = _Entry((*entry.effects, effect), entry.status, entry.terminal)
+            else:
+                self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        if self._draining and isinstance(effect, CallModel | RunPhase):
+            return  # the next owner asks again; a body whose start is journaled has to run
+        self._performer.perform(effect, self._state)
+        if self._performer.stopping is not None and self._stop_at is None:
+            self._stop_at = trio.current_time() + self._performer.stopping + SLACK
+
+    def _deliver(self, receipt: Receipt) -> None:
+        self._receipts.append(receipt)
+        self._mailbox.nudge()
+
+    def _received(self, receipt: Receipt) -> None:
+        entry = self._outbox.popleft()
+        if receipt.kind == "inbox_ahead":
+            self._undo_ending()
+            return
+        if receipt.kind == "failed" and receipt.error is not None:
+            raise receipt.error
+        if receipt.kind != "committed":
+            raise ClaimLost(receipt.kind)
+        if receipt.released is not None:
+            self._services.directory.released(receipt.released)
+        self._tell_rest(entry.status)
+        self._services.board.changed(self._claim.run_id)
+        for effect in entry.effects:
+            self._perform(effect)
+
+    def _tell_rest(self, status: RunStatus) -> None:
+        resting = status is RunStatus.WAITING
+        if resting is not self._resting:
+            self._resting = resting
+            self._services.directory.rests(self._claim.run_id, resting)
+
+    def _undo_ending(self) -> None:
+        """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
+        if self._closing is None:
+            raise ClaimLost("inbox_ahead without an ending")
+        self._state, again = self._closing
+        self._closing = None
+        history = self._performer.history
+        if history is not None:
+            self._performer.history = None
+        self._behind = True
+        self._children.inputs.append(again)
+
+    # --- everything that waits ---------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Take everything that is there, without waiting."""
+        while self._take_one():
+            pass
+
+    def _take_one(self) -> bool:
+        if self._receipts:
+            self._received(self._receipts.popleft())
+        elif self._closing is not None or self._behind:
+            return False
+        elif self._children.inputs:
+            self._owed(self._children.inputs.popleft())
+        elif len(self._mailbox):
+            self._hint(self._mailbox.peek())
+            self._mailbox.pop()
+        elif self._stop_at is not None:
+            return self._stopped()
+        elif not self._outbox and self._children.streamed():
+            for message in self._children.take_streams():
+                self.feed(message)
+        else:
+            return self._clock_struck()
+        return True
+
+    def _owed(self, message: Input) -> None:
+        """A child's input; what it streamed before goes first."""
+        if isinstance(message, ModelAnswered | ModelFailed):
+            streams = self._children.messages.pop(message.message_id, None)
+            flight = self._state.row.inference
+            if streams is not None and flight is not None:
+                text, reasoning = streams.text.take(), streams.reasoning.take()
+                if reasoning or (
+                    text and flight.text_index
+                ):  # a text that was never streamed comes whole, with the answer
+                    self.feed(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
+        elif isinstance(message, CallReturned | CallRaised | CallSuspended):
+            for late in self._children.close_call_stream(message.call_id, message.attempt):
+                self.feed(late)
+        self.feed(message)
+
+    def _hint(self, hint: Hint) -> None:
+        if isinstance(hint, Drain):
+            self._draining = True
+        elif isinstance(hint, Admit):
+            self.feed(hint)
+        elif hint.position == self._state.row.inbox + 1:
+            self.feed(CommandArrived(item=hint))
+        elif hint.position > self._state.row.inbox:
+            self._behind = True
+
+    async def _catch_up(self) -> None:
+        """Consume the inbox as the store has it: hints were lost, or came before what they follow."""
+        record = await self._services.store.load(self._claim.run_id)
+        self._behind = False
+        for item in () if record is None else record.inbox:
+            if item.position == self._state.row.inbox + 1:
+                self.feed(CommandArrived(item=item))
+
+    def _stopped(self) -> bool:
+        """The work has been cancelled: when all of it has ended, or its grace is over, the machine is told."""
+        if self._stop_at is None:
+            return False
+        if self._children.live and trio.current_time() < self._stop_at:
+            return False
+        self._stop_at = None
+        self._performer.stopping = None
+        self.feed(WorkStopped(stubborn=self._children.name_stubborn()))
+        return True
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def _clock_struck(self) -> bool:
+        moment = self._state.row.next_due
+        if moment is None or self._services.clock.now() < moment:
+            return False
+        late, expired = due(self._state, self._services.clock.now())
+        if late:
+            self.feed(DeadlinePassed())
+            return True
+        for ticket_id in expired:
+            if ticket_id not in self._expiring:
+                self._expiring.add(ticket_id)
+                self._start_expiry(ticket_id)
+        return False
+
+    def _start_expiry(self, ticket_id: str) -> None:
+        """An expiry goes through the same door as decisions do: the first one in wins."""
+        name = f"expire:{ticket_id}"
+        decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
+        directory, run_id = self._services.directory, self._claim.run_id
+
+        async def body(_: Child) -> None:
+            while True:
+                answer = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
+                if answer.code not in ("store_unavailable", "busy"):
+                    return
+                await trio.sleep(1)
+
+        self._children.start(name, body, broke=None)
+
+    def _next_time(self) -> float:
+        if self._stop_at is not None:
+            return self._stop_at
+        if self._state.row.next_due is None:
+            return math.inf
+        clock, info = self._services.clock, self._state.info
+        moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
+        for call in self._state.calls.values():
+            ticket = call.ticket
+            if call.at is CallAt.PARKED and ticket is not None and ticket.ticket_id not in self._expiring:
+                moments += [] if ticket.expires_at is None else [ticket.expires_at]
+        return min((clock.trio_time(moment) for moment in moments), default=math.inf)
+
+    async def _wait(self) -> None:
+        if self._behind and self._closing is None:
+            return
+        at = self._next_time()
+        if at == math.inf:
+            await self._mailbox.wait()
+        else:
+            with trio.move_on_at(at):
+                await self._mailbox.wait()
+
+    def _over(self) -> bool:
+        if self._outbox:
+            return False
+        if self._performer.finished or self._state.row.cursor is Cursor.ENDED:
+            return True
+        if self._performer.agent is None and self._stop_at is None and not self._behind:
+            return True  # without the agent only a cancel can be worked on, and there is none (any more)
+        return self._draining and not self._busy()
+
+    def _busy(self) -> bool:
+        return any(child.mailbox is None for child in self._children.live.values()) or bool(self._children.inputs)

@@ -1,0 +1,65 @@
+"""One model request: streams the answer into the run's buffer and owes the run the response or the failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ..abc import Model, ReasoningDelta, TextDelta
+from ..contract.messages import ModelRequest, ModelResponse
+from ..engine.effects import CallModel
+from ..engine.inputs import Input, ModelAnswered, ModelFailed
+from ..errors import ModelError
+from .children import Child, Children
+
+
+def streaming(
+    effect: CallModel,
+    *,
+    model: Model,
+    make_request: Callable[[], Awaitable[ModelRequest]],
+    children: Children,
+    delay: float,
+) -> Callable[[Child], Awaitable[None]]:
+    """The body of a child that asks the model once."""
+
+    async def body(child: Child) -> None:
+        if delay:
+            await trio.sleep(delay)
+        request = await make_request()
+        children.owe(await ask(model, request, effect.message_id, children))
+
+    return body
+
+
+async def ask(model: Model, request: ModelRequest, message_id: str, children: Children) -> Input:
+    """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
+    streams = children.message_stream(message_id)
+    try:
+        async with model.stream(request) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    await streams.text.put(event.text)
+                elif isinstance(event, ReasoningDelta):
+                    await streams.reasoning.put(event.text)
+                else:
+                    return _answered(message_id, event)
+    except ModelError as error:
+        return ModelFailed(message_id=message_id, kind=error.kind, text=str(error), retryable=error.retryable)
+    text = f"{model.name} ended its stream without a response"
+    return ModelFailed(message_id=message_id, kind="interrupted", text=text, retryable=True)
+
+
+def _answered(message_id: str, response: ModelResponse) -> ModelAnswered:
+    return ModelAnswered(message_id=message_id, response=response)
+
+
+def broken(message_id: str) -> Callable[[Exception], Input]:
+    """What a crash of the model's code means: a failure that asking again will not mend."""
+
+    def failed(error: Exception) -> Input:
+        text = f"{type(error).__name__}: {error}"
+        return ModelFailed(message_id=message_id, kind="provider", text=text, retryable=False)
+
+    return failed

@@ -1,0 +1,184 @@
+"""Performing effects: each becomes a child of the run, a cue to a parked one, or a cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import attrs
+
+from ..agent import Agent
+from ..contract.decisions import Allow
+from ..contract.messages import Message, ModelRequest
+from ..contract.phases import Phase
+from ..contract.rows import RunInfo
+from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
+from ..engine.gates import APPROVAL
+from ..engine.inputs import CallRaised, Input, PhaseDone
+from ..engine.state import RunState
+from ..tools.invoke import wants_approval
+from .call_actor import CallActor, gate_context, make_mailbox
+from .children import Child, Children, Release
+from .model_actor import broken, streaming
+from .services import Services
+
+
+def call_key(call_id: str) -> str:
+    """The child that is a call's actor."""
+    return f"call:{call_id}"
+
+
+@attrs.define(eq=False)
+class Performer:
+    """Does what the machine of one run asks for. All methods are synchronous; what takes time is a child.
+
+    Attributes:
+        history: the thread's messages; None until they are read from the store, at the first model call.
+        stopping: `CancelWork` has been asked; the seconds that the slowest child may take.
+        finished: `Finish` has been performed.
+    """
+
+    services: Services
+    info: RunInfo
+    agent: Agent[Any] | None
+    deps: Any
+    children: Children
+    history: list[Message] | None
+    stopping: float | None = None
+    finished: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Performer of {self.info.run_id}>"
+
+    def perform(self, effect: Effect, state: RunState) -> None:
+        """Do one effect."""
+        match effect:
+            case CallModel():
+                self._call_model(effect)
+            case StartCall():
+                self._start_call(effect)
+            case ParkCall():
+                self._park(effect)
+            case ReleaseCall():
+                child = self.children.live.get(call_key(effect.call_id))
+                if child is not None and child.mailbox is not None:
+                    child.mailbox.tell(Release())
+            case RunPhase():
+                self._run_phase(effect, state)
+            case CancelWork():
+                self.stopping = self.children.cancel_all(effect.reason)
+            case Finish():
+                self.finished = True
+            case _ as never:
+                assert_never(never)
+
+    # --- model -------------------------------------------------------------------------------------------------------
+
+    def _call_model(self, effect: CallModel) -> None:
+        agent = self._need_agent()
+
+        async def request() -> ModelRequest:
+            if self.history is None:
+                self.history = list(await self.services.store.messages(self.info.thread_id))
+            return self._request(agent, effect, self.history)
+
+        body = streaming(
+            effect,
+            model=self.services.directory.model_for(agent),
+            make_request=request,
+            children=self.children,
+            delay=effect.delay * self.services.jitter() if effect.delay else 0.0,
+        )
+        self.children.start(f"model:{effect.message_id}", body, broke=broken(effect.message_id))
+
+    def _request(self, agent: Agent[Any], effect: CallModel, history: list[Message]) -> ModelRequest:
+        system = (Message(id="system", role="system", content=agent.instructions),) if agent.instructions else ()
+        return ModelRequest(
+            agent=agent.key,
+            messages=(*system, *history),
+            tools=agent.tool_infos,
+            settings=agent.settings,
+            run_id=self.info.run_id,
+            step=effect.step,
+            answers=effect.answers,
+        )
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _actor(self) -> CallActor:
+        return CallActor(
+            info=self.info,
+            agent=self._need_agent(),
+            deps=self.deps,
+            children=self.children,
+            threads=self.services.threads,
+        )
+
+    def _start_call(self, effect: StartCall) -> None:
+        key = call_key(effect.call_id)
+        child = self.children.live.get(key)
+        if child is not None and child.mailbox is not None:
+            child.ticket = None
+            child.mailbox.tell(effect)
+            return
+        self.children.start(
+            key, self._actor().starting(effect), grace=self._grace(effect.tool), broke=_call_broke(effect)
+        )
+
+    def _park(self, effect: ParkCall) -> None:
+        key = call_key(effect.call_id)
+        child = self.children.live.get(key)
+        if child is None:
+            grace = self._grace(effect.ticket.tool)
+            child = self.children.start(key, self._actor().waiting(effect), grace=grace, broke=_park_broke(effect))
+            child.mailbox = make_mailbox(effect.call_id)
+        child.ticket = effect.ticket
+
+    def _grace(self, tool_name: str) -> float:
+        tool = None if self.agent is None else self.agent.tool(tool_name)
+        return 5.0 if tool is None else tool.grace
+
+    # --- phases ------------------------------------------------------------------------------------------------------
+
+    def _run_phase(self, effect: RunPhase, state: RunState) -> None:
+        if effect.phase is not Phase.TOOL_GATE or effect.call_id is None:
+            self.children.owe(PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id))
+            return
+        call = state.calls[effect.call_id]
+        tool = self._need_agent().tool(call.tool)
+        if tool is None:
+            raise RuntimeError(f"no gate can be asked for the unknown tool {call.tool!r}")
+        ctx = gate_context(self.info, self.deps, call.call_id, call.decision)
+        asked, children = effect, self.children
+
+        async def body(_: Child) -> None:
+            needed = await wants_approval(tool, ctx, call.arguments)
+            children.owe(_gate_done(asked, approval=needed))
+
+        key = f"gate:{call.call_id}"
+        self.children.start(key, body, broke=lambda _: _gate_done(asked, approval=True))
+
+    def _need_agent(self) -> Agent[Any]:
+        if self.agent is None:
+            raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
+        return self.agent
+
+
+def _gate_done(effect: RunPhase, *, approval: bool) -> PhaseDone:
+    verdict = APPROVAL if approval else Allow()
+    return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, verdict=verdict)
+
+
+def _call_broke(effect: StartCall) -> Callable[[Exception], Input]:
+    def broke(error: Exception) -> Input:
+        text = f"The call's actor crashed: {type(error).__name__}: {error}"
+        return CallRaised(call_id=effect.call_id, attempt=effect.attempt, code="internal_error", shown=text)
+
+    return broke
+
+
+def _park_broke(effect: ParkCall) -> Callable[[Exception], Input]:
+    def broke(error: Exception) -> Input:
+        raise RuntimeError(f"the actor of the waiting call {effect.call_id} crashed") from error
+
+    return broke

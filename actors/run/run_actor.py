@@ -1,0 +1,146 @@
+"""The actor that owns one run: single writer, always ready for a decision, a cancel or a message.
+
+For each input it does, in one synchronous stretch (`incarnation.py`): step the machine, submit the commit, put effects that
+must be durable first into the outbox, perform the others. Receipts come back in order and release their outbox entries.
+It never waits for a model, a tool, a socket or the disk: those are children, which owe it inputs.
+
+Two scopes. The work (children) is cancelled by `CancelWork`, child by child; the actor's own scope only by shutdown. On a
+cancellation from outside nothing is written on the way out: what is durable is the checkpoint.
+
+A crash of this actor is a small process crash: its children are cancelled, its memory is dropped, and the next
+incarnation takes a new claim and rebuilds the run from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.supervision import ActorContext, Ref, open_collapsing_nursery
+
+from ..agent import Agent
+from ..contract.lifecycle import RunStatus
+from ..contract.messages import Message
+from ..contract.phases import Cursor
+from ..contract.rows import Claim, RunInfo
+from ..contract.spec import AgentSpec
+from ..engine.inputs import Abandon, Activate, CommandArrived, Input
+from ..engine.state import RunState
+from .children import Children
+from .incarnation import ClaimLost, Hint, Incarnation
+from .performer import Performer
+from .services import Degraded, Services
+
+
+@attrs.frozen(kw_only=True)
+class Born:
+    """A run that has just been created: its first incarnation needs no look at the store.
+
+    Attributes:
+        claim, state: as create_run left them.
+        history: the thread's messages, if it is known that these are all.
+    """
+
+    claim: Claim
+    state: RunState
+    history: tuple[Message, ...] | None
+
+
+@attrs.define(eq=False)
+class RunActor:
+    """What the supervisor starts, and starts again. Lives as long as somebody owns the run in this process.
+
+    Attributes:
+        admitted: the run has its slot (of max_running) and its thread.
+        abandon: why the run is to be ended as failed(internal_error) at once.
+        degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
+        ref: its address.
+    """
+
+    services: Services
+    run_id: str
+    admitted: bool = True
+    born: Born | None = None
+    agent: Agent[Any] | None = None
+    deps: Any = None
+    has_deps: bool = False
+    abandon: str | None = None
+    degraded: tuple[str, str] | None = None
+    ref: Ref[Hint] | None = None
+    stubborn: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<RunActor {self.run_id}>"
+
+    async def body(self, ctx: ActorContext[Hint]) -> None:
+        """One incarnation."""
+        owned = await self._take(ctx.attempt)
+        if owned is None:
+            return
+        claim, state, inbox, history = owned
+        agent = await self._live_objects(state.info)
+        if agent is None and not inbox:
+            return
+        async with open_collapsing_nursery() as nursery:
+            children = Children(nursery, ctx.mailbox.nudge)
+            performer = Performer(
+                services=self.services,
+                info=state.info,
+                agent=agent,
+                deps=self.deps,
+                children=children,
+                history=None if history is None else list(history),
+            )
+            life = Incarnation(
+                self.services,
+                claim=claim,
+                state=state,
+                spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
+                mailbox=ctx.mailbox,
+                performer=performer,
+            )
+            try:
+                await life.live(self._first(agent, inbox))
+            except ClaimLost:
+                pass
+            self.stubborn = life.state.row.stubborn
+            nursery.cancel_scope.cancel("the run's owner has gone")
+
+    async def _take(self, attempt: int) -> tuple[Claim, RunState, Sequence[Input], tuple[Message, ...] | None] | None:
+        born, self.born = self.born, None
+        if born is not None and attempt == 0:
+            return born.claim, born.state, (), born.history
+        store = self.services.store
+        claim = await store.claim(self.run_id)
+        if claim is None:
+            return None
+        record = await store.load(self.run_id)
+        if record is None or record.row.status is RunStatus.DONE:
+            return None
+        if record.row.cursor is not Cursor.ADMISSION:
+            self.admitted = True
+        inbox = tuple(CommandArrived(item=item) for item in record.inbox)
+        return claim, RunState.from_record(record), inbox, None
+
+    async def _live_objects(self, info: RunInfo) -> Agent[Any] | None:
+        """The agent, with deps in place; None if the run is degraded."""
+        directory = self.services.directory
+        try:
+            if self.agent is None:
+                self.agent = await directory.agent_for(info)
+            if not self.has_deps:
+                self.deps = await directory.deps_for(info)
+        except Degraded as error:
+            self.degraded = (error.reason, str(error))
+            return None
+        self.degraded = None
+        return self.agent
+
+    def _first(self, agent: Agent[Any] | None, inbox: Sequence[Input]) -> Sequence[Input]:
+        if self.abandon is not None:
+            return (Abandon(detail=self.abandon),)
+        if agent is None:
+            return inbox
+        return (Activate(admitted=self.admitted, agent_digest=agent.spec.digest), *inbox)

@@ -1,0 +1,79 @@
+"""What every actor of a runtime shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from ..abc import Model, Store
+from ..agent import Agent
+from ..contract.decisions import Answer, Command
+from ..contract.redaction import Redactor
+from ..contract.rows import RunInfo
+from .board import Board
+from .clock import Clock
+
+
+class Directory(Protocol):
+    """What a run actor asks the runtime for."""
+
+    async def agent_for(self, info: RunInfo) -> Agent[Any]:
+        """The run's agent.
+
+        Raises:
+            Degraded: there is none.
+        """
+
+    async def deps_for(self, info: RunInfo) -> Any:
+        """The run's dependencies.
+
+        Raises:
+            Degraded: they can not be had.
+        """
+
+    def model_for(self, agent: Agent[Any]) -> Model:
+        """The model that the agent is to use.
+
+        Raises:
+            AgentDefinitionError: it has none.
+        """
+
+    async def post(self, run_id: str, command: Command) -> Answer:
+        """Judge and journal a command."""
+
+    def released(self, run_id: str) -> None:
+        """The run's thread is free."""
+
+    def rests(self, run_id: str, resting: bool) -> None:
+        """The run came to rest, or works again."""
+
+
+class Degraded(Exception):
+    """A run can not be worked on now. `reason` is deps_missing or agent_unknown."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """Shared by all runs of one runtime.
+
+    Attributes:
+        store, clock, redactor, board: one each.
+        threads: slots for sync tools.
+        jitter: a random number in [0.5, 1.5) for retry delays.
+        directory: the runtime.
+    """
+
+    store: Store
+    clock: Clock
+    redactor: Redactor
+    board: Board
+    threads: trio.CapacityLimiter
+    jitter: Callable[[], float]
+    directory: Directory

@@ -1,0 +1,146 @@
+"""What people see of a run at one moment, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..agent import Agent
+from ..contract.calls import CallStatus
+from ..contract.codec import SchemaError
+from ..contract.decisions import Ticket
+from ..contract.failures import FAILURES
+from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
+from ..contract.messages import Message, Usage
+from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
+from ..contract.redaction import Redactor
+from ..contract.rows import RunRecord
+from ..engine.ending import tool_text
+
+
+@attrs.frozen(kw_only=True)
+class RunView:
+    """One consistent, durable snapshot of a run. Tickets have passed the redactor; messages and state are private.
+
+    Attributes:
+        run_id, agent, thread_id, by: who and where.
+        stage, status: of the lifecycle.
+        termination: why it ended; None before that.
+        calls: call id -> status, of the whole run in order.
+        tickets: the open ones.
+        usage: of the whole run.
+        messages: the thread up to now, with those of the current step.
+        state: persistent state keys.
+        step: the current step, from 1.
+        last_sequence: of the newest event.
+        pending: accepted commands that have not acted yet.
+        degraded: why nobody works on the run here (deps_missing, agent_unknown), or None.
+    """
+
+    run_id: str
+    agent: str
+    thread_id: str
+    by: str
+    stage: Stage
+    status: RunStatus
+    termination: Termination | None
+    calls: Mapping[str, CallStatus]
+    tickets: tuple[Ticket, ...]
+    usage: Usage
+    messages: tuple[Message, ...]
+    state: Mapping[str, Any]
+    step: int
+    last_sequence: int
+    pending: int
+    degraded: str | None = None
+
+
+def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
+    """The tickets that can be decided, as people may see them."""
+    return tuple(
+        attrs.evolve(
+            ticket,
+            arguments=redactor.value(ticket.arguments),
+            message=redactor.text(ticket.message),
+            action=redactor.text(ticket.action),
+            parameters=redactor.value(ticket.parameters),
+        )
+        for call in record.calls
+        if (ticket := call.ticket) is not None and ticket.status == "open" and call.status is CallStatus.SUSPENDED
+    )
+
+
+def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor, degraded: str | None) -> RunView:
+    """The snapshot of a record (loaded with all calls) and its thread."""
+    info, row = record.info, record.row
+    messages = list(thread)
+    if row.draft is not None:
+        messages.append(row.draft)
+        messages += [
+            Message(
+                id=f"{row.draft.id}:{call.call_id}",
+                role="tool",
+                content=tool_text(call.shown or "", call.edited, call.arguments),
+                call_id=call.call_id,
+            )
+            for call in record.calls
+            if call.step == row.step and call.settled
+        ]
+    messages += row.pending_input
+    return RunView(
+        run_id=info.run_id,
+        agent=info.agent,
+        thread_id=info.thread_id,
+        by=info.by,
+        stage=row.stage,
+        status=row.status,
+        termination=row.termination if row.status is RunStatus.DONE else None,
+        calls={call.call_id: call.status for call in record.calls},
+        tickets=open_tickets(record, redactor),
+        usage=row.usage,
+        messages=tuple(messages),
+        state=record.state,
+        step=row.step,
+        last_sequence=row.last_sequence,
+        pending=len(record.inbox),
+        degraded=degraded,
+    )
+
+
+Outcome = Completed[Any] | Waiting | Failed | Cancelled
+
+
+def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor) -> Outcome:
+    """What a run at rest came to. Without the agent the output stays plain JSON data."""
+    row = record.row
+    termination = row.termination
+    if row.status is not RunStatus.DONE or termination is None:
+        return Waiting(tickets=open_tickets(record, redactor))
+    match termination.kind:
+        case TerminationKind.CANCELLED:
+            return Cancelled(reason=termination.detail, by=termination.by, code=termination.code)
+        case TerminationKind.ERROR | TerminationKind.BLOCKED:
+            code = termination.code or "internal_error"
+            message = redactor.text(termination.detail or FAILURES[code].message)
+            return Failed(code=code, message=message, termination=termination)
+        case TerminationKind.STOPPED:
+            return Stopped(
+                output=row.output,
+                usage=row.usage,
+                termination=termination,
+                code=termination.code or "stopped",
+                detail=termination.detail,
+            )
+        case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
+            output = row.output if agent is None else _typed(agent, row.output)
+            return Completed(output=output, usage=row.usage, termination=termination)
+
+
+def _typed(agent: Agent[Any], value: Any) -> Any:
+    """A tool's result may be the output (tool_use): it need not have the output type."""
+    try:
+        return agent.parse_output(value)
+    except SchemaError:
+        return value
