@@ -9,9 +9,10 @@ from typing import Final
 
 import trio
 
-from ..abc import Created, Deliver, Store
-from ..contract.decisions import Answer, Command
-from ..contract.rows import Claim, Commit, Judge, NewRun
+from greenroom.actors.abc import Created, Deliver, Store
+from greenroom.actors.contract.decisions import Answer, Command
+from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun
+
 from ._moments import milliseconds
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request
 

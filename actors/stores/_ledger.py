@@ -7,12 +7,13 @@ from typing import Any
 
 import attrs
 
-from ..abc import Created, Receipt
-from ..contract.decisions import Answer, Command, InboxItem, Ticket
-from ..contract.lifecycle import TERMINAL
-from ..contract.messages import Message
-from ..contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow, StateWrite
-from ..errors import LeaseLost, ThreadBusy, UnknownRun
+from greenroom.actors.abc import Created, Receipt
+from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
+from greenroom.actors.contract.lifecycle import TERMINAL
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow, StateWrite
+from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
+
 from . import _verdict
 from ._moments import milliseconds
 from ._requests import Posted
@@ -131,7 +132,7 @@ class Ledger:
     def void_claims(self) -> None:
         """Every claim that was given out is useless from now on."""
         for run in self.runs.values():
-            run.token += 1
+            run.token += run.ended is None
 
     def create(self, new: NewRun, frame: bytes) -> Created:
         """A new run, or the one that has the id.

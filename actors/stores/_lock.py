@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from ..errors import StoreOpenError
+from greenroom.actors.errors import StoreOpenError
 
 _LARGEST: Final = 4096
 """Bytes of a lock file that are read: more is none of ours."""

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..errors import StoreOpenError
+from greenroom.actors.errors import StoreOpenError
+
 from ._schema import APPLICATION_ID, MIGRATIONS, Migration, migrate, version_of
 
 _MAGIC: Final = b"SQLite format 3\x00"

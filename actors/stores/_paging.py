@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from ..abc import RunQuery
-from ..contract.ids import content_digest
-from ..errors import UsageError
+from greenroom.actors.abc import RunQuery
+from greenroom.actors.contract.ids import content_digest
+from greenroom.actors.errors import UsageError
 
 LARGEST_PAGE: Final = 1_000
 """Runs per page: more would hold a reader, and its snapshot, too long."""

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from ..abc import RunPage, RunQuery, RunSummary
-from ..contract import codec
-from ..contract.decisions import Command, InboxItem, Ticket
-from ..contract.lifecycle import RunStatus
-from ..contract.messages import Message
-from ..contract.rows import CallRow, RunInfo, RunRecord, RunRow
-from ..errors import StoreDown, StoreError, StoreUnavailable
+from greenroom.actors.abc import RunPage, RunQuery, RunSummary
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.decisions import Command, InboxItem, Ticket
+from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.rows import CallRow, RunInfo, RunRecord, RunRow
+from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
+
 from . import _paging
 
 T = TypeVar("T")

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import attrs
 
-from ..contract import codec
-from ..contract.decisions import Answer, Command, InboxItem, Ticket
-from ..contract.lifecycle import TERMINAL
-from ..contract.messages import Message
-from ..contract.rows import CallRow, Commit, NewRun, RunRow, StateWrite
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
+from greenroom.actors.contract.lifecycle import TERMINAL
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunRow, StateWrite
+
 from ._moments import milliseconds
 
 Row = tuple[Any, ...]

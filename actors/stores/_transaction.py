@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import attrs
 
-from ..abc import Created, Receipt, StoreStatistics
-from ..contract import codec
-from ..contract.decisions import Command, InboxItem
-from ..contract.lifecycle import TERMINAL, Stage
-from ..contract.rows import Claim, Facts
-from ..errors import LeaseLost, StoreError, ThreadBusy, UnknownRun
+from greenroom.actors.abc import Created, Receipt, StoreStatistics
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.decisions import Command, InboxItem
+from greenroom.actors.contract.lifecycle import TERMINAL, Stage
+from greenroom.actors.contract.rows import Claim, Facts
+from greenroom.actors.errors import LeaseLost, StoreError, ThreadBusy, UnknownRun
+
 from . import _sql, _verdict
 from ._opening import primary_code
 from ._requests import (

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import trio
 
-from ..abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
-from ..contract.messages import Message
-from ..contract.rows import RunRecord
-from ..errors import StoreDown
+from greenroom.actors.abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.errors import StoreDown
+
 from . import _paging
 from ._desk import PATIENCE, Desk
 from ._front import Front

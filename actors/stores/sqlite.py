@@ -11,10 +11,11 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ..abc import RunPage, RunQuery, StoreHooks, StoreStatistics
-from ..contract.messages import Message
-from ..contract.rows import RunRecord
-from ..errors import StoreDown, StoreError, StoreOpenError
+from greenroom.actors.abc import RunPage, RunQuery, StoreHooks, StoreStatistics
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
+
 from . import _paging, _reads, _sql
 from ._desk import PATIENCE, Desk
 from ._front import Front

@@ -1,0 +1,296 @@
+"""What the scenarios of the store kit are written with: runs, commits and commands to make, and how to look."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from greenroom.actors.abc import Receipt, Store
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Ticket
+from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.contract.messages import CallRequest, Message
+from greenroom.actors.contract.rows import (
+    CallRow,
+    Claim,
+    Commit,
+    EventDraft,
+    Facts,
+    NewRun,
+    RunInfo,
+    RunRecord,
+    RunRow,
+)
+from greenroom.actors.engine.judge import Judge
+
+T = TypeVar("T")
+
+OpenStore = Callable[[], Store]
+"""Returns a store over the same storage at each call; not yet running."""
+
+NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+"""The time of everything in the scenarios."""
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """Hooks that write down what they are told."""
+
+    items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
+    outages: list[Exception | None] = attrs.field(factory=list)
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """Keep it."""
+        self.items.append((run_id, item))
+
+    def unavailable(self, error: Exception | None) -> None:
+        """Keep it."""
+        self.outages.append(error)
+
+
+@attrs.define(eq=False)
+class Sent:
+    """A submitted commit, and its receipt when it has come."""
+
+    receipts: list[Receipt] = attrs.field(factory=list)
+    arrived: trio.Event = attrs.field(factory=trio.Event)
+
+    def deliver(self, receipt: Receipt) -> None:
+        """Keep the receipt."""
+        self.receipts.append(receipt)
+        self.arrived.set()
+
+    async def receipt(self) -> Receipt:
+        """Wait for it; it must be the only one."""
+        await self.arrived.wait()
+        expect(len(self.receipts), 1, "a commit has exactly one receipt")
+        return self.receipts[0]
+
+
+def expect(actual: object, wanted: object, sentence: str) -> None:
+    """Compare.
+
+    Raises:
+        AssertionError: they differ; with the sentence and both values.
+    """
+    if actual != wanted:
+        raise AssertionError(f"{sentence}\n  expected: {wanted!r}\n  found:    {actual!r}")
+
+
+async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
+    """Await something that must raise `kind`; the error.
+
+    Raises:
+        AssertionError: it has raised nothing.
+    """
+    try:
+        value = await call
+    except Exception as error:
+        if isinstance(error, kind):
+            return error
+        raise
+    raise AssertionError(f"{sentence}\n  expected: {kind.__name__}\n  found:    {value!r}")
+
+
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Recorder]:
+    """Run a store while the block runs; yields its hooks. The block's error leaves bare, once the store is closed."""
+    hooks = Recorder()
+    failure = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run, hooks)
+        try:
+            yield hooks
+        except Exception as error:  # noqa: BLE001 - it is raised again below, outside of the nursery's group
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+def frame(run_id: str, sequence: int) -> bytes:
+    """Stands for an encoded event; the store passes it through."""
+    return f'{{"id":"{run_id}-{sequence}"}}'.encode()
+
+
+def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
+    """A run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
+    info = {name: changes.pop(name) for name in ("agent", "created_at", "content") if name in changes}
+    row = {name: changes.pop(name) for name in ("step", "stage") if name in changes}
+    return NewRun(
+        info=RunInfo(
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=info.get("agent", "clerk"),
+            agent_digest="d1",
+            created_at=info.get("created_at", NOW),
+            execution="sequential",
+            content=info.get("content", ""),
+        ),
+        row=RunRow(last_sequence=1, **row),
+        created=EventDraft("run.created", {}),
+        messages=changes.pop("messages", ()),
+        **changes,
+    )
+
+
+def message(name: str, text: str = "") -> Message:
+    """A message of a thread."""
+    return Message(id=name, role="user", content=text or name)
+
+
+def call_row(call_id: str, *, step: int = 1, index: int = 0, status: CallStatus = CallStatus.RUNNING) -> CallRow:
+    """A call's row."""
+    request = CallRequest(call_id=call_id, tool="pay", arguments={"sum": 12})
+    return CallRow(
+        call_id=call_id,
+        index=index,
+        step=step,
+        tool="pay",
+        arguments={"sum": 12},
+        fingerprint=f"print of {call_id}",
+        requested=request,
+        status=status,
+    )
+
+
+def ticket_row(run_id: str, number: int, call_id: str) -> Ticket:
+    """An open ticket."""
+    return Ticket(
+        ticket_id=f"{run_id}.t{number}",
+        run_id=run_id,
+        call_id=call_id,
+        tool="pay",
+        arguments={"sum": 12},
+        fingerprint=f"print of {call_id}",
+        reason="tool_permission",
+        requested_at=NOW,
+    )
+
+
+def decide(command_id: str, target: str, *, by: str = "ann", result: Any = None) -> Command:
+    """A decision to resume."""
+    decision = Decision(target=target, action="resume", decision_id=command_id, result=result)
+    return Command(command_id=command_id, kind="decide", decision=decision, by=by, posted_at=NOW)
+
+
+def say(command_id: str, text: str = "hello") -> Command:
+    """A steering message."""
+    return Command(command_id=command_id, kind="send", text=text, posted_at=NOW)
+
+
+def judge(facts: Facts, command: Command) -> Answer:
+    """The real judge, at `NOW`, content with all arguments."""
+    return Judge(now=NOW, check_arguments=lambda _tool, _arguments: None)(facts, command)
+
+
+@attrs.define(eq=False)
+class Author:
+    """The owner of a run: makes commits that follow each other.
+
+    Attributes:
+        row: as of the newest commit that was made. token: of the claim.
+    """
+
+    store: Store
+    claim: Claim
+    row: RunRow
+
+    @property
+    def run_id(self) -> str:
+        """Whose commits."""
+        return self.claim.run_id
+
+    def make(self, events: int = 1, *, row: RunRow | None = None, **parts: Any) -> Commit:
+        """A commit that follows the newest one."""
+        before = self.row
+        self.row = attrs.evolve(row or before, last_sequence=before.last_sequence + events)
+        drafts = (EventDraft("run.step.started", {}),) * events
+        parts = {"at": NOW, **parts}
+        return Commit(run_id=self.run_id, expected_last=before.last_sequence, events=drafts, row=self.row, **parts)
+
+    def send(self, commit: Commit, claim: Claim | None = None) -> Sent:
+        """Submit a commit."""
+        sent = Sent()
+        frames = [frame(commit.run_id, commit.expected_last + 1 + i) for i in range(len(commit.events))]
+        self.store.submit(claim or self.claim, commit, frames, sent.deliver)
+        return sent
+
+    async def write(self, events: int = 1, *, row: RunRow | None = None, **parts: Any) -> Receipt:
+        """Make a commit, submit it and wait for the receipt, which must say committed."""
+        receipt = await self.send(self.make(events, row=row, **parts)).receipt()
+        expect((receipt.kind, receipt.error), ("committed", None), "a commit that is in order is written")
+        expect(receipt.last, self.row.last_sequence, "the receipt names the newest event")
+        return receipt
+
+    async def end(self, *, stage: Stage = Stage.COMPLETED, at: datetime = NOW) -> Receipt:
+        """Write the terminal commit."""
+        return await self.write(row=attrs.evolve(self.row, stage=stage), at=at)
+
+
+async def create(store: Store, new: NewRun) -> Author:
+    """Create a run and be its owner."""
+    created = await store.create_run(new, frame(new.info.run_id, 1))
+    if created.claim is None:
+        raise AssertionError(f"run {new.info.run_id} is new, so it is created and claimed")
+    return Author(store, created.claim, new.row)
+
+
+async def loaded(store: Store, run_id: str) -> RunRecord:
+    """The run, with all calls; it must be there."""
+    record = await store.load(run_id, calls="all")
+    if record is None:
+        raise AssertionError(f"run {run_id} is in the store")
+    return record
+
+
+@attrs.frozen
+class Scenario:
+    """One promise of the port. Call it with a factory; it raises AssertionError if the store breaks the promise.
+
+    Attributes:
+        name: unique, an identifier. sentence: the promise.
+        reopens: it closes the store and opens the next over the same storage.
+    """
+
+    name: str
+    sentence: str
+    play: Callable[[OpenStore, str], Awaitable[None]]
+    reopens: bool = False
+
+    def __str__(self) -> str:
+        """The name, for test ids."""
+        return self.name
+
+    async def __call__(self, open_store: OpenStore) -> None:
+        """Run it. All ids and dates are its own, so that scenarios can share a storage.
+
+        Raises:
+            AssertionError: the store breaks the promise.
+        """
+        await self.play(open_store, self.name)
+
+
+SCENARIOS: Final[list[Scenario]] = []
+"""All that are declared, in that order."""
+
+
+def scenario(play: Callable[[Store, Recorder, str], Awaitable[None]]) -> None:
+    """Declare a scenario for one store that runs: its name is the function's, its sentence the docstring."""
+
+    async def run(open_store: OpenStore, me: str) -> None:
+        store = open_store()
+        async with opened(store) as hooks:
+            await play(store, hooks, me)
+
+    SCENARIOS.append(Scenario(play.__name__, (play.__doc__ or "").strip(), run))
+
+
+def reopening(play: Callable[[OpenStore, str], Awaitable[None]]) -> None:
+    """Declare a scenario that opens stores itself, one after the other."""
+    SCENARIOS.append(Scenario(play.__name__, (play.__doc__ or "").strip(), play, reopens=True))
