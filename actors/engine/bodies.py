@@ -89,7 +89,7 @@ def start_body(d: Draft, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             decision=call.decision,
-            durable=tool is None or not tool.replay_safe,
+            durable=tool is None or not tool.replay_safe or call.ticket is not None,
         )
     )
 

@@ -47,7 +47,8 @@ class StartCall:
     """Run a body: in the call's actor if there is one, else in a new one.
 
     Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless
-    the tool may be replayed: its `started` must be in the store before the world sees an effect.
+    the tool may be replayed: its `started` must be in the store before the world sees an effect. Durable too after a
+    suspension, so that it comes after the call's `ParkCall`.
     """
 
     call_id: str
@@ -69,10 +70,13 @@ class ParkCall:
 
 @attrs.frozen(kw_only=True)
 class ReleaseCall:
-    """The call has ended without its body: end its actor, if there is one."""
+    """The call has ended without its body: end its actor, if there is one.
+
+    Durable only so that it comes after the call's `ParkCall`.
+    """
 
     call_id: str
-    durable: bool = False
+    durable: bool = True
 
 
 @attrs.frozen(kw_only=True)

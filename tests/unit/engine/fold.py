@@ -1,0 +1,118 @@
+"""The rows again, from the events alone: what a client that only reads the log comes to.
+
+Every rule about a single event is checked here as it is folded: legal moves only, nothing after the terminal event,
+deltas in order, one consequence per decision.
+"""
+
+from collections import Counter
+
+from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.calls import CALLS, CallStatus
+from greenroom.actors.contract.events import CATALOGUE, TERMINAL_EVENTS
+from greenroom.actors.contract.lifecycle import STAGES, Stage
+from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.rows import EventDraft
+
+
+class Fold:
+    """Folds events, one after the other."""
+
+    def __init__(self) -> None:
+        self.stage = Stage.CREATED
+        self.step = self.steps = self.sequence = 0
+        self.usage = Usage()
+        self.status: dict[str, CallStatus] = {}
+        self.attempts: Counter[str] = Counter()
+        self.results: dict[str, tuple[object, str | None]] = {}
+        self.tickets: dict[str, str] = {}
+        self.approvals: Counter[str] = Counter()
+        self.consequences: Counter[str | None] = Counter()
+        self.deltas: Counter[tuple[str, str]] = Counter()
+        self.closed_messages: set[str] = set()
+        self.moves: list[tuple[Stage, Stage]] = []
+        self.call_moves: list[tuple[str, CallStatus, CallStatus]] = []
+        self.terminal: EventDraft | None = None
+
+    def take(self, event: EventDraft) -> None:
+        assert self.terminal is None, f"{event.type} after {self.terminal}"
+        assert type(event.payload) is CATALOGUE[event.type]
+        self.sequence += 1
+        payload = event.payload
+        match payload:
+            case ev.RunMoved() | ev.RunWaiting():
+                self._move(payload.source, payload.to)
+                if isinstance(payload, ev.RunWaiting):
+                    waiting = {ticket for ticket, status in self.tickets.items() if status == "open"}
+                    assert set(payload.tickets) == waiting, "run.waiting names the open tickets"
+                    assert waiting, "a run waits for somebody"
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
+                assert event.type in TERMINAL_EVENTS
+                self._move(payload.source, payload.to)
+                assert payload.last_sequence == self.sequence
+                assert (payload.usage, payload.steps) == (self.usage, self.steps)
+                self.terminal = event
+            case ev.StepStarted():
+                assert payload.step == self.step + 1
+                self.step = payload.step
+            case ev.StepFinished():
+                assert (payload.step, payload.usage) == (self.step, self.usage)
+                self.steps += 1
+            case ev.InferenceCompleted():
+                self.usage = self.usage + payload.usage
+            case ev.MessageDelta() | ev.ReasoningDelta():
+                key = (payload.message_id, event.type)
+                assert payload.index == self.deltas[key]
+                assert payload.message_id not in self.closed_messages
+                self.deltas[key] += 1
+            case ev.MessageCompleted() | ev.MessageDiscarded():
+                assert payload.message_id not in self.closed_messages
+                self.closed_messages.add(payload.message_id)
+            case ev.ApprovalRequested():
+                assert payload.ticket_id not in self.tickets
+                self.tickets[payload.ticket_id] = "open"
+            case ev.ApprovalResolved():
+                assert self.tickets[payload.ticket_id] == "open"
+                self.tickets[payload.ticket_id] = payload.resolution
+                self.consequences[payload.reason] += 1
+                self.approvals[payload.call_id or ""] += payload.resolution == "approved"
+            case ev.DecisionRefused():
+                self.consequences[payload.command_id] += 1
+            case _:
+                self._take_call(event)
+
+    def _take_call(self, event: EventDraft) -> None:
+        payload = event.payload
+        match payload:
+            case ev.ToolCalled():
+                assert payload.call_id not in self.status
+                assert payload.status is CallStatus.NEW
+                self.status[payload.call_id] = payload.status
+            case ev.ToolStarted():
+                again = self.status[payload.call_id] is CallStatus.RUNNING  # a crash: the body runs again
+                self._call_move(payload.call_id, payload.status, again=again)
+                self.attempts[payload.call_id] += 1
+                assert payload.attempt == self.attempts[payload.call_id]
+            case ev.ToolSuspended():
+                self._call_move(payload.call_id, payload.status)
+                assert payload.ticket_id not in self.tickets
+            case ev.ToolResumed():
+                self._call_move(payload.call_id, payload.status)
+                assert self.tickets[payload.ticket_id] in ("approved", "expired")
+            case ev.ToolResult():
+                self._call_move(payload.call_id, payload.status)
+                assert payload.attempts == self.attempts[payload.call_id]
+                self.results[payload.call_id] = (payload.result, payload.code)
+            case ev.ToolProgress() | ev.ToolOutputDelta():
+                assert self.status[payload.call_id] is CallStatus.RUNNING
+
+    def _move(self, source: Stage, target: Stage) -> None:
+        assert source is self.stage, f"{source} -> {target}, but the run is {self.stage}"
+        assert target in STAGES[source], f"{source} -> {target}"
+        self.moves.append((source, target))
+        self.stage = target
+
+    def _call_move(self, call_id: str, target: CallStatus, *, again: bool = False) -> None:
+        source = self.status[call_id]
+        assert again or target in CALLS[source], f"{call_id}: {source} -> {target}"
+        self.call_moves.append((call_id, source, target))
+        self.status[call_id] = target

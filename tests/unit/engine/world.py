@@ -1,0 +1,510 @@
+"""A simulated owner of one run, with a store: everything around the machine, without tasks and without time.
+
+The owner does what a run actor does: it feeds one input at a time, submits the commit, performs what need not wait and
+keeps the rest until the commit is durable. A test answers the effects that are outstanding, acknowledges commits, posts
+commands through the real judge, lets time pass, and crashes the owner. After every input the promises of the machine
+that can be seen from outside are checked (`_check_*`).
+"""
+
+import copy
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+
+from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Suspend, Ticket
+from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage, derive_run_status
+from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
+from greenroom.actors.contract.phases import CallAt, Cursor, Phase
+from greenroom.actors.contract.rows import CallRow, Commit, Facts, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.spec import AgentSpec, ExecutionMode
+from greenroom.actors.engine import effects as fx
+from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.calls import derive_stage
+from greenroom.actors.engine.judge import Judge
+from greenroom.actors.engine.machine import due, step
+from greenroom.actors.engine.state import RunState, Step
+
+from .fold import Fold
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+Key = tuple[str, ...]
+
+
+class Store:
+    """Rows folded from commits, events folded beside them, and the inbox."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info, self.row = info, RunRow()
+        self.calls: dict[str, CallRow] = {}
+        self.tickets: dict[str, Ticket] = {}
+        self.messages: list[Message] = []
+        self.events: list[Any] = []
+        self.fold = Fold()
+        self.inbox: list[tuple[Command, Answer]] = []
+        self._targets: dict[str, Command] = {}
+
+    def apply(self, commit: Commit) -> None:
+        """A commit becomes durable; the events must tell the same as the rows."""
+        assert commit.expected_last == len(self.events)
+        assert commit.row.last_sequence == commit.last
+        assert commit.consumed in (0, commit.row.inbox)
+        self.row = commit.row
+        self.calls |= {call.call_id: call for call in commit.calls}
+        self.tickets |= {ticket.ticket_id: ticket for ticket in commit.tickets}
+        self.messages += commit.messages
+        for event in commit.events:
+            self.events.append(event)
+            self.fold.take(event)
+        self._compare()
+
+    def _compare(self) -> None:
+        row, fold = self.row, self.fold
+        assert (fold.stage, fold.usage, fold.steps) == (row.stage, row.usage, row.counters.rounds)
+        assert fold.step == row.step
+        assert fold.status == {call.call_id: call.status for call in self.calls.values()}
+        assert fold.tickets == {ticket.ticket_id: ticket.status for ticket in self.tickets.values()}
+        assert {key: n for key, n in fold.attempts.items() if n} == {
+            call.call_id: call.attempts for call in self.calls.values() if call.attempts
+        }
+        for call in self.calls.values():
+            if call.status is CallStatus.SUCCEEDED:
+                assert fold.results[call.call_id][0] in (call.result, call.shown)
+
+    def post(self, command: Command, judge: Judge) -> Answer:
+        """Judge a command by the durable rows, and journal it if it is accepted."""
+        facts = self._facts(command)
+        answer = judge(facts, command)
+        if answer.status == "accepted":
+            self.inbox.append((attrs.evolve(command, early=answer.code == "early"), answer))
+            if facts.target_key is not None and command.decision is not None:
+                self._targets[facts.target_key] = command
+        return answer
+
+    def _facts(self, command: Command) -> Facts:
+        known = next((item for item in self.inbox if item[0].command_id == command.command_id), None)
+        ticket, call = None, None
+        if command.decision is not None:
+            target = command.decision.target
+            call = self.calls.get(target)
+            of_call = [ticket for ticket in self.tickets.values() if ticket.call_id == target]
+            ticket = self.tickets.get(target) or (of_call[-1] if of_call else None)
+            call = call if ticket is None else self.calls[ticket.call_id or ""]
+        facts = Facts(
+            stage=self.row.stage, pending=len(self.inbox) - self.row.inbox, known=known, ticket=ticket, call=call
+        )
+        prior = self._targets.get(facts.target_key or "")
+        if prior is None and call is not None:
+            early = self._targets.get(f"call:{call.call_id}")
+            waits = early is not None and any(item[0] is early for item in self.inbox[self.row.inbox :])
+            prior = early if waits or (early is not None and call.call_id in self.row.early) else None
+        return attrs.evolve(facts, prior=prior)
+
+    def record(self) -> RunRecord:
+        """What a new owner loads."""
+        calls = sorted(self.calls.values(), key=lambda call: (call.step, call.index))
+        current = tuple(call for call in calls if call.step == self.row.step)
+        return RunRecord(info=self.info, row=self.row, calls=current, call_ids=frozenset(self.calls))
+
+
+class World:
+    """One run, its owner and its store.
+
+    Args:
+        spec: of the agent.
+        lazy: commits become durable when the test says so (`ack`), not at once.
+        deadline: seconds from the start.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        *,
+        execution: ExecutionMode | None = None,
+        deadline: float | None = None,
+        lazy: bool = False,
+        admitted: bool = True,
+    ) -> None:
+        self.spec, self.now, self.lazy = spec, START, lazy
+        info = RunInfo(
+            run_id="r",
+            thread_id="t",
+            agent=spec.key,
+            agent_digest=spec.digest,
+            created_at=START,
+            execution=execution or spec.execution,
+            deadline=None if deadline is None else START + timedelta(seconds=deadline),
+        )
+        self.store = Store(info)
+        created = ev.RunCreated(to=Stage.CREATED, agent=spec.key, thread_id="t", input="hello", by="tester")
+        self.store.row = RunRow(last_sequence=1)
+        self.store.events.append(created)
+        self.store.fold.sequence = 1
+        self.outstanding: dict[Key, fx.Effect] = {}
+        self.dying: dict[Key, fx.Effect] = {}
+        self.parked: set[str] = set()
+        self.unacked: deque[tuple[Commit, tuple[fx.Effect, ...]]] = deque()
+        self.starts: dict[str, int] = {}
+        self.finished = False
+        self.inputs = 0
+        self.trace: list[str] = []
+        self._closing: tuple[RunState, inp.Input] | None = None
+        self._posted = 0
+        self.state = RunState.from_record(self.store.record())
+        self.feed(inp.Activate(admitted=admitted, agent_digest=spec.digest))
+
+    # --- the owner ---------------------------------------------------------------------------------------------------
+
+    @property
+    def row(self) -> RunRow:
+        return self.state.row
+
+    @property
+    def ended(self) -> bool:
+        return self.row.cursor is Cursor.ENDED
+
+    def feed(self, message: inp.Input) -> Step:
+        """Step the machine with one input and do what it says."""
+        before, kept = self.state, copy.deepcopy(self.state)
+        self.trace.append(f"{self.row.cursor.value:16} {message}")
+        taken = step(self.spec, before, message, self.now)
+        assert before == kept, "the state was changed in place"
+        assert step(self.spec, before, message, self.now) == taken, "the same input came to something else"
+        self.inputs += 1
+        self.state = taken.state
+        if before.row.cursor is Cursor.ENDED:
+            assert taken == Step(before, None, ()), "an ended run did something"
+        self._check_commit(before, taken)
+        if taken.commit is not None and taken.state.row.stage in TERMINAL:
+            self._closing = (before, message)
+        self._carry_out(taken)
+        if not self.lazy:
+            self.ack_all()
+        self._check_rest()
+        return taken
+
+    def _carry_out(self, taken: Step) -> None:
+        waits = tuple(effect for effect in taken.effects if effect.durable)
+        if taken.commit is not None:
+            self.unacked.append((taken.commit, waits))
+        elif waits and self.unacked:
+            commit, earlier = self.unacked.pop()
+            self.unacked.append((commit, (*earlier, *waits)))
+        elif waits:
+            self._perform(*waits)
+        self._perform(*(effect for effect in taken.effects if not effect.durable))
+
+    def ack(self) -> None:
+        """The oldest commit becomes durable, or meets commands that came before it and is taken back."""
+        commit, waits = self.unacked.popleft()
+        if commit.row.stage in TERMINAL and len(self.store.inbox) > commit.row.inbox:
+            assert self._closing is not None
+            assert not self.unacked
+            self.state, again = self._closing
+            self.deliver_all()
+            self.feed(again)
+            return
+        self.store.apply(commit)
+        self._perform(*waits)
+
+    def ack_all(self) -> None:
+        while self.unacked:
+            self.ack()
+
+    def _perform(self, *effects: fx.Effect) -> None:
+        for effect in effects:
+            self.trace.append(f"{'':16}   => {effect}")
+            match effect:
+                case fx.ParkCall():
+                    assert ("call", effect.call_id) not in self.outstanding
+                    self.parked.add(effect.call_id)
+                case fx.ReleaseCall():
+                    self.parked.discard(effect.call_id)
+                case fx.CancelWork():
+                    assert ("cancel",) not in self.outstanding
+                    self.dying, self.outstanding = self.outstanding, {("cancel",): effect}
+                    self.parked.clear()
+                    self.unacked = deque(
+                        (commit, tuple(e for e in waits if isinstance(e, fx.Finish))) for commit, waits in self.unacked
+                    )
+                case fx.Finish():
+                    assert not self.finished
+                    assert not self.outstanding, "the run ended while something was in flight"
+                    assert not self.parked, "an actor of a parked call was forgotten"
+                    self.finished = True
+                case _:
+                    self._begin(effect)
+
+    def _begin(self, effect: fx.RunPhase | fx.CallModel | fx.StartCall) -> None:
+        key = key_of(effect)
+        assert key not in self.outstanding, f"{key} was asked for twice"
+        if isinstance(effect, fx.StartCall):
+            self._check_start(effect)
+            self.parked.discard(effect.call_id)
+        if isinstance(effect, fx.RunPhase):
+            assert effect.phase in self.spec.hooked or effect.phase is Phase.TOOL_GATE
+        self.outstanding[key] = effect
+
+    def answer(self, message: inp.Input) -> Step:
+        """The final answer to an outstanding effect: it must matter."""
+        key = answered_by(message)
+        assert key in self.outstanding, f"nobody asked for {message}; outstanding: {list(self.outstanding)}"
+        del self.outstanding[key]
+        self.dying = {} if key == ("cancel",) else self.dying
+        before = self.state
+        taken = self.feed(message)
+        assert taken.commit is not None or taken.effects or taken.state != before, f"nobody waited for {message}"
+        return taken
+
+    def crash(self, *, digest: str | None = None) -> None:
+        """The owner is gone with everything that it had started; a new one goes on from the durable rows."""
+        self.lose_owner()
+        if not self.ended:
+            self.feed(inp.Activate(agent_digest=self.spec.digest if digest is None else digest))
+
+    def lose_owner(self) -> None:
+        """Only what is durable is left."""
+        self.trace.append("--- crash")
+        self.outstanding, self.dying, self.parked, self._closing = {}, {}, set(), None
+        self.unacked.clear()
+        self.state = RunState.from_record(self.store.record())
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def post(self, command: Command) -> Answer:
+        """Post a command; it is consumed by `deliver`."""
+        answer = self.store.post(attrs.evolve(command, posted_at=self.now), Judge(self.now, self._check_arguments))
+        self.trace.append(f"{'':16} post {command} -> {answer.status} {answer.code}")
+        return answer
+
+    def deliver(self) -> None:
+        """The owner consumes the next inbox item, if there is one."""
+        position = self.row.inbox + 1
+        if position <= len(self.store.inbox) and not self.ended:
+            self.feed(inp.CommandArrived(item=InboxItem(position=position, command=self.store.inbox[position - 1][0])))
+
+    def deliver_all(self) -> None:
+        while self.row.inbox < len(self.store.inbox) and not self.ended:
+            self.deliver()
+
+    def decide(self, target: str, action: str = "resume", result: Any = None, **more: Any) -> Answer:
+        """Post a decision and let the owner consume it."""
+        self._posted += 1
+        name = more.pop("decision_id", f"d{self._posted}")
+        by = more.pop("by", "ann")
+        more.setdefault("reason", name)
+        decision = Decision(
+            target=target,
+            action=action,  # type: ignore[arg-type]
+            decision_id=name,
+            result=result,
+            decided_by=by,
+            **more,
+        )
+        answer = self.post(Command(command_id=name, kind="decide", decision=decision, by=by))
+        self.deliver_all()
+        return answer
+
+    def cancel(self, mode: str = "now", reason: str = "enough") -> Answer:
+        self._posted += 1
+        command = Command(command_id=f"x{self._posted}", kind="cancel", mode=mode, reason=reason, by="ann")  # type: ignore[arg-type]
+        answer = self.post(command)
+        self.deliver_all()
+        return answer
+
+    def send(self, text: str) -> Answer:
+        self._posted += 1
+        answer = self.post(Command(command_id=f"s{self._posted}", kind="send", text=text, by="ann"))
+        self.deliver_all()
+        return answer
+
+    def post_expiries(self) -> None:
+        """What the clock has brought: the deadline at once, expiries through the same door as decisions."""
+        late, expired = due(self.state, self.now)
+        for ticket_id in expired:
+            name = f"expire:{ticket_id}"
+            decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
+            self.post(Command(command_id=name, kind="expire", decision=decision))
+        if late:
+            self.feed(inp.DeadlinePassed())
+
+    def tick(self, seconds: float) -> None:
+        """Time passes, and what it brings happens."""
+        self.now += timedelta(seconds=seconds)
+        self.post_expiries()
+        self.deliver_all()
+
+    def _check_arguments(self, tool: str, arguments: Any) -> str | None:
+        known = self.spec.tools.get(tool)
+        return None if known is None else known.check(arguments)
+
+    # --- short hands for scenarios -----------------------------------------------------------------------------------
+
+    def says(self, *text: str, calls: Sequence[CallRequest] = (), usage: Usage | None = None) -> Step:
+        """The model answers."""
+        response = ModelResponse(text=text, calls=tuple(calls), usage=usage or Usage(input=10, output=5), model="m")
+        return self.answer(inp.ModelAnswered(message_id=self.in_flight(), response=response))
+
+    def in_flight(self) -> str:
+        """The message id of the inference in flight."""
+        return next(key[1] for key in self.outstanding if key[0] == "model")
+
+    def running(self, call_id: str) -> fx.StartCall:
+        """The body that runs for a call."""
+        effect = self.outstanding["call", call_id]
+        assert isinstance(effect, fx.StartCall)
+        return effect
+
+    def returns(self, call_id: str, result: Any = "ok") -> Step:
+        attempt = self.running(call_id).attempt
+        return self.answer(inp.CallReturned(call_id=call_id, attempt=attempt, result=result, shown=str(result)))
+
+    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Step:
+        attempt = self.running(call_id).attempt
+        return self.answer(
+            inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal)
+        )
+
+    def suspends(self, call_id: str, suspend: Suspend | None = None) -> Step:
+        attempt = self.running(call_id).attempt
+        return self.answer(
+            inp.CallSuspended(call_id=call_id, attempt=attempt, suspend=suspend or Suspend(message="sure?"))
+        )
+
+    def phase(self, phase: Phase, call_id: str | None = None, **more: Any) -> Step:
+        """The hooks of a phase answer."""
+        return self.answer(inp.PhaseDone(phase=phase, step=self.row.step, call_id=call_id, **more))
+
+    def stopped(self, *stubborn: str) -> Step:
+        """All work has ended, but for the stubborn calls."""
+        return self.answer(inp.WorkStopped(stubborn=tuple(inp.Stubborn(call_id=name) for name in stubborn)))
+
+    def ticket(self, call_id: str) -> Ticket:
+        """The newest ticket of a call."""
+        return [ticket for ticket in self.store.tickets.values() if ticket.call_id == call_id][-1]
+
+    def statuses(self) -> dict[str, str]:
+        return {call.call_id: call.status.value for call in self.store.calls.values()}
+
+    def types(self) -> list[str]:
+        """The types of all events but the first (run.created)."""
+        return [event.type for event in self.store.events[1:]]
+
+    def last(self) -> Any:
+        """The payload of the newest event."""
+        return self.store.events[-1].payload
+
+    def tool_texts(self) -> dict[str, str]:
+        return {m.call_id: m.content for m in self.store.messages if m.role == "tool" and m.call_id}
+
+    # --- what must hold after every input ----------------------------------------------------------------------------
+
+    def _check_commit(self, before: RunState, taken: Step) -> None:
+        commit = taken.commit
+        if commit is None:
+            assert taken.state.row is before.row
+            return
+        assert commit.expected_last == before.row.last_sequence
+        assert commit.row is taken.state.row
+        assert commit.row.last_sequence == commit.last
+        for effect in taken.effects:
+            if isinstance(effect, fx.StartCall) and not self._safe(effect.tool):
+                assert effect.durable
+
+    def _safe(self, tool: str) -> bool:
+        return tool in self.spec.tools and self.spec.tools[tool].replay_safe
+
+    def _check_start(self, effect: fx.StartCall) -> None:
+        """A body that may have had an effect is not started again unless somebody said so after it was."""
+        approvals = self.store.fold.approvals[effect.call_id]
+        if not self._safe(effect.tool):
+            assert approvals > self.starts.get(effect.call_id, -1), f"{effect} was started again"
+            self.starts[effect.call_id] = approvals
+
+    def _check_rest(self) -> None:
+        """Somebody is always awaited, and the stage says whether it is a person."""
+        row, calls = self.row, tuple(self.state.calls.values())
+        in_flight = bool(self.outstanding) or any(waits for _, waits in self.unacked)
+        open_tickets = [c for c in calls if c.at is CallAt.PARKED]
+        if not in_flight and not self.ended and row.cursor is not Cursor.ADMISSION:
+            assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
+            assert open_tickets
+        if row.cursor is Cursor.TOOLS:
+            assert row.stage is derive_stage(calls)
+            self._check_projection(calls)
+            hanging = [key for key in self.outstanding if key[0] != "cancel"]
+            assert row.stage is not Stage.NEEDS_APPROVAL or not hanging, f"waiting, but {hanging} is in flight"
+
+    def _check_projection(self, calls: Sequence[CallRow]) -> None:
+        projected = derive_run_status(call.status for call in calls)
+        hooks = any(call.at in (CallAt.GATING, CallAt.BEFORE, CallAt.AFTER) for call in calls)
+        if projected is RunStatus.DONE:
+            assert self.row.status is not RunStatus.WAITING
+        elif not hooks:
+            assert self.row.status is projected
+
+    def check_end(self) -> None:
+        """What must hold of a run that is over, and durable."""
+        store, fold = self.store, self.store.fold
+        assert self.finished or store.row.cursor is Cursor.ENDED
+        assert fold.terminal is not None
+        assert fold.terminal is store.events[-1]
+        assert store.row.next_due is None
+        assert store.row.inbox == len(store.inbox)
+        assert not store.row.pending_input
+        check_history(store.messages, store.calls)
+        for command, _ in store.inbox:
+            if command.kind == "decide":
+                assert fold.consequences[command.command_id] == 1, command
+
+
+def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> None:
+    """Each call has exactly one tool message, right after its assistant message, in the model's order."""
+    ids = [message.id for message in messages]
+    assert len(ids) == len(set(ids)), "a message id was used twice"
+    answered: list[str] = []
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        assert message.role in ("user", "assistant"), f"{message} answers nothing"
+        following = messages[position + 1 : position + 1 + len(message.calls)]
+        assert [m.call_id for m in following] == [call.call_id for call in message.calls]
+        assert all(m.role == "tool" for m in following)
+        answered += [call.call_id for call in message.calls]
+        position += 1 + len(message.calls)
+    assert sorted(answered) == sorted(calls)
+
+
+def key_of(effect: fx.RunPhase | fx.CallModel | fx.StartCall) -> Key:
+    """What an effect is asked for as."""
+    match effect:
+        case fx.RunPhase():
+            return ("phase", effect.phase.value, str(effect.step), effect.call_id or "")
+        case fx.CallModel():
+            return ("model", effect.message_id)
+        case fx.StartCall():
+            return ("call", effect.call_id)
+
+
+def answered_by(message: inp.Input) -> Key:
+    """Which effect a final answer belongs to."""
+    match message:
+        case inp.PhaseDone():
+            return ("phase", message.phase.value, str(message.step), message.call_id or "")
+        case inp.ModelAnswered() | inp.ModelFailed():
+            return ("model", message.message_id)
+        case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended():
+            return ("call", message.call_id)
+        case inp.WorkStopped():
+            return ("cancel",)
+        case _:
+            raise TypeError(f"{message} is no final answer")
+
+
+def call(call_id: str, tool: str, **arguments: Any) -> CallRequest:
+    """A call as a model asks for it."""
+    return CallRequest(call_id=call_id, tool=tool, arguments=arguments)
