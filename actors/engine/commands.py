@@ -36,12 +36,37 @@ def command_arrived(d: Draft, item: InboxItem) -> None:
             _decide(d, command)
 
 
-def _cancel(d: Draft, command: Command) -> None:
+def cancel_unowned(d: Draft, items: tuple[InboxItem, ...]) -> None:
+    """Nobody can work on the run: its cancel is obeyed, everything else in the inbox is refused with an event."""
+    wish: CancelWish | None = None
+    for item in items:
+        if item.position != d.inbox + 1:
+            continue
+        d.inbox, d.changed = item.position, True
+        command = item.command
+        if command.kind == "cancel":
+            _note_cancel(d, command)
+            wish = wish or d.cancel
+        elif command.kind == "send":
+            _send(d, command)
+        elif command.decision is not None:
+            refuse(d, command.decision, "run_done", "the run was cancelled while nobody could work on it")
+    if wish is not None:
+        end(d, cancelled(wish))
+
+
+def _note_cancel(d: Draft, command: Command) -> None:
     d.emit(
         "run.cancel.requested",
         ev.CancelRequested(command_id=command.command_id, mode=command.mode, by=command.by, reason=command.reason),
     )
     d.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
+
+
+def _cancel(d: Draft, command: Command) -> None:
+    _note_cancel(d, command)
+    if d.cancel is None:
+        return
     if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor is Cursor.ADMISSION:
         end(d, cancelled(d.cancel))
 

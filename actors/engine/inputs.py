@@ -146,6 +146,13 @@ class CommandArrived:
 
 
 @attrs.frozen(kw_only=True)
+class CancelUnowned:
+    """A run that nobody can work on here (its agent or deps are missing) is cancelled; these items are its inbox."""
+
+    items: tuple[InboxItem, ...]
+
+
+@attrs.frozen(kw_only=True)
 class DeadlinePassed:
     """The run's deadline has come."""
 
@@ -185,6 +192,7 @@ Input = (
     | CallProgressed
     | CallPrinted
     | CommandArrived
+    | CancelUnowned
     | DeadlinePassed
     | WorkStopped
     | Abandon

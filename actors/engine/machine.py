@@ -21,7 +21,7 @@ from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from .bodies import body_said, start_body
 from .calls import drive
-from .commands import command_arrived
+from .commands import cancel_unowned, command_arrived
 from .ending import abandon, end, fail, work_stopped
 from .gates import gate_answered
 from .inputs import (
@@ -33,6 +33,7 @@ from .inputs import (
     CallRaised,
     CallReturned,
     CallSuspended,
+    CancelUnowned,
     CommandArrived,
     DeadlinePassed,
     Input,
@@ -87,6 +88,8 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
             activate(d, message)
         case Admit():
             admit(d)
+        case CancelUnowned():
+            cancel_unowned(d, message.items)
         case DeadlinePassed():
             fail(d, "run_timeout", "the run's deadline passed")
         case WorkStopped():

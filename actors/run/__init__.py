@@ -1,1 +1,1 @@
-"""The shell: actors that own runs and tool calls, and the handles that people hold. It performs what the engine decides."""
+"""The shell: actors that own runs and tool calls, and the handles people hold. Performs what the engine decides."""

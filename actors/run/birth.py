@@ -48,9 +48,7 @@ class Birth:
         for name in ("run_id", "thread_id", "session_id"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
-                raise UsageError(
-                    f"{name}={value!r}: use 1 to 128 of letters, digits and _ . : -, beginning with one of the first two"
-                )
+                raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
         if self.execution is not None and self.execution not in MODES:
             raise UsageError(f"execution={self.execution!r} is not known; use one of {', '.join(MODES)}")
         if self.on_busy not in ("queue", "refuse"):

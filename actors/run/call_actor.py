@@ -1,7 +1,8 @@
 """The actor of one tool call: runs the body when it gets its cue, and waits for a decision while the call is suspended.
 
-A call that never suspends is one task that runs one body. One that suspends keeps its task: it parks on its mailbox with its ticket, and the
-decision arrives there as a message (`StartCall` with the decision), or word that the call has ended without it (`Release`).
+A call that never suspends is one task that runs one body. One that suspends keeps its task: it parks on its mailbox
+with its ticket, and the decision arrives there as a message (`StartCall` with the decision), or word that the call
+has ended without it (`Release`).
 """
 
 from __future__ import annotations

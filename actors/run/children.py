@@ -1,7 +1,7 @@
-"""The children of one run: model streams, hooks, calls. Each has a scope, a slot for what it owes, and an exit that is never lost.
+"""The children of one run: model streams, hooks, calls. Each has a scope, a slot for what it owes, and an exit.
 
-What a child owes its parent is not a message that could be refused: inputs go into a deque, streamed text into one conflating
-buffer per message, and the parent is nudged. A child publishes its exit in its last synchronous step.
+What a child owes its parent is not a message that could be refused: inputs go into a deque, streamed text into one
+conflating buffer per message, and the parent is nudged. A child publishes its exit in its last synchronous step.
 """
 
 from __future__ import annotations

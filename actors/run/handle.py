@@ -1,4 +1,4 @@
-"""`Run`: the address of a run. It holds ids and the runtime, never a task or a channel; each call looks the run up anew."""
+"""`Run`: the address of a run. It holds ids and the runtime, never a task or a channel."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Run(Generic[T]):
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow the run's events: `async with run.events() as events: async for event in events: ...`.
 
-        Each event comes exactly once, in order, from sequence `after + 1` on, and only when it is durable. The reader owns a cursor, not
+        Each event comes exactly once, in order, from sequence `after + 1` on, and only when it is durable. The reader
+        owns a cursor, not
         a queue: a slow one holds nobody up and loses nothing.
 
         Args:
@@ -72,15 +73,16 @@ class Run(Generic[T]):
         store, board = self._runtime.store, self._runtime.board
         while True:
             notice = board.notice(self.id)
-            record = await self._record()
             frames = await store.events(self.id, after=after, limit=PAGE)
             for frame in frames:
                 yield decode_event(frame)
             after += len(frames)
             if frames:
                 continue
-            status = record.row.status
-            if status is RunStatus.DONE or (until == "rest" and record.at_rest):
+            record = await self._record()
+            if record.row.last_sequence > after:
+                continue
+            if record.row.status is RunStatus.DONE or (until == "rest" and record.at_rest):
                 return
             await notice.wait()
 
@@ -105,11 +107,11 @@ class Run(Generic[T]):
     async def _rest(self, *, final: bool) -> Any:
         runtime = self._runtime
         while True:
-            notice = runtime.board.notice(self.id)
+            notice = runtime.rests.notice(self.id)
             record = await self._record()
             done = record.row.status is RunStatus.DONE
             if done:
-                await runtime.gone(self.id)
+                await runtime.gone(self.id, record)
             if done or (record.at_rest and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
             reason = runtime.degraded(self.id)
@@ -152,9 +154,12 @@ class Run(Generic[T]):
         by: str | None = None,
     ) -> Answer: ...
     async def decide(self, target: Any, action: Any = None, /, **options: Any) -> Answer:
-        """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises and never hurts the run.
+        """Decide about a ticket or call.
 
-        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit and receipt; after
+        The answer says what became of it; a wrong decision never raises and never hurts the run.
+
+        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit
+            and receipt; after
         Cancelled it may have happened: repeat it with its `decision_id` (the answer is then "duplicate").
 
         Args:
@@ -191,8 +196,10 @@ class Run(Generic[T]):
         """Ask the run to end. Accepted means journaled: the run will end as cancelled unless it ends by itself first.
 
         Args:
-            mode: "now" cancels everything that the run has started; "after_step" lets the current step end (a waiting run ends now).
-            reason, by: for the audit.
+            mode: "now" cancels everything that the run has started; "after_step" lets the current step end (a waiting
+                run ends now).
+            reason: for the audit and the terminal event.
+            by: a principal.
             command_id: to repeat a cancel whose answer was lost.
 
         Raises:

@@ -18,7 +18,7 @@ from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
-from ..engine.effects import CallModel, Effect, RunPhase
+from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
 from ..engine.inputs import (
     Admit,
     CallRaised,
@@ -42,13 +42,21 @@ SLACK = 1.0
 """Seconds beyond the longest grace before what still runs is named stubborn."""
 
 
-@attrs.frozen
-class Drain:
-    """To a run actor: come to a durable point and end; start nothing new."""
+Hint = InboxItem
+"""What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
 
 
-Hint = InboxItem | Admit | Drain
-"""What a run actor's mailbox takes. An inbox item is durable already: losing the hint loses nothing."""
+@attrs.define(eq=False)
+class Orders:
+    """What the runtime wants of a run's owner. Slots, not messages: never refused, and they outlive an incarnation.
+
+    Attributes:
+        admitted: the run has its slot (of max_running) and its thread.
+        draining: come to a durable point and end; start nothing new.
+    """
+
+    admitted: bool = True
+    draining: bool = False
 
 
 class ClaimLost(Exception):
@@ -76,9 +84,10 @@ class Incarnation:
         spec: AgentSpec,
         mailbox: Mailbox[Hint],
         performer: Performer,
+        orders: Orders,
     ) -> None:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
-        self._mailbox, self._performer = mailbox, performer
+        self._mailbox, self._performer, self._orders = mailbox, performer, orders
         self._children: Children = performer.children
         self._encoder = EventEncoder(state.info, services.redactor)
         self._outbox: deque[_Entry] = deque()
@@ -87,7 +96,6 @@ class Incarnation:
         self._stop_at: float | None = None
         self._expiring: set[str] = set()
         self._behind = False
-        self._draining = False
         self._resting = False
 
     @property
@@ -104,6 +112,8 @@ class Incarnation:
         for message in first:
             self.feed(message)
         self._turn()
+        if not self._outbox:
+            self._tell_rest(self._state.row.status)  # a run that was waiting before goes on waiting without a commit
         while not self._over():
             await self._wait()
             if self._behind:
@@ -148,11 +158,32 @@ class Incarnation:
                 self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
-        if self._draining and isinstance(effect, CallModel | RunPhase):
-            return  # the next owner asks again; a body whose start is journaled has to run
+        if self._outdated(effect):
+            return
         self._performer.perform(effect, self._state)
         if self._performer.stopping is not None and self._stop_at is None:
             self._stop_at = trio.current_time() + self._performer.stopping + SLACK
+
+    def _outdated(self, effect: Effect) -> bool:
+        """True if the machine has gone on while the effect waited for its receipt, or the owner is about to go."""
+        match effect:
+            case StartCall():
+                call = self._state.calls.get(effect.call_id)
+                return (
+                    self._state.row.cursor is not Cursor.TOOLS
+                    or call is None
+                    or call.at is not CallAt.BODY
+                    or call.attempts != effect.attempt
+                )
+            case ParkCall():
+                return self._state.row.cursor is not Cursor.TOOLS
+            case CallModel():
+                return self._state.row.cursor is not Cursor.INFERENCE or self._orders.draining
+            case RunPhase():
+                leaving = self._state.row.cursor in (Cursor.STOPPING, Cursor.ENDED)
+                return leaving or self._orders.draining  # the next owner asks again
+            case ReleaseCall() | CancelWork() | Finish():
+                return False
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -171,6 +202,8 @@ class Incarnation:
             self._services.directory.released(receipt.released)
         self._tell_rest(entry.status)
         self._services.board.changed(self._claim.run_id)
+        if entry.status is not RunStatus.RUNNING:
+            self._services.rests.changed(self._claim.run_id)
         for effect in entry.effects:
             self._perform(effect)
 
@@ -178,7 +211,7 @@ class Incarnation:
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
-            self._services.directory.rests(self._claim.run_id, resting)
+            self._services.directory.resting(self._claim.run_id, resting)
 
     def _undo_ending(self) -> None:
         """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
@@ -211,6 +244,8 @@ class Incarnation:
             self._mailbox.pop()
         elif self._stop_at is not None:
             return self._stopped()
+        elif self._state.row.cursor is Cursor.ADMISSION and self._orders.admitted:
+            self.feed(Admit())
         elif not self._outbox and self._children.streamed():
             for message in self._children.take_streams():
                 self.feed(message)
@@ -235,11 +270,7 @@ class Incarnation:
         self.feed(message)
 
     def _hint(self, hint: Hint) -> None:
-        if isinstance(hint, Drain):
-            self._draining = True
-        elif isinstance(hint, Admit):
-            self.feed(hint)
-        elif hint.position == self._state.row.inbox + 1:
+        if hint.position == self._state.row.inbox + 1:
             self.feed(CommandArrived(item=hint))
         elif hint.position > self._state.row.inbox:
             self._behind = True
@@ -324,7 +355,7 @@ class Incarnation:
             return True
         if self._performer.agent is None and self._stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be worked on, and there is none (any more)
-        return self._draining and not self._busy()
+        return self._orders.draining and not self._busy()
 
     def _busy(self) -> bool:
         return any(child.mailbox is None for child in self._children.live.values()) or bool(self._children.inputs)

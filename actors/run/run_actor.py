@@ -1,11 +1,11 @@
 """The actor that owns one run: single writer, always ready for a decision, a cancel or a message.
 
-For each input it does, in one synchronous stretch (`incarnation.py`): step the machine, submit the commit, put effects that
-must be durable first into the outbox, perform the others. Receipts come back in order and release their outbox entries.
-It never waits for a model, a tool, a socket or the disk: those are children, which owe it inputs.
+For each input it does, in one synchronous stretch (`incarnation.py`): step the machine, submit the commit, put
+effects that must be durable first into the outbox, perform the others. Receipts come back in order and release their
+outbox entries. It never waits for a model, a tool, a socket or the disk: those are children, which owe it inputs.
 
-Two scopes. The work (children) is cancelled by `CancelWork`, child by child; the actor's own scope only by shutdown. On a
-cancellation from outside nothing is written on the way out: what is durable is the checkpoint.
+Two scopes. The work (children) is cancelled by `CancelWork`, child by child; the actor's own scope only by shutdown.
+On a cancellation from outside nothing is written on the way out: what is durable is the checkpoint.
 
 A crash of this actor is a small process crash: its children are cancelled, its memory is dropped, and the next
 incarnation takes a new claim and rebuilds the run from the store.
@@ -14,6 +14,7 @@ incarnation takes a new claim and rebuilds the run from the store.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -21,15 +22,16 @@ import attrs
 from greenroom.supervision import ActorContext, Ref, open_collapsing_nursery
 
 from ..agent import Agent
+from ..contract.decisions import InboxItem
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
 from ..contract.phases import Cursor
 from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
-from ..engine.inputs import Abandon, Activate, CommandArrived, Input
+from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input
 from ..engine.state import RunState
 from .children import Children
-from .incarnation import ClaimLost, Hint, Incarnation
+from .incarnation import ClaimLost, Hint, Incarnation, Orders
 from .performer import Performer
 from .services import Degraded, Services
 
@@ -53,7 +55,7 @@ class RunActor:
     """What the supervisor starts, and starts again. Lives as long as somebody owns the run in this process.
 
     Attributes:
-        admitted: the run has its slot (of max_running) and its thread.
+        orders: what the runtime wants of it.
         abandon: why the run is to be ended as failed(internal_error) at once.
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
@@ -61,7 +63,7 @@ class RunActor:
 
     services: Services
     run_id: str
-    admitted: bool = True
+    orders: Orders = attrs.field(factory=Orders)
     born: Born | None = None
     agent: Agent[Any] | None = None
     deps: Any = None
@@ -69,7 +71,6 @@ class RunActor:
     abandon: str | None = None
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
-    stubborn: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
@@ -81,7 +82,8 @@ class RunActor:
             return
         claim, state, inbox, history = owned
         agent = await self._live_objects(state.info)
-        if agent is None and not inbox:
+        first = self._first(agent, inbox)
+        if not first:
             return
         async with open_collapsing_nursery() as nursery:
             children = Children(nursery, ctx.mailbox.nudge)
@@ -100,15 +102,15 @@ class RunActor:
                 spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
                 mailbox=ctx.mailbox,
                 performer=performer,
+                orders=self.orders,
             )
-            try:
-                await life.live(self._first(agent, inbox))
-            except ClaimLost:
-                pass
-            self.stubborn = life.state.row.stubborn
+            with suppress(ClaimLost):
+                await life.live(first)
             nursery.cancel_scope.cancel("the run's owner has gone")
 
-    async def _take(self, attempt: int) -> tuple[Claim, RunState, Sequence[Input], tuple[Message, ...] | None] | None:
+    async def _take(
+        self, attempt: int
+    ) -> tuple[Claim, RunState, tuple[InboxItem, ...], tuple[Message, ...] | None] | None:
         born, self.born = self.born, None
         if born is not None and attempt == 0:
             return born.claim, born.state, (), born.history
@@ -120,9 +122,8 @@ class RunActor:
         if record is None or record.row.status is RunStatus.DONE:
             return None
         if record.row.cursor is not Cursor.ADMISSION:
-            self.admitted = True
-        inbox = tuple(CommandArrived(item=item) for item in record.inbox)
-        return claim, RunState.from_record(record), inbox, None
+            self.orders.admitted = True
+        return claim, RunState.from_record(record), record.inbox, None
 
     async def _live_objects(self, info: RunInfo) -> Agent[Any] | None:
         """The agent, with deps in place; None if the run is degraded."""
@@ -138,9 +139,12 @@ class RunActor:
         self.degraded = None
         return self.agent
 
-    def _first(self, agent: Agent[Any] | None, inbox: Sequence[Input]) -> Sequence[Input]:
+    def _first(self, agent: Agent[Any] | None, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
         if self.abandon is not None:
             return (Abandon(detail=self.abandon),)
-        if agent is None:
-            return inbox
-        return (Activate(admitted=self.admitted, agent_digest=agent.spec.digest), *inbox)
+        if agent is not None:
+            commands = (CommandArrived(item=item) for item in inbox)
+            return (Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
+        if any(item.command.kind == "cancel" for item in inbox):
+            return (CancelUnowned(items=inbox),)
+        return ()  # it stays as it is: its inbox is for whoever has the agent and the deps

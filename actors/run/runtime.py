@@ -1,7 +1,9 @@
-"""`open_runtime`: the home of runs. A supervisor keeps the store's writer and one actor per run; leaving the block stops them all.
+"""`open_runtime`: the home of runs. A supervisor keeps the store and one actor per run.
 
-Order at the end: commands are refused, live runs get `drain` seconds to come to a durable point, then their work is cancelled, then the
-store writes what is queued and closes. No run is ended by that: all of them can be resumed at the next start.
+Leaving the block stops them all.
+Order at the end: commands are refused, live runs get `drain` seconds to come to a durable point, then their work is
+cancelled, then the store writes what is queued and closes. No run is ended by that: all of them can be resumed at the
+next start.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import secrets as random_ids
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 import trio
@@ -39,8 +42,8 @@ from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor
-from ..contract.rows import NewRun, RunInfo
-from ..engine.inputs import Admit
+from ..contract.rows import NewRun, RunInfo, RunRecord
+from ..contract.spec import ExecutionMode
 from ..engine.judge import Judge, reject
 from ..engine.state import RunState
 from ..errors import (
@@ -61,22 +64,44 @@ from .birth import Birth, fork_of, new_run
 from .board import Board
 from .clock import Clock
 from .handle import Run
-from .incarnation import Drain, Hint
+from .incarnation import Hint, Orders
 from .run_actor import Born, RunActor
 from .services import Degraded, Services
 
 T = TypeVar("T")
 
 GRACE: Final = 6.0
-"""Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little more."""
+"""Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little
+more.
+"""
 THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
 CRASHES: Final = 2
-"""Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up and the run ends as failed(internal_error)."""
+"""Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up and the run ends as
+failed(internal_error).
+"""
 CRASH_WINDOW: Final = 60.0
+STORE: Final = ":store"
+"""Id of the child that serves the store; no run id begins with a colon."""
 
 DepsProvider = Callable[[RunInfo], Any]
-"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; LookupError means: not to be had."""
+"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; LookupError means: not to
+be had.
+"""
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `Runtime.start`; see there."""
+
+    run_id: str | None
+    thread_id: str | None
+    session_id: str | None
+    by: str | None
+    workspace: str | None
+    deps: Any
+    deadline: datetime | None
+    execution: ExecutionMode | None
+    on_busy: Literal["queue", "refuse"]
 
 
 @attrs.define(eq=False, repr=False)
@@ -84,13 +109,15 @@ class Runtime:
     """Made by `open_runtime`. Every method must be called from trio; any task may call.
 
     Attributes:
-        store, clock, board, redactor: what the runs share.
+        store, clock, redactor: what the runs share.
+        board, rests: where tasks wait for runs to change, and to come to rest.
         agents: by key.
     """
 
     store: Store
     clock: Clock
     board: Board
+    rests: Board
     redactor: Redactor
     agents: dict[str, Agent[Any]]
     _deps: Any
@@ -112,6 +139,7 @@ class Runtime:
             clock=self.clock,
             redactor=self.redactor,
             board=self.board,
+            rests=self.rests,
             threads=trio.CapacityLimiter(THREADS),
             jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
             directory=self,
@@ -123,21 +151,23 @@ class Runtime:
     # --- starting and finding runs -----------------------------------------------------------------------------------
 
     @overload
-    async def start(self, agent: Agent[T], text: str, /, **options: Any) -> Run[T]: ...
+    async def start(self, agent: Agent[T], text: str, /, **options: Unpack[StartOptions]) -> Run[T]: ...
     @overload
-    async def start(self, agent: str, text: str, /, **options: Any) -> Run[Any]: ...
-    async def start(self, agent: Any, text: str, /, **options: Any) -> Run[Any]:
+    async def start(self, agent: str, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
+    async def start(self, agent: Any, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]:
         """Start a run; returns when run.created is durable.
 
-        The run id is the idempotency key: the same id with the same content returns the same run. Creating and taking hold of the run are
+        The run id is the idempotency key: the same id with the same content returns the same run. Creating and taking
+            hold of the run are
         one shielded step; after Cancelled the run may exist: start it again with its id.
 
         Args:
             agent: an Agent, or the key of one that the runtime knows.
             text: the input.
-            options: run_id (default: a new one), thread_id (default: a thread of its own), session_id, by (a principal), workspace,
-                deps (this run's dependencies), deadline (absolute, with timezone, includes waiting), execution (another mode than the
-                agent's), on_busy ("queue" or "refuse" when the thread has an active run).
+            options: run_id (default: a new one), thread_id (default: a thread of its own), session_id, by (a
+                principal), workspace, deps (this run's dependencies), deadline (absolute, with timezone, includes
+                waiting), execution (another mode than the agent's), on_busy ("queue" or "refuse" when the thread has
+                an active run).
 
         Raises:
             UsageError: a value can not be. UnknownAgent: no agent has this key. AgentDefinitionError: it has no model.
@@ -147,13 +177,15 @@ class Runtime:
         self._check_open()
         known = self._agent(agent)
         self.model_for(known)
-        deps = options.pop("deps", None)
-        options.setdefault("run_id", None)
-        options["run_id"] = options["run_id"] or f"run_{self.new_id()}"
-        try:
-            birth = Birth(agent=known, text=text, has_deps=deps is not None, **options)
-        except TypeError as error:
-            raise UsageError(f"start: {error}") from error
+        unknown = set(options) - StartOptions.__annotations__.keys()
+        if unknown:
+            raise UsageError(
+                f"start() has no option {sorted(unknown)[0]!r}; it has {', '.join(StartOptions.__annotations__)}"
+            )
+        deps, values = options.get("deps"), dict[str, Any](options)
+        values.pop("deps", None)
+        values["run_id"] = options.get("run_id") or f"run_{random_ids.token_hex(8)}"
+        birth = Birth(agent=known, text=text, has_deps=deps is not None, **values)
         new = new_run(birth, self.clock.now())
         return await self._create(new, known, deps, fresh=birth.thread_id is None)
 
@@ -213,7 +245,8 @@ class Runtime:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
         Raises:
-            UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is not here.
+            UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is
+                not here.
             RunExists: the new id is taken. RuntimeClosed: the runtime is closing.
         """
         self._check_open()
@@ -222,7 +255,7 @@ class Runtime:
             raise UnknownRun(run_id)
         agent = self._agent(record.info.agent)
         thread = await self.store.messages(record.info.thread_id)
-        new = fork_of(record, thread, step, new_run_id or f"run_{self.new_id()}", self.clock.now())
+        new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
         return await self._create(new, agent, deps, fresh=True)
 
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
@@ -271,13 +304,14 @@ class Runtime:
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         command = attrs.evolve(command, posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
+        check = await self._argument_check(run_id, command)
+        answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
-                return await self.store.post(
-                    run_id, command, Judge(self.clock.now(), await self._argument_check(run_id, command))
-                )
+                answer = await self.store.post(run_id, command, Judge(self.clock.now(), check))
         except (StoreUnavailable, StoreDown) as error:
             return reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+        return answer
 
     async def _argument_check(self, run_id: str, command: Command) -> Any:
         """How edited arguments are checked: by the tools of the run's agent."""
@@ -330,6 +364,10 @@ class Runtime:
         agent = self.agents.get(info.agent)
         if agent is None:
             raise Degraded("agent_unknown", f"no agent has the key {info.agent!r}")
+        try:
+            self.model_for(agent)
+        except AgentDefinitionError as error:
+            raise Degraded("agent_unknown", str(error)) from error
         return agent
 
     async def deps_for(self, info: RunInfo) -> Any:
@@ -365,7 +403,7 @@ class Runtime:
         self._queue.append(run_id)
         self._admit()
 
-    def rests(self, run_id: str, resting: bool) -> None:
+    def resting(self, run_id: str, resting: bool) -> None:
         """The run came to rest, or works again (`Directory`). A resting run gives its slot to others."""
         if resting:
             self._resting.add(run_id)
@@ -376,13 +414,11 @@ class Runtime:
             self._resting.discard(run_id)
             self._working.add(run_id)
 
-    async def gone(self, run_id: str) -> None:
+    async def gone(self, run_id: str, record: RunRecord) -> None:
         """Wait until nothing of a finished run is alive (but for calls that are named stubborn)."""
         actor = self._actors.get(run_id)
-        if actor is not None and actor.ref is not None:
-            record = await self.store.load(run_id)
-            if record is None or not record.row.stubborn:
-                await actor.ref.exited.wait()
+        if actor is not None and actor.ref is not None and not record.row.stubborn:
+            await actor.ref.exited.wait()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -392,11 +428,14 @@ class Runtime:
 
     def _agent(self, wanted: Agent[Any] | str) -> Agent[Any]:
         if isinstance(wanted, Agent):
-            return self.agents.setdefault(wanted.key, wanted)
+            known = self.agents.setdefault(wanted.key, wanted)
+            if known.spec.digest != wanted.spec.digest:
+                raise UsageError(f"another agent has the key {wanted.key!r} in this runtime; keys must be unique")
+            return wanted
         agent = self.agents.get(wanted)
         if agent is None:
-            known = ", ".join(sorted(self.agents)) or "none"
-            raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {known}")
+            keys = ", ".join(sorted(self.agents)) or "none"
+            raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
         return agent
 
     def _spawn(
@@ -415,7 +454,7 @@ class Runtime:
         actor = RunActor(
             self._services,
             run_id,
-            admitted=admitted,
+            orders=Orders(admitted=admitted),
             born=born,
             agent=agent,
             deps=deps,
@@ -443,10 +482,11 @@ class Runtime:
         except BaseException:
             self._forget(run_id)
             raise
-        actor.ref.monitor(self._ended)
 
-    def _ended(self, ref: Ref[Any], exit_: Exit) -> None:
-        """A run's actor has ended for good; called in its last step."""
+    def ended(self, ref: Ref[Any], exit_: Exit) -> None:
+        """A child of the supervisor has ended for good; called in its last step."""
+        if ref.id == STORE:
+            return
         actor = self._actors.get(ref.id)
         self._forget(ref.id)
         if actor is not None and actor.degraded is not None:
@@ -457,6 +497,7 @@ class Runtime:
         self._admit()
         self._look_idle()
         self.board.changed(ref.id)
+        self.rests.changed(ref.id)
 
     def _forget(self, run_id: str) -> None:
         self._actors.pop(run_id, None)
@@ -470,9 +511,9 @@ class Runtime:
             run_id = self._queue.popleft()
             actor = self._actors.get(run_id)
             if actor is not None and actor.ref is not None:
-                actor.admitted = True
+                actor.orders.admitted = True
                 self._working.add(run_id)
-                actor.ref.tell(Admit())
+                actor.ref.nudge()
 
     def _look_idle(self) -> None:
         self._idle.set()
@@ -487,11 +528,9 @@ class Runtime:
         """Refuse commands and let live runs come to a durable point, for so many seconds at most."""
         self._closing = True
         for actor in self._actors.values():
+            actor.orders.draining = True
             if actor.ref is not None:
-                try:
-                    actor.ref.tell(Drain())
-                except (MailboxFull, ActorExited):
-                    continue
+                actor.ref.nudge()
         if self._actors and seconds > 0:
             with cleanup(seconds, what="drain the runs", on_overrun=lambda _: None):
                 await self._supervisor.join()
@@ -530,12 +569,14 @@ async def open_runtime(
     store_patience: float = 30.0,
     max_running: int | None = None,
     secrets: Iterable[str] = (),
+    clock: Clock | None = None,
 ) -> AsyncIterator[Runtime]:
     """A runtime for the time of the block. Every run in the store that is not done is taken up again.
 
-    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a durable point, then
-    their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with them. (`await runtime.join()`
-    waits until no run is running.) If the block is cancelled from outside there is no drain.
+    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a
+        durable point, then
+    their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with them. (`await
+    runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no drain.
 
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
@@ -543,9 +584,10 @@ async def open_runtime(
         deps: handed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
         drain: seconds.
         store_patience: seconds that a store which does not answer is waited for before the runtime fails.
-        max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no slot, and takes
-            one back without queueing when it goes on.
+        max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
+            slot, and takes one back without queueing when it goes on.
         secrets: values that must not appear in events, ticket views and messages of errors.
+        clock: another one than the system's: give the same one again to reopen a store in virtual time.
 
     Raises:
         StoreOpenError: the store can not be opened. UsageError: an argument can not be.
@@ -559,10 +601,19 @@ async def open_runtime(
         if table.setdefault(agent.key, agent) is not agent:
             raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
     real_store = make_store(store, patience=store_patience)
-    board = Board()
+    board, rests = Board(), Board()
+    ended: list[Callable[[Ref[Any], Exit], None]] = []
+
+    def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
+        for listener in ended:  # none yet while the supervisor is being made
+            listener(ref, exit_)
+
     try:
-        async with open_supervisor(name="runtime", stop_budget=GRACE) as supervisor:
-            runtime = Runtime(real_store, Clock(), board, Redactor(secrets), table, deps, max_running, supervisor)
+        async with open_supervisor(name="runtime", stop_budget=GRACE, on_exit=tell_runtime) as supervisor:
+            runtime = Runtime(
+                real_store, clock or Clock(), board, rests, Redactor(secrets), table, deps, max_running, supervisor
+            )
+            ended.append(runtime.ended)
             await _open_store(supervisor, real_store, runtime)
             try:
                 await runtime.recover()
@@ -575,6 +626,7 @@ async def open_runtime(
                 runtime.close()
                 await runtime.drain(drain)
                 board.close()
+                rests.close()
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
 
@@ -587,12 +639,15 @@ async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) ->
 
         await store.run(runtime, task_status=Ready())
 
+    refused: BaseException | None = None
     try:
         await supervisor.start_child_ready(
-            ChildSpec(id="store", start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
+            ChildSpec(id=STORE, start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
         )
     except StartFailed as error:
-        raise (error.__cause__ or error) from None
+        refused = error.__cause__ or error
+    if refused is not None:
+        raise refused
 
 
 async def run(agent: Agent[T], text: str, /, *, deps: Any = None) -> Completed[T] | Waiting | Failed | Cancelled:

@@ -47,7 +47,7 @@ class Directory(Protocol):
     def released(self, run_id: str) -> None:
         """The run's thread is free."""
 
-    def rests(self, run_id: str, resting: bool) -> None:
+    def resting(self, run_id: str, resting: bool) -> None:
         """The run came to rest, or works again."""
 
 
@@ -64,7 +64,8 @@ class Services:
     """Shared by all runs of one runtime.
 
     Attributes:
-        store, clock, redactor, board: one each.
+        store, clock, redactor: one each.
+        board: every durable change of a run. rests: only those at which it is done or waits.
         threads: slots for sync tools.
         jitter: a random number in [0.5, 1.5) for retry delays.
         directory: the runtime.
@@ -74,6 +75,7 @@ class Services:
     clock: Clock
     redactor: Redactor
     board: Board
+    rests: Board
     threads: trio.CapacityLimiter
     jitter: Callable[[], float]
     directory: Directory
