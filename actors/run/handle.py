@@ -111,10 +111,10 @@ class Run(Generic[T]):
             record = await self._record()
             done = record.row.status is RunStatus.DONE
             if done:
-                await runtime.gone(self.id, record)
+                await runtime.roster.gone(self.id, record)
             if done or (record.at_rest and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
-            reason = runtime.degraded(self.id)
+            reason = runtime.roster.degraded(self.id)
             if reason is not None and not record.at_rest:
                 raise RunDegraded(self.id, *reason)
             await notice.wait()
@@ -127,7 +127,7 @@ class Run(Generic[T]):
         """
         record = await self._record(calls="all")
         thread = tuple(await self._runtime.store.messages(record.info.thread_id))
-        reason = self._runtime.degraded(self.id)
+        reason = self._runtime.roster.degraded(self.id)
         return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:

@@ -64,9 +64,9 @@ from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.run.handle import Run as Run
+from greenroom.actors.run.opening import open_runtime as open_runtime
+from greenroom.actors.run.opening import run as run
 from greenroom.actors.run.runtime import Runtime as Runtime
-from greenroom.actors.run.runtime import open_runtime as open_runtime
-from greenroom.actors.run.runtime import run as run
 from greenroom.actors.run.view import RunView as RunView
 from greenroom.actors.stores.memory import MemoryStore as MemoryStore
 from greenroom.actors.stores.sqlite import SQLiteStore as SQLiteStore

@@ -1,0 +1,167 @@
+"""`open_runtime`: the home of runs. A supervisor keeps the store and one actor per run.
+
+Leaving the block stops them all.
+
+Order at the end: commands are refused, live runs get `drain` seconds to come to a durable point, then their work is
+cancelled, then the store writes what is queued and closes. No run is ended by that: all of them can be resumed at the
+next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from greenroom.supervision import (
+    ActorContext,
+    ChildSpec,
+    Exit,
+    Ref,
+    StartFailed,
+    Supervisor,
+    SupervisorGaveUp,
+    open_supervisor,
+)
+
+from ..abc import Store
+from ..agent import Agent
+from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..contract.redaction import Redactor
+from ..errors import RuntimeFailed, UsageError
+from ..stores.memory import MemoryStore
+from ..stores.sqlite import SQLiteStore
+from .board import Board
+from .clock import Clock
+from .roster import GRACE
+from .runtime import Runtime
+
+T = TypeVar("T")
+
+STORE: Final = ":store"
+"""Id of the child that serves the store; no run id begins with a colon."""
+
+
+def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
+    """The store that `open_runtime` was given in whatever form.
+
+    Raises:
+        UsageError: nothing can be made of it.
+    """
+    match store:
+        case None:
+            return MemoryStore()
+        case Store():
+            return store
+        case str() if "://" in store:
+            raise UsageError(f"store={store!r}: this release opens memory (None) and SQLite files (a path)")
+        case str() | Path():
+            return SQLiteStore(store, patience=patience)
+    raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), or a Store object")
+
+
+@asynccontextmanager
+async def open_runtime(
+    store: Store | str | Path | None = None,
+    *,
+    agents: Iterable[Agent[Any]] = (),
+    deps: Any = None,
+    drain: float = 5.0,
+    store_patience: float = 30.0,
+    max_running: int | None = None,
+    secrets: Iterable[str] = (),
+    clock: Clock | None = None,
+) -> AsyncIterator[Runtime]:
+    """A runtime for the time of the block. Every run in the store that is not done is taken up again.
+
+    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a
+        durable point, then
+    their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with them. (`await
+    runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no drain.
+
+    Args:
+        store: None for memory, a path for a SQLite file, or a Store object.
+        agents: those that can be started by key and taken up again; start() adds those it is given.
+        deps: handed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
+        drain: seconds.
+        store_patience: seconds that a store which does not answer is waited for before the runtime fails.
+        max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
+            slot, and takes one back without queueing when it goes on.
+        secrets: values that must not appear in events, ticket views and messages of errors.
+        clock: another one than the system's: give the same one again to reopen a store in virtual time.
+
+    Raises:
+        StoreOpenError: the store can not be opened. UsageError: an argument can not be.
+        RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
+        BaseException: the block's own exception, bare.
+    """
+    if max_running is not None and max_running < 1:
+        raise UsageError(f"max_running={max_running}: give at least 1, or None for no limit")
+    table: dict[str, Agent[Any]] = {}
+    for agent in agents:
+        if table.setdefault(agent.key, agent) is not agent:
+            raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
+    real_store = make_store(store, patience=store_patience)
+    board, rests = Board(), Board()
+    ended: list[Callable[[Ref[Any], Exit], None]] = []
+
+    def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
+        if ref.id != STORE:
+            ended[0](ref, exit_)
+
+    try:
+        async with open_supervisor(name="runtime", stop_budget=GRACE, on_exit=tell_runtime) as supervisor:
+            runtime = Runtime(
+                real_store, clock or Clock(), board, rests, Redactor(secrets), table, deps, supervisor, max_running
+            )
+            ended.append(runtime.roster.ended)
+            await _open_store(supervisor, real_store, runtime)
+            try:
+                await runtime.recover()
+                yield runtime
+            except BaseException as error:
+                if isinstance(error, trio.Cancelled):
+                    drain = 0.0
+                raise
+            finally:
+                runtime.roster.close()
+                await runtime.roster.drain(drain)
+                board.close()
+                rests.close()
+    except SupervisorGaveUp as error:
+        raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
+
+
+async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:
+    async def serve(ctx: ActorContext[Any]) -> None:
+        class Ready:
+            def started(self, _: object = None) -> None:
+                ctx.ready()
+
+        await store.run(runtime, task_status=Ready())
+
+    refused: BaseException | None = None
+    try:
+        await supervisor.start_child_ready(
+            ChildSpec(id=STORE, start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
+        )
+    except StartFailed as error:
+        refused = error.__cause__ or error
+    if refused is not None:
+        raise refused
+
+
+async def run(agent: Agent[T], text: str, /, *, deps: Any = None) -> Completed[T] | Waiting | Failed | Cancelled:
+    """Run an agent once in memory and return what it came to.
+
+    There is nobody to decide anything: a run that asks for an approval ends here as `Waiting`, and is gone.
+
+    Raises:
+        UsageError: the input is not a str. AgentDefinitionError: the agent has no model.
+    """
+    async with open_runtime(agents=[agent]) as runtime:
+        handle = await runtime.start(agent, text, deps=deps)
+        return await handle.wait()

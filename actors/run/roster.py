@@ -1,0 +1,221 @@
+"""Who works: the live actors of a runtime, who of them has a slot, and who waits for one."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import attrs
+import trio
+
+from greenroom.supervision import (
+    ActorExited,
+    ChildSpec,
+    Exit,
+    GaveUp,
+    MailboxFull,
+    Ref,
+    Supervisor,
+    cleanup,
+)
+
+from ..agent import Agent
+from ..contract.decisions import InboxItem
+from ..contract.rows import RunRecord
+from ..errors import RuntimeClosed
+from .incarnation import Hint, Orders
+from .run_actor import Born, RunActor
+from .services import Services
+
+GRACE: Final = 6.0
+"""Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little
+more."""
+CRASHES: Final = 2
+"""Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up: failed(internal_error)."""
+CRASH_WINDOW: Final = 60.0
+
+
+@attrs.define(eq=False, repr=False)
+class Roster:
+    """The runs that have an owner here.
+
+    A run in work holds a slot (of max_running). One that comes to rest gives it to the next in the queue, and takes one
+    back without queueing when it goes on: a human's decision does not wait behind new work.
+    """
+
+    services: Services
+    _supervisor: Supervisor
+    _max_running: int | None
+    _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
+    _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
+    _working: set[str] = attrs.field(init=False, factory=set)
+    _resting: set[str] = attrs.field(init=False, factory=set)
+    _queue: deque[str] = attrs.field(init=False, factory=deque)
+    _held: set[str] = attrs.field(init=False, factory=set)
+    _idle: trio.Event = attrs.field(init=False, factory=trio.Event)
+    closing: bool = attrs.field(init=False, default=False)
+
+    def __repr__(self) -> str:
+        return f"<Roster of {len(self._actors)} live runs>"
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def get(self, run_id: str) -> RunActor | None:
+        """The live actor of a run."""
+        return self._actors.get(run_id)
+
+    def check_open(self) -> None:
+        """Raises if nothing more may begin.
+
+        Raises:
+            RuntimeClosed: the runtime is closing or closed.
+        """
+        if self.closing:
+            raise RuntimeClosed("the runtime is closing; open it again to start or resume runs")
+
+    def degraded(self, run_id: str) -> tuple[str, str] | None:
+        """Why nobody works on a run here, or None."""
+        return self._degraded.get(run_id)
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """A command is durable: hint it to the run's actor (`StoreHooks`)."""
+        actor = self._actors.get(run_id)
+        if actor is None:
+            if not self.closing:
+                self.spawn(run_id)
+            return
+        if actor.ref is not None:
+            try:
+                actor.ref.tell(item)
+            except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
+                actor.ref.nudge()
+
+    def released(self, run_id: str) -> None:
+        """The run's thread is free (`Directory`)."""
+        self._held.discard(run_id)
+        self._queue.append(run_id)
+        self._admit()
+
+    def resting(self, run_id: str, resting: bool) -> None:
+        """The run came to rest, or works again (`Directory`). A resting run gives its slot to others."""
+        if resting:
+            self._resting.add(run_id)
+            self._working.discard(run_id)
+            self._admit()
+            self._look_idle()
+        else:
+            self._resting.discard(run_id)
+            self._working.add(run_id)
+
+    async def gone(self, run_id: str, record: RunRecord) -> None:
+        """Wait until nothing of a finished run is alive (but for calls that are named stubborn)."""
+        actor = self._actors.get(run_id)
+        if actor is not None and actor.ref is not None and not record.row.stubborn:
+            await actor.ref.exited.wait()
+
+    async def join(self) -> None:
+        """Wait until no run is running: each is done, waits for people, waits for its thread, or is degraded.
+
+        Raises:
+            RuntimeClosed: the runtime closes first.
+        """
+        await trio.lowlevel.checkpoint()
+        while any(run_id not in self._resting for run_id in self._actors if run_id not in self._held):
+            self.check_open()
+            await self._idle.wait()
+
+    def spawn(
+        self,
+        run_id: str,
+        *,
+        born: Born | None = None,
+        agent: Agent[Any] | None = None,
+        deps: Any = None,
+        held: bool = False,
+        abandon: str | None = None,
+    ) -> None:
+        """Give a run an actor."""
+        room = self._max_running is None or len(self._working) < self._max_running
+        admitted = not held and (room or abandon is not None)
+        actor = RunActor(
+            self.services,
+            run_id,
+            orders=Orders(admitted=admitted),
+            born=born,
+            agent=agent,
+            deps=deps,
+            has_deps=deps is not None,
+            abandon=abandon,
+        )
+        if held:
+            self._held.add(run_id)
+        elif admitted:
+            self._working.add(run_id)
+        else:
+            self._queue.append(run_id)
+        self._degraded.pop(run_id, None)
+        self._actors[run_id] = actor
+        spec: ChildSpec[Hint] = ChildSpec(
+            id=run_id,
+            start=actor.body,
+            restart="transient",
+            shutdown=GRACE,
+            max_restarts=CRASHES,
+            within=CRASH_WINDOW,
+        )
+        try:
+            actor.ref = self._supervisor.start_child(spec)
+        except BaseException:
+            self._forget(run_id)
+            raise
+
+    def ended(self, ref: Ref[Any], exit_: Exit) -> None:
+        """A child of the supervisor has ended for good; called in its last step."""
+        actor = self._actors.get(ref.id)
+        self._forget(ref.id)
+        if actor is not None and actor.degraded is not None:
+            self._degraded[ref.id] = actor.degraded
+        if isinstance(exit_, GaveUp) and not self.closing and (actor is None or actor.abandon is None):
+            error = exit_.error
+            self.spawn(ref.id, abandon=f"the run's owner crashed again and again: {type(error).__name__}: {error}")
+        self._admit()
+        self._look_idle()
+        self.services.board.changed(ref.id)
+        self.services.rests.changed(ref.id)
+
+    def _forget(self, run_id: str) -> None:
+        self._actors.pop(run_id, None)
+        self._working.discard(run_id)
+        self._resting.discard(run_id)
+        self._held.discard(run_id)
+
+    def _admit(self) -> None:
+        """Give free slots to runs that wait for one, oldest first."""
+        while self._queue and (self._max_running is None or len(self._working) < self._max_running):
+            run_id = self._queue.popleft()
+            actor = self._actors.get(run_id)
+            if actor is not None and actor.ref is not None:
+                actor.orders.admitted = True
+                self._working.add(run_id)
+                actor.ref.nudge()
+
+    def close(self) -> None:
+        """Nothing more may begin; whoever joins is told."""
+        self.closing = True
+        self._look_idle()
+
+    def _look_idle(self) -> None:
+        self._idle.set()
+        self._idle = trio.Event()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse commands and let live runs come to a durable point, for so many seconds at most."""
+        self.closing = True
+        for actor in self._actors.values():
+            actor.orders.draining = True
+            if actor.ref is not None:
+                actor.ref.nudge()
+        if self._actors and seconds > 0:
+            with cleanup(seconds, what="drain the runs", on_overrun=lambda _: None):
+                await self._supervisor.join()
