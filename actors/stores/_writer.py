@@ -92,7 +92,7 @@ class ThreadDesk:
         Raises:
             StoreDown: the store has failed for good.
         """
-        trio.lowlevel.start_thread_soon(self._work, self._report, name="greenroom store writer")
+        trio.lowlevel.start_thread_soon(self._loop, self._report, name="greenroom store writer")
         try:
             await self._ended.wait()
         finally:
@@ -105,14 +105,6 @@ class ThreadDesk:
         raise StoreDown(str(self.down)) from self.down.__cause__ if self.down is not None else None
 
     # --- in the writer thread ----------------------------------------------------------------------------------------
-
-    def _work(self) -> BaseException | None:
-        """The thread: what it died of, if it did."""
-        try:
-            self._loop()
-        except BaseException as error:  # noqa: BLE001 - a supervision boundary: it is reported to the trio thread
-            return error
-        return None
 
     def _loop(self) -> None:
         """Write until told to stop, and then what is left."""
@@ -168,7 +160,8 @@ class ThreadDesk:
         self._token.run_sync_soon(function, *arguments)
 
     def _report(self, end: Any) -> None:
-        self._soon(self._finish, end.unwrap())
+        """Called in the thread with its outcome: a value, or an error."""
+        self._soon(self._finish, getattr(end, "error", None))
 
     # --- in the trio thread ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,292 @@
+"""Opening a SQLite file: what is right, and a clear word with the way out for everything that is not."""
+
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from greenroom.actors.abc import RunQuery
+from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
+from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
+from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
+from greenroom.actors.testing.store_kit import Recorder, create, new_run, opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+def put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def get(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def allow(path: Path, bits: int) -> None:
+    path.chmod(bits)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.iterdir())
+
+
+def store_at(path: Path, **options) -> SQLiteStore:
+    return SQLiteStore(path, writer="inline", **options)
+
+
+async def refusal(path: Path, **options) -> str:
+    """The text of the StoreOpenError that opening raises before it has started."""
+    with pytest.raises(StoreOpenError) as caught:
+        await store_at(path, **options).run(Recorder())
+    return str(caught.value)
+
+
+async def filled(path: Path) -> None:
+    """A store with a run of some events, closed in order."""
+    store = store_at(path)
+    async with opened(store):
+        author = await create(store, new_run("r1", "t1"))
+        for _ in range(20):
+            await author.write(10)
+
+
+async def test_the_file_is_private_and_ours(path: Path) -> None:
+    """0600, WAL, with application id and schema version."""
+    async with opened(store_at(path)):
+        assert mode(path) == 0o600
+        assert mode(lock_path(path)) == 0o600
+        with sqlite3.connect(path) as look:
+            assert look.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+            assert look.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+            assert look.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        look.close()
+
+
+async def test_a_second_store_on_the_file_is_told_who_has_it(path: Path) -> None:
+    """The lock holds within one process too; it names the pid and goes when the owner closes."""
+    first = store_at(path)
+    async with opened(first):
+        assert owner_of(path) == Owner(pid=os.getpid())
+        text = await refusal(path)
+        assert str(os.getpid()) in text
+        assert "already" in text
+        with pytest.raises(StoreOpenError, match="already by this store"):
+            await first.run(Recorder())
+        first.announce("http://127.0.0.1:7777", f"{path}.token")
+        assert owner_of(path) == Owner(pid=os.getpid(), url="http://127.0.0.1:7777", token_file=f"{path}.token")
+    assert owner_of(path) is None
+    async with opened(store_at(path)):
+        pass
+
+
+async def test_another_process_is_told_who_has_it(path: Path) -> None:
+    """And where to talk to the owner, once it has said so."""
+    code = (
+        "import sys, trio; from greenroom.actors.stores.sqlite import *; trio.run(SQLiteStore(sys.argv[1]).run, None)"
+    )
+    store = store_at(path)
+    async with opened(store):
+        store.announce("http://127.0.0.1:7777")
+        other = await trio.to_thread.run_sync(
+            lambda: subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+        )
+    assert other.returncode != 0
+    assert f"process {os.getpid()}" in other.stderr
+    assert "http://127.0.0.1:7777" in other.stderr
+
+
+async def test_a_lock_file_of_nobody_is_no_obstacle(path: Path) -> None:
+    """What a killed process left behind, or nonsense, does not matter: the OS lock counts."""
+    for text in (json.dumps({"pid": 1}), "nonsense", ""):
+        put(lock_path(path), text.encode())
+        assert owner_of(path) is None
+        async with opened(store_at(path)):
+            pass
+
+
+@pytest.mark.parametrize("content", [b"hello, I am a text", b"SQLite format 4\x00" + b"x" * 5000, b"x"])
+async def test_a_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None:
+    put(path, content)
+    assert "is not a database" in await refusal(path)
+    assert get(path) == content
+
+
+async def test_a_cut_off_file_is_refused(path: Path) -> None:
+    """In the header, or anywhere after it."""
+    await filled(path)
+    whole = get(path)
+    for size in (50, 100, 4096, len(whole) - 1):
+        put(path, whole[:size])
+        assert "cut off" in await refusal(path)
+
+
+async def test_a_damaged_file_is_refused_after_an_unclean_end(path: Path) -> None:
+    await filled(path)
+    damaged = bytearray(get(path))
+    damaged[4096 : 4096 + 2048] = b"\xff" * 2048
+    put(path, damaged)
+    put(path.with_name("runs.db-wal"), b"\x00" * 32)
+    assert "is damaged" in await refusal(path)
+
+
+async def test_a_damaged_first_page_is_refused(path: Path) -> None:
+    await filled(path)
+    damaged = bytearray(get(path))
+    damaged[100:4000] = b"\xff" * 3900
+    put(path, damaged)
+    assert "is damaged" in await refusal(path)
+
+
+async def test_the_database_of_another_program_is_refused(path: Path) -> None:
+    """With another application id, or with tables and none."""
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE theirs(x)")
+    assert "another program" in await refusal(path)
+    with other:
+        other.execute("PRAGMA application_id = 7")
+    other.close()
+    assert "another program" in await refusal(path)
+
+
+async def test_a_newer_file_is_refused(path: Path) -> None:
+    """It is not touched, and the way out is an upgrade; also for readers."""
+    await filled(path)
+    with sqlite3.connect(path) as newer:
+        newer.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    newer.close()
+    assert "upgrade Greenroom" in await refusal(path)
+    assert "upgrade Greenroom" in await refusal(path, read_only=True)
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    assert "does not exist" in await refusal(tmp_path / "nowhere" / "runs.db")
+    assert "is a folder" in await refusal(tmp_path)
+
+
+async def test_a_read_only_file_is_refused_for_writing(path: Path) -> None:
+    await filled(path)
+    allow(path, 0o400)
+    assert "read-only" in await refusal(path)
+    async with opened(store_at(path, read_only=True)) as _:
+        pass
+
+
+async def test_a_file_in_a_forbidden_place_is_refused(tmp_path: Path) -> None:
+    """A folder that is in truth a file stands for whatever the system forbids, also to root."""
+    put(tmp_path / "file", b"")
+    assert str(tmp_path) in await refusal(tmp_path / "file" / "runs.db")
+
+
+async def test_what_fails_to_open_lets_go_of_the_lock(path: Path) -> None:
+    put(path, b"not a database at all")
+    await refusal(path)
+    remove(path)
+    async with opened(store_at(path)):
+        pass
+
+
+SECOND = Migration(summary="a column more", statements=("ALTER TABLE threads ADD COLUMN title TEXT",))
+BROKEN = Migration(
+    summary="fails half-way",
+    statements=("ALTER TABLE threads ADD COLUMN note TEXT", "ALTER TABLE nothing ADD COLUMN x"),
+)
+
+
+async def test_an_older_file_is_migrated(path: Path) -> None:
+    """Each migration once, in order; the data stays, and the older release refuses the file from then on."""
+    await filled(path)
+    for _ in range(2):
+        store = store_at(path, migrations=(*MIGRATIONS, SECOND))
+        async with opened(store):
+            assert len(await store.events("r1", limit=500)) == 201
+    assert "schema version 2" in await refusal(path)
+    look = sqlite3.connect(path)
+    assert look.execute("SELECT thread_id, title FROM threads").fetchall() == [("t1", None)]
+    look.close()
+
+
+async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
+    """The ones before it stay; the same file opens with a release that can."""
+    await filled(path)
+    assert "can not be used" in await refusal(path, migrations=(*MIGRATIONS, SECOND, BROKEN))
+    store = store_at(path, migrations=(*MIGRATIONS, SECOND))
+    async with opened(store):
+        assert await store.load("r1") is not None
+    look = sqlite3.connect(path)
+    assert [name for _, name, *_ in look.execute("PRAGMA table_info(threads)")] == ["number", "thread_id", "title"]
+    look.close()
+
+
+async def test_a_reader_does_not_migrate(path: Path) -> None:
+    await filled(path)
+    assert "open it for writing once" in await refusal(path, read_only=True, migrations=(*MIGRATIONS, SECOND))
+
+
+async def test_a_read_only_store_looks_while_the_owner_lives(path: Path) -> None:
+    """It sees what is committed, takes no lock, voids no claim, and writes nothing."""
+    owner, reader = store_at(path), store_at(path, read_only=True)
+    async with opened(owner), opened(reader):
+        author = await create(owner, new_run("r1", "t1"))
+        await author.write(4)
+        assert len(await reader.events("r1")) == 5
+        assert (await reader.runs(RunQuery())).runs[0].row == author.row
+        await author.write()
+        assert len(await reader.events("r1")) == 6
+        for call in (reader.claim("r1"), reader.create_run(new_run("r2", "t2"), b"{}")):
+            with pytest.raises(StoreDown, match="read_only"):
+                await call
+        author.store = reader
+        assert (await author.send(author.make()).receipt()).kind == "down"
+
+
+async def test_a_read_only_store_looks_at_a_closed_file(path: Path) -> None:
+    assert "does not exist" in await refusal(path, read_only=True)
+    await filled(path)
+    store = store_at(path, read_only=True)
+    async with opened(store):
+        assert len(await store.events("r1", limit=500)) == 201
+    assert files(path.parent) == ["runs.db", "runs.db.lock"]
+
+
+async def test_a_backup_is_a_whole_store(path: Path, tmp_path: Path) -> None:
+    store = store_at(path)
+    async with opened(store):
+        author = await create(store, new_run("r1", "t1"))
+        await author.write(3)
+        await store.backup(tmp_path / "copy.db")
+        await author.write(3)
+        with pytest.raises(StoreError, match="name a new file"):
+            await store.backup(tmp_path / "copy.db")
+    copy = store_at(tmp_path / "copy.db")
+    assert mode(tmp_path / "copy.db") == 0o600
+    async with opened(copy):
+        assert len(await copy.events("r1")) == 4
+
+
+async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
+    put(path, b"not a database at all")
+    with pytest.raises(StoreOpenError, match="is not a database"):
+        await SQLiteStore(path).run(Recorder())
+
+
+def test_the_writer_must_be_known(path: Path) -> None:
+    with pytest.raises(ValueError, match="'thread' or 'inline'"):
+        SQLiteStore(path, writer="process")  # type: ignore[arg-type]
