@@ -6,10 +6,13 @@ Each function returns one Markdown document; `scripts/generate.py` writes them t
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from itertools import pairwise
+from typing import TypeVar
 
 from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.phases import Phase
+
+State = TypeVar("State", bound=StrEnum)
 
 PER_CALL = (Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE)
 WORK_AFTER = {Phase.BEFORE_INFERENCE: "model", Phase.BEFORE_TOOL_EXECUTE: "tool"}
@@ -67,7 +70,7 @@ DIAGRAMS: Mapping[str, Callable[[], str]] = {"run": run_diagram, "call": call_di
 """Name of the file in docs/diagrams -> what draws it."""
 
 
-def _moves(table: Mapping[StrEnum, frozenset[StrEnum]], final: Iterable[StrEnum]) -> list[str]:
+def _moves(table: Mapping[State, frozenset[State]], final: Iterable[State]) -> list[str]:
     order = list(table)
     moves = [f"{a.value} --> {b.value}" for a in order for b in sorted(table[a], key=order.index)]
     return moves + [f"{last.value} --> [*]" for last in order if last in final]

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -103,7 +104,7 @@ def _complaint(error: BaseException, kind: type | None) -> str:
 
 def plain(value: Any) -> Any:
     """A value as plain JSON data (dict, list, str, int, float, bool, None)."""
-    return msgspec.to_builtins(converter.unstructure(value))
+    return _decode(_encode(converter.unstructure(value)))
 
 
 def normalise(value: Any) -> tuple[Any, str | None]:
@@ -172,6 +173,8 @@ class _Cleaner:
                 return bytes(value).decode("utf-8", "replace")
             case Mapping() | list() | tuple() | AbstractSet() | deque():
                 return self._container(value, depth)
+            case PurePath():
+                return _text(str(value))
             case BaseException():
                 return _said(value)
             case _:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
-from operator import is_
+from enum import StrEnum
 from typing import Any, Final, get_args
 
 import attrs
@@ -92,8 +91,8 @@ for _kind, _hook in {
     float: _exactly(float, int),
     datetime: _moment,
 }.items():
-    # by predicate: a hook that is registered for a class is also used for its subclasses, and a StrEnum is a str
-    converter.register_structure_hook_func(partial(is_, _kind), _hook)
+    converter.register_structure_hook(_kind, _hook)
+converter.register_structure_hook(StrEnum, lambda value, kind: kind(value))  # else the hook of str would be taken
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)
 row_writer.register_unstructure_hook_factory(attrs.has, _row_hook)
