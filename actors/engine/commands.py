@@ -25,7 +25,7 @@ def command_arrived(d: Draft, item: InboxItem) -> None:
         return
     if item.position != d.inbox + 1:
         raise ValueError(f"run {d.info.run_id}: inbox item {item.position} after {d.inbox}")
-    d.inbox, d.changed = item.position, True
+    _consume(d, item)
     command = item.command
     match command.kind:
         case "cancel":
@@ -36,39 +36,40 @@ def command_arrived(d: Draft, item: InboxItem) -> None:
             _decide(d, command)
 
 
+def _consume(d: Draft, item: InboxItem) -> None:
+    d.inbox, d.changed, d.followed = item.position, True, True
+
+
 def cancel_unowned(d: Draft, items: tuple[InboxItem, ...]) -> None:
     """Nobody can work on the run: its cancel is obeyed, everything else in the inbox is refused with an event."""
-    wish: CancelWish | None = None
     for item in items:
         if item.position != d.inbox + 1:
             continue
-        d.inbox, d.changed = item.position, True
+        _consume(d, item)
         command = item.command
         if command.kind == "cancel":
             _note_cancel(d, command)
-            wish = wish or d.cancel
         elif command.kind == "send":
             _send(d, command)
-        elif command.decision is not None:
+        elif command.kind == "decide" and command.decision is not None:
             refuse(d, command.decision, "run_done", "the run was cancelled while nobody could work on it")
-    if wish is not None:
-        end(d, cancelled(wish))
+    if d.cancel is not None:
+        end(d, cancelled(d.cancel))
 
 
-def _note_cancel(d: Draft, command: Command) -> None:
+def _note_cancel(d: Draft, command: Command) -> CancelWish:
     d.emit(
         "run.cancel.requested",
         ev.CancelRequested(command_id=command.command_id, mode=command.mode, by=command.by, reason=command.reason),
     )
     d.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
+    return d.cancel
 
 
 def _cancel(d: Draft, command: Command) -> None:
-    _note_cancel(d, command)
-    if d.cancel is None:
-        return
+    wish = _note_cancel(d, command)
     if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor is Cursor.ADMISSION:
-        end(d, cancelled(d.cancel))
+        end(d, cancelled(wish))
 
 
 def _send(d: Draft, command: Command) -> None:

@@ -33,17 +33,28 @@ def fail(d: Draft, code: str, detail: str) -> None:
 
 
 def end(d: Draft, termination: Termination) -> None:
-    """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped."""
+    """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped.
+
+    An input that others wait behind (`Draft.followed`) does not end the run itself: a store refuses the terminal commit
+    while accepted commands wait, and taken back and taken again such an input would end it again, before them.
+    """
     if d.cursor in LEAVING:
         return
-    in_flight = d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(call.at) for call in d.calls.values())
+    in_flight = (
+        d.followed or d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(call.at) for call in d.calls.values())
+    )
     d.termination, d.changed = termination, True
     d.cursor = Cursor.STOPPING
     d.phase_open = False
     if in_flight:
-        d.do(CancelWork(reason=termination.detail or termination.kind.value))
+        stop_work(d, termination)
     else:
         settle(d)
+
+
+def stop_work(d: Draft, termination: Termination) -> None:
+    """Cancel what is in flight; the run ends when it has stopped."""
+    d.do(CancelWork(reason=termination.detail or termination.kind.value))
 
 
 def _alive(at: CallAt) -> bool:
@@ -70,7 +81,7 @@ def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
     settle(d)
 
 
-def settle(d: Draft, *, hooks: bool = True) -> None:
+def settle(d: Draft) -> None:
     """Give every unfinished thing of the step its end, then run the run_end hooks (if run_start began)."""
     if d.inference is not None and d.draft is None:
         discard_inference(d, "the run ended")
@@ -82,15 +93,12 @@ def settle(d: Draft, *, hooks: bool = True) -> None:
             d.put(call, at=CallAt.SETTLED)
     append_step(d)
     d.cursor = Cursor.RUN_END
-    if d.begun and hooks:
-        run_end(d)
-    else:
-        terminal(d)
+    run_end(d)
 
 
 def run_end(d: Draft) -> None:
     """Run the run_end hooks if there are any, then write the terminal event."""
-    if Phase.RUN_END in d.spec.hooked:
+    if d.begun and Phase.RUN_END in d.spec.hooked:
         d.phase_open = True
         d.do(RunPhase(phase=Phase.RUN_END, step=d.step, durable=True))
     else:
@@ -190,8 +198,8 @@ def terminal(d: Draft) -> None:
 
 
 def abandon(d: Draft, detail: str) -> None:
-    """End at once as failed(internal_error); nothing of the run is alive, no hook is asked."""
-    if d.cursor is Cursor.ENDED:
-        return
+    """End as failed(internal_error), whatever the run was at; no hook is asked."""
     d.termination = Termination(kind=TerminationKind.ERROR, code="internal_error", detail=detail)
-    settle(d, hooks=False)
+    d.cursor, d.changed, d.phase_open = Cursor.STOPPING, True, False
+    d.begun = False  # no run_end is owed any more
+    stop_work(d, d.termination)

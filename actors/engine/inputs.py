@@ -174,7 +174,11 @@ class WorkStopped:
 
 @attrs.frozen(kw_only=True)
 class Abandon:
-    """The owner gave up: end the run as failed(internal_error) without asking anybody."""
+    """The owner gave up: end the run as failed(internal_error) without asking any hook.
+
+    The first input of an incarnation, in place of `Activate`. It is answered with `CancelWork`; the run ends with
+    `WorkStopped`, after the commands that wait.
+    """
 
     detail: str
 

@@ -14,7 +14,7 @@ from ..contract.phases import CallAt, Cursor, Phase
 from ..contract.rows import CallRow
 from .calls import drive
 from .effects import ParkCall, RunPhase
-from .ending import run_end, settle
+from .ending import run_end, stop_work
 from .gates import gate, tool_of
 from .inputs import Activate
 from .state import Draft
@@ -31,6 +31,7 @@ UNKNOWN = Suspend(
 
 def activate(d: Draft, message: Activate) -> None:
     """The first input of an incarnation."""
+    d.followed = True
     _compare_digest(d, message.agent_digest)
     if d.stage is Stage.CREATED:
         d.move(Stage.PLANNED)
@@ -56,8 +57,8 @@ def recover(d: Draft) -> None:
             ask_again(d, "interrupted", "the process that asked the model ended")
         case Cursor.TOOLS:
             _recover_calls(d)
-        case Cursor.STOPPING:
-            settle(d)
+        case Cursor.STOPPING if d.termination is not None:
+            stop_work(d, d.termination)  # nothing is alive, but commands may wait
         case Cursor.ENDED | Cursor.ADMISSION:
             pass
         case Cursor.RUN_END:

@@ -88,6 +88,7 @@ class Draft:
         self.used = state.used
         self.phase_open = state.phase_open
         self.changed = False
+        self.followed = False  # other inputs wait behind this one, and must be taken before the run ends
         self.events: list[EventDraft] = []
         self.effects: list[Effect] = []
         self.tickets: list[Ticket] = []

@@ -32,7 +32,7 @@ FIRST_DELAY = 0.5
 
 def admit(d: Draft) -> None:
     """The run may work: planned -> accepted -> preparing -> running, and into run_start."""
-    if d.stage is not Stage.PLANNED:
+    if d.cursor is not Cursor.ADMISSION or d.stage is not Stage.PLANNED:
         return
     d.move(Stage.ACCEPTED)
     d.move(Stage.PREPARING)

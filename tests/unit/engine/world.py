@@ -153,6 +153,7 @@ class World:
         self.inputs = 0
         self.trace: list[str] = []
         self._closing: tuple[RunState, inp.Input] | None = None
+        self._again = False
         self._posted = 0
         self.state = RunState.from_record(self.store.record())
         self.feed(inp.Activate(admitted=admitted, agent_digest=spec.digest))
@@ -205,7 +206,9 @@ class World:
             assert self._closing is not None
             assert not self.unacked
             self.state, again = self._closing
+            self._closing, self._again = None, True
             self.deliver_all()
+            self._again = False
             self.feed(again)
             return
         self.store.apply(commit)
@@ -428,7 +431,7 @@ class World:
     def _check_rest(self) -> None:
         """Somebody is always awaited, and the stage says whether it is a person."""
         row, calls = self.row, tuple(self.state.calls.values())
-        in_flight = bool(self.outstanding) or any(waits for _, waits in self.unacked)
+        in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
         open_tickets = [c for c in calls if c.at is CallAt.PARKED]
         if not in_flight and not self.ended and row.cursor is not Cursor.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"

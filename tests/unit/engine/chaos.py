@@ -1,0 +1,333 @@
+"""Random lives of a run: every kind of answer, command and accident in any order, then an orderly way to the end."""
+
+import random
+from datetime import timedelta
+from typing import Any
+
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.decisions import (
+    RESUME_MODES,
+    Allow,
+    Answer,
+    Block,
+    Command,
+    Decision,
+    SetResult,
+    Suspend,
+)
+from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
+from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.spec import ToolSpec
+from greenroom.actors.engine import effects as fx
+from greenroom.actors.engine import inputs as inp
+
+from .world import Key, World
+
+
+def needs_number(arguments: Any) -> str | None:
+    return None if isinstance(arguments.get("n"), int) else "$.n: give a whole number"
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        ToolSpec(name="read", replay_safe=True),
+        ToolSpec(name="write", effect="write"),
+        ToolSpec(name="pay", effect="publish", gate="always"),
+        ToolSpec(name="peek", gate="always", replay_safe=True),
+        ToolSpec(name="perhaps", effect="shell", gate="ask"),
+        ToolSpec(name="patch", effect="patch", concurrency="ordered"),
+        ToolSpec(name="sign", gate="always", concurrency="ordered"),
+        ToolSpec(name="deploy", effect="deploy", concurrency="exclusive"),
+        ToolSpec(name="vote", gate="always", concurrency="exclusive"),
+        ToolSpec(name="strict", check=needs_number),
+    )
+}
+LIMIT = 400
+"""Inputs within which every run has to end once everything is answered."""
+
+
+class Chaos:
+    """Plays one run with a seed. The same seed and spec give the same life."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.rng = world, random.Random(seed)
+        self.numbers = 0
+        self.old: list[inp.Input] = []
+
+    def play(self, moves: int) -> None:
+        """So many random moves, then the orderly end."""
+        for _ in range(moves):
+            if self.world.finished:
+                break
+            self.move()
+        self.finish()
+
+    def move(self) -> None:
+        world, rng = self.world, self.rng
+        moves = [(self.answer, 12 if world.outstanding else 0), (self.decide, 3 if world.store.calls else 0)]
+        moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
+        moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.4)]
+        moves += [(self.send, 0.4), (self.admit, 3)]
+        act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
+        act()
+
+    def finish(self) -> None:
+        """Everything durable, everything answered, everything decided."""
+        world = self.world
+        start = world.inputs
+        world.lazy = False
+        while not world.finished and not (world.ended and not world.unacked):
+            assert world.inputs - start < LIMIT, "the run does not come to an end"
+            world.ack_all()
+            world.deliver_all()
+            if world.outstanding:
+                self.calmly(self.rng.choice(list(world.outstanding)))
+            elif not world.ended:
+                world.feed(inp.Admit())
+                self.approve_one()
+        after = world.inputs
+        for _ in range(3):
+            self.stale()
+        world.check_end()
+        assert world.inputs <= after + 3
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        key = self.rng.choice(list(self.world.outstanding))
+        message, final = self.random_answer(self.world.outstanding[key])
+        self.old.append(message)
+        if final:
+            self.world.answer(message)
+        else:
+            self.world.feed(message)
+
+    def late(self) -> None:
+        """Something that was cancelled answers all the same, before it is said to have stopped."""
+        key = self.rng.choice(list(self.world.dying))
+        message, final = self.random_answer(self.world.dying[key])
+        if final:
+            del self.world.dying[key]
+        self.world.feed(message)
+
+    def random_answer(self, effect: fx.Effect) -> tuple[inp.Input, bool]:
+        match effect:
+            case fx.RunPhase():
+                return self.hooks(effect), True
+            case fx.CallModel():
+                return self.model(effect)
+            case fx.StartCall():
+                return self.body(effect)
+            case _:
+                calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
+                stubborn = tuple(inp.Stubborn(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
+                return inp.WorkStopped(stubborn=stubborn), True
+
+    def hooks(self, effect: fx.RunPhase) -> inp.PhaseDone:
+        kind = self.rng.choices(("fine", "failure", "tripped", "end"), (40, 1, 1, 1))[0]
+        where = {"phase": effect.phase, "step": effect.step, "call_id": effect.call_id}
+        if kind != "fine":
+            return inp.PhaseDone(**where, **{kind: "because"})
+        verdict = self.verdict() if effect.phase is Phase.TOOL_GATE else None
+        return inp.PhaseDone(**where, verdict=verdict)
+
+    def verdict(self) -> Any:
+        kinds = ("none", "allow", "suspend", "set", "deny", "block")
+        match self.rng.choices(kinds, (6, 6, 4, 2, 2, 0.5))[0]:
+            case "allow":
+                return Allow()
+            case "suspend":
+                return self.suspend()
+            case "set":
+                return SetResult({"set": True})
+            case "deny":
+                return SetResult("no", code="permission_denied")
+            case "block":
+                return Block("never")
+        return None
+
+    def suspend(self) -> Suspend:
+        rng = self.rng
+        return Suspend(
+            message="sure?",
+            resume_mode=rng.choice(RESUME_MODES),
+            expires_after=rng.choice((None, None, 30.0, 300.0)),
+            on_expiry=rng.choice(("deny", "cancel_run", SetResult("late"))),
+            response_schema=rng.choice((None, None, {"type": "object", "required": ["n"]})),
+            reviewers=rng.choice(((), (), ("boss",))),
+        )
+
+    def model(self, effect: fx.CallModel) -> tuple[inp.Input, bool]:
+        rng, mid = self.rng, effect.message_id
+        kind = rng.choices(("stream", "failed", "refused", "text", "calls"), (4, 1, 0.3, 3, 8))[0]
+        usage = Usage(requests=rng.choice((0, 1, 2)), input=rng.randrange(50), output=rng.randrange(50))
+        match kind:
+            case "stream":
+                text, reasoning = rng.choice((("a", ""), ("", "b"), ("a", "b"), ("", "")))
+                return inp.ModelStreamed(message_id=mid, text=text, reasoning=reasoning), False
+            case "failed":
+                retryable = rng.random() < 0.8
+                return inp.ModelFailed(message_id=mid, kind="overloaded", text="later", retryable=retryable), True
+            case "refused":
+                return inp.ModelAnswered(message_id=mid, response=ModelResponse(refusal="no", usage=usage)), True
+        text = rng.choice(((), ("hm",), ("hm", "final")))
+        calls = tuple(self.request() for _ in range(rng.randint(1, 4))) if kind == "calls" else ()
+        if calls and rng.random() < 0.2:
+            calls += (calls[0],)
+        return inp.ModelAnswered(message_id=mid, response=ModelResponse(text=text, calls=calls, usage=usage)), True
+
+    def request(self) -> CallRequest:
+        self.numbers += 1
+        name = self.rng.choice((*TOOLS, *TOOLS, "nowhere"))
+        fresh = f"c{self.numbers}"
+        call_id = self.rng.choices((fresh, "", "again"), (8, 1, 1))[0]
+        arguments = {"n": self.rng.randrange(2)} if call_id != "again" and self.rng.random() < 0.8 else {}
+        if call_id == "again":
+            name = "read"
+        return CallRequest(call_id=call_id, tool=name, arguments=arguments)
+
+    def body(self, effect: fx.StartCall) -> tuple[inp.Input, bool]:
+        rng = self.rng
+        who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
+        match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
+            case "return":
+                return inp.CallReturned(**who, result={"r": 1}, shown="r", large=rng.random() < 0.1), True
+            case "raise":
+                fatal = rng.random() < 0.1
+                return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal), True
+            case "suspend":
+                return inp.CallSuspended(**who, suspend=self.suspend()), True
+            case "progress":
+                return inp.CallProgressed(**who, fraction=0.5), False
+            case _:
+                return inp.CallPrinted(**who, index=0, text="line"), False
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def decide(self) -> None:
+        """Anybody decides anything: open and closed tickets, calls of any age, things that never were."""
+        store, rng = self.world.store, self.rng
+        waiting = [ticket.ticket_id for ticket in store.tickets.values() if ticket.status == "open"]
+        anything = [*store.tickets, *store.calls, "nothing"]
+        target = rng.choice(waiting) if waiting and rng.random() < 0.7 else rng.choice(anything)
+        self.post(target)
+
+    def early(self) -> None:
+        """A decision by the id of a call that has not asked."""
+        calls = [c for c in self.world.store.calls.values() if c.ticket is None and not c.settled]
+        if calls:
+            self.post(self.rng.choice(calls).call_id)
+
+    def post(self, target: str) -> Answer:
+        rng = self.rng
+        self.numbers += 1
+        name = f"d{self.numbers}" if rng.random() < 0.9 else f"d{rng.randint(1, self.numbers)}"
+        action = rng.choice(("resume", "resume", "resume", "cancel"))
+        edited = rng.choice((None, None, None, {"n": 7}, {"other": 1}))
+        fingerprint = rng.choices((None, "another"), (9, 1))[0]
+        by = rng.choice(("ann", "boss"))
+        decision = Decision(
+            target=target,
+            action=action,
+            decision_id=name,
+            result=rng.choice((None, {"n": 1}, "text")),
+            edited_arguments=edited if action == "resume" else None,
+            fingerprint=fingerprint,
+            reason=name,
+            decided_by=by,
+        )
+        command = Command(command_id=name, kind="decide", decision=decision, by=by)
+        answer = self.world.post(command)
+        if rng.random() < 0.1:
+            again = self.world.post(command)
+            assert again.status == ("duplicate" if answer.ok else "rejected")
+        return answer
+
+    def rare(self) -> None:
+        """Somebody cancels, the deadline is forced, or the owner gives up."""
+        match self.rng.choices(("after_step", "now", "deadline", "abandon"), (4, 2, 1, 1))[0]:
+            case "deadline":
+                self.world.feed(inp.DeadlinePassed())
+            case "abandon":
+                self.world.lose_owner()
+                self.world.feed(inp.Abandon(detail="crashed three times"))
+            case mode:
+                self.numbers += 1
+                self.world.post(Command(command_id=f"x{self.numbers}", kind="cancel", mode=mode))
+
+    def send(self) -> None:
+        self.numbers += 1
+        self.world.post(Command(command_id=f"s{self.numbers}", kind="send", text="and this"))
+
+    def admit(self) -> None:
+        self.world.feed(inp.Admit())
+
+    def tick(self) -> None:
+        self.world.now += timedelta(seconds=self.rng.choice((0.001, 1, 40, 400)))
+        self.world.post_expiries()
+
+    # --- accidents ---------------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        self.world.crash(digest=self.rng.choice((None, None, "another")))
+
+    def stale(self) -> None:
+        """An answer to something that was asked before, or never."""
+        stale: list[inp.Input] = [
+            inp.ModelAnswered(message_id="r.m0", response=ModelResponse(text=("old",))),
+            inp.ModelFailed(message_id="r.m0", kind="x", text="y"),
+            inp.ModelStreamed(message_id="r.m0", text="old"),
+            inp.PhaseDone(phase=Phase.STEP_END, step=self.world.row.step - 1),
+            inp.PhaseDone(phase=Phase.TOOL_GATE, step=self.world.row.step, call_id="nobody"),
+        ]
+        stale += [message for message in self.old[-10:] if self.is_stale(message)]
+        for c in self.world.state.calls.values():
+            who = {"call_id": c.call_id, "attempt": c.attempts - 1}
+            stale += [inp.CallReturned(**who, result=1, shown="1"), inp.CallSuspended(**who, suspend=Suspend())]
+        if ("cancel",) not in self.world.outstanding:
+            stale.append(inp.WorkStopped())
+        before = self.world.state
+        taken = self.world.feed(self.rng.choice(stale))
+        assert taken.state == before
+        assert (taken.commit, taken.effects) == (None, ())
+
+    def is_stale(self, message: inp.Input) -> bool:
+        """True if the message names an attempt that is over (a lost commit makes numbers come again)."""
+        if isinstance(message, inp.CallReturned | inp.CallRaised | inp.CallSuspended | inp.CallPrinted):
+            now = self.world.state.calls.get(message.call_id)
+            return now is None or now.attempts != message.attempt or now.status is not CallStatus.RUNNING
+        return False
+
+    # --- the orderly end ---------------------------------------------------------------------------------------------
+
+    def calmly(self, key: Key) -> None:
+        effect = self.world.outstanding[key]
+        match effect:
+            case fx.RunPhase():
+                self.world.answer(inp.PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id))
+            case fx.CallModel():
+                response = ModelResponse(text=("done",), usage=Usage(input=1, output=1))
+                self.world.answer(inp.ModelAnswered(message_id=effect.message_id, response=response))
+            case fx.StartCall():
+                who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
+                self.world.answer(inp.CallReturned(**who, result="ok", shown="ok"))
+            case _:
+                self.world.answer(inp.WorkStopped())
+
+    def approve_one(self) -> None:
+        """Decide one open ticket; whoever may not resume it denies it."""
+        waiting = [ticket for ticket in self.world.store.tickets.values() if ticket.status == "open"]
+        if not waiting:
+            return
+        ticket = self.rng.choice(waiting)
+        by = ticket.reviewers[0] if ticket.reviewers else "ann"
+        for action in ("resume", "cancel"):
+            self.numbers += 1
+            if self.world.decide(
+                ticket.ticket_id, action, {"n": 1}, by=by, decision_id=f"d{self.numbers}", reason=f"d{self.numbers}"
+            ).ok:
+                return
+        self.world.now += timedelta(days=1)
+        self.world.post_expiries()
+        self.world.deliver_all()

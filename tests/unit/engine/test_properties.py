@@ -1,0 +1,73 @@
+"""What holds for every life of a run, whatever answers, commands and accidents come, in whatever order.
+
+The promises are checked by the simulated owner after each input (`world.py`) and by the fold of the events (`fold.py`).
+Lengthen the search with GREENROOM_CHAOS=full; a failing example names spec, seed and number of moves, and can be played
+again with them.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, note, settings
+from hypothesis import strategies as st
+
+from greenroom.actors.contract import stop
+from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.spec import MODES, AgentSpec
+
+from .chaos import TOOLS, Chaos
+from .world import World
+
+STOPS = (
+    stop.MaxRounds(4),
+    stop.MaxRounds(None),
+    stop.Timeout(60.0),
+    stop.TokenBudget(150),
+    stop.ConsecutiveErrors(2),
+    stop.StopOnTool("write"),
+    stop.ContentMatch("final"),
+    stop.LoopDetection(2),
+)
+
+
+def checked(text: str) -> tuple[Any, str | None]:
+    return (None, "$: say more") if text in ("", "hm") else ({"said": text}, None)
+
+
+specs = st.builds(
+    AgentSpec,
+    key=st.just("a"),
+    tools=st.just(TOOLS),
+    stop=st.lists(st.sampled_from(STOPS), max_size=3).map(tuple),
+    hooked=st.one_of(
+        st.just(frozenset()), st.frozensets(st.sampled_from(list(Phase))), st.just(frozenset({Phase.TOOL_GATE}))
+    ),
+    tool_use=st.sampled_from(("run_model_again", "stop_on_first_tool", frozenset({"read", "pay"}))),
+    on_deny=st.sampled_from(("continue", "cancel_run")),
+    on_new_input=st.sampled_from(("queue", "supersede")),
+    on_unknown_tool=st.sampled_from(("return", "return", "raise")),
+    check_output=st.sampled_from((lambda text: (text, None), checked)),
+    max_bodies=st.sampled_from((1, 2, 16)),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=settings.default.max_examples * 3)
+@given(
+    spec=specs,
+    seed=st.integers(0, 2**32 - 1),
+    moves=st.integers(0, 150),
+    deadline=st.sampled_from((None, None, 600.0)),
+    admitted=st.booleans(),
+    lazy=st.booleans(),
+)
+def test_every_life_of_a_run_keeps_every_promise(
+    mode: Any, spec: AgentSpec, seed: int, moves: int, deadline: float | None, admitted: bool, lazy: bool
+) -> None:
+    world = World(spec, execution=mode, deadline=deadline, admitted=admitted, lazy=lazy)
+    try:
+        Chaos(world, seed).play(moves)
+    except BaseException:
+        note("\n".join(world.trace))
+        raise
