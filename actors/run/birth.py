@@ -67,7 +67,11 @@ class Birth:
 
 
 def new_run(birth: Birth, now: datetime) -> NewRun:
-    """The rows and the first event of a new run."""
+    """The rows and the first event of a new run.
+
+    The input waits in the run's row and joins the thread when the run begins to work: a run that is held back by its
+    thread does not put its question between the question and the answer of the run before it.
+    """
     info = RunInfo(
         run_id=birth.run_id,
         thread_id=birth.thread_id or f"{birth.run_id}.thread",
@@ -85,7 +89,8 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
     message = Message(
         id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
     )
-    return _born(info, birth.text, (message,), 1, "refuse" if birth.on_busy == "refuse" else "queue")
+    row = RunRow(last_sequence=1, pending_input=(message,), counters=Counters(messages=1))
+    return _born(info, birth.text, row, (), "refuse" if birth.on_busy == "refuse" else "queue")
 
 
 def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime) -> NewRun:
@@ -97,8 +102,9 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     info, finished = parent.info, parent.row.counters.rounds
     if not 0 <= step <= finished:
         raise UsageError(f"step={step}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
-    history = tuple(message for message in thread if _before(message, info.run_id, step))
-    text = next((m.content for m in history if m.producer == Producer(run_id=info.run_id, step=0)), "")
+    history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
+    inputs = (message for message in reversed(history) if message.producer is not None and message.producer.step == 0)
+    text = next((message.content for message in inputs), "")
     child = attrs.evolve(
         info,
         run_id=run_id,
@@ -109,16 +115,24 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
         forked_step=step,
         deadline=None,
     )
-    new = _born(child, text, history, 0, "queue")
+    new = _born(child, text, RunRow(last_sequence=1), history, "queue")
     return attrs.evolve(new, thread_parent=(info.thread_id, len(history)))
 
 
-def _before(message: Message, run_id: str, step: int) -> bool:
-    producer = message.producer
-    return producer is None or producer.run_id != run_id or producer.step <= step
+def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:
+    """How many messages a thread had when the run had finished the step; runs that came later are not counted."""
+    own = [
+        (position, message.producer.step)
+        for position, message in enumerate(thread)
+        if message.producer is not None and message.producer.run_id == run_id
+    ]
+    if not own:
+        return len(thread)  # a fork that has not answered yet: its history is all of another run's making
+    later = (position for position, made_in in own if made_in > step)
+    return next(later, own[-1][0] + 1)
 
 
-def _born(info: RunInfo, text: str, messages: tuple[Message, ...], numbered: int, on_busy: Any) -> NewRun:
+def _born(info: RunInfo, text: str, row: RunRow, messages: tuple[Message, ...], on_busy: Any) -> NewRun:
     created = RunCreated(
         to=Stage.CREATED,
         agent=info.agent,
@@ -130,5 +144,4 @@ def _born(info: RunInfo, text: str, messages: tuple[Message, ...], numbered: int
         parent=info.parent_run,
         forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
     )
-    row = RunRow(last_sequence=1, counters=Counters(messages=numbered))
     return NewRun(info=info, row=row, messages=messages, created=EventDraft("run.created", created), on_busy=on_busy)

@@ -14,7 +14,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun, UsageError
-from .view import RunView, make_outcome, make_view
+from .view import RunView, at_rest, make_outcome, make_view
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -82,7 +82,7 @@ class Run(Generic[T]):
             record = await self._record()
             if record.row.last_sequence > after:
                 continue
-            if record.row.status is RunStatus.DONE or (until == "rest" and record.at_rest):
+            if record.row.status is RunStatus.DONE or (until == "rest" and at_rest(record)):
                 return
             await notice.wait()
 
@@ -112,10 +112,10 @@ class Run(Generic[T]):
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)
-            if done or (record.at_rest and not final):
+            if done or (at_rest(record) and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
             reason = runtime.roster.degraded(self.id)
-            if reason is not None and not record.at_rest:
+            if reason is not None and not at_rest(record):
                 raise RunDegraded(self.id, *reason)
             await notice.wait()
 

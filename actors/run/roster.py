@@ -197,7 +197,8 @@ class Roster:
             actor = self._actors.get(run_id)
             if actor is not None and actor.ref is not None:
                 actor.orders.admitted = True
-                self._working.add(run_id)
+                if run_id not in self._resting:  # one that was taken up while it waits for people needs no slot
+                    self._working.add(run_id)
                 actor.ref.nudge()
 
     def close(self) -> None:

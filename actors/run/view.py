@@ -109,6 +109,11 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
     )
 
 
+def at_rest(record: RunRecord) -> bool:
+    """Done, or waiting with every command acted on; one that is on its way out does not rest before its end."""
+    return record.at_rest and (record.row.status is RunStatus.DONE or record.row.termination is None)
+
+
 Outcome = Completed[Any] | Waiting | Failed | Cancelled
 
 

@@ -1,0 +1,84 @@
+"""Stores, runtimes and small observers that the runtime's tests share."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import trio
+
+import greenroom as gr
+from greenroom.testing import ScriptedModel
+
+KINDS = ("memory", "sqlite")
+NEVER = 1_000_000.0
+"""Virtual seconds after which a test that waits for something is told that it never comes."""
+
+
+class Shelf:
+    """A place of storage that is kept while a test lasts: `open()` gives a store on it, again after every closing.
+
+    Both kinds are safe under virtual time: memory, and SQLite that writes in the calling task.
+    """
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.path = kind, folder / "runs.db"
+        self._memory: gr.MemoryStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<Shelf {self.kind}>"
+
+    def open(self, **options: Any) -> gr.Store:
+        if self.kind == "sqlite":
+            return gr.SQLiteStore(self.path, writer="inline", **options)
+        if self._memory is None:
+            self._memory = gr.MemoryStore(**options)
+        return self._memory
+
+
+@asynccontextmanager
+async def home(place: Shelf | gr.Store | Path | None = None, /, **options: Any) -> AsyncIterator[gr.Runtime]:
+    """A runtime under virtual time; whoever waits in it for what never comes hears TooSlowError."""
+    store = place.open() if isinstance(place, Shelf) else place
+    with trio.fail_after(NEVER):
+        async with gr.open_runtime(store, **options) as runtime:
+            yield runtime
+
+
+def agent(*steps: Any, key: str = "helper", **options: Any) -> gr.Agent[Any]:
+    """An agent whose model plays a script."""
+    return gr.Agent(key, model=ScriptedModel(list(steps) or ["done"]), **options)
+
+
+async def events_of(run: gr.Run[Any], *, until: Literal["end", "rest"] = "end", after: int = 0) -> list[gr.Event]:
+    """All events up to the run's end or rest."""
+    async with run.events(after=after, until=until) as events:
+        return [event async for event in events]
+
+
+def payloads(events: list[gr.Event], *names: str) -> list[Mapping[str, Any]]:
+    """The payloads of the events of these types (without the prefix `run.`)."""
+    return [event.payload for event in events if event.type.removeprefix("run.") in names]
+
+
+def types(events: list[gr.Event]) -> list[str]:
+    """The types of events, without the prefix `run.`."""
+    return [event.type.removeprefix("run.") for event in events]
+
+
+async def frames_of(runtime: gr.Runtime, run_id: str) -> bytes:
+    """Every byte that the store holds of a run's events."""
+    return b"\n".join(await runtime.store.events(run_id, limit=100_000))
+
+
+class Outages:
+    """A faults port: while `error` is set the whole store does not answer."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.hits = 0
+
+    def __call__(self, point: str) -> None:
+        if self.error is not None and point in ("begin", "before_commit"):
+            self.hits += 1
+            raise self.error
