@@ -42,6 +42,7 @@ class Child:
         grace: seconds that it gets after a cancel.
         mailbox: of a parked call: where its decision arrives.
         ticket: what a parked call waits for.
+        attempt: of a call: the newest one that its actor was given to run; 0 for none.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Child:
     grace: float = 5.0
     mailbox: Mailbox[Cue] | None = None
     ticket: Ticket | None = None
+    attempt: int = 0
     task: trio.lowlevel.Task | None = None
 
     def __repr__(self) -> str:

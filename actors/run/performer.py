@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -21,6 +22,8 @@ from .call_actor import CallActor, gate_context, make_mailbox
 from .children import Child, Children, Release
 from .model_actor import broken, streaming
 from .services import Services
+
+logger = logging.getLogger("greenroom.run")
 
 
 def call_key(call_id: str) -> str:
@@ -118,21 +121,37 @@ class Performer:
         key = call_key(effect.call_id)
         child = self.children.live.get(key)
         if child is not None and child.mailbox is not None:
-            child.ticket = None
+            child.ticket, child.attempt = None, effect.attempt
             child.mailbox.tell(effect)
             return
-        self.children.start(
-            key, self._actor().starting(effect), grace=self._grace(effect.tool), broke=_call_broke(effect)
-        )
+        body, broke = self._actor().starting(effect), self._call_broke(effect.call_id)
+        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke)
+        child.attempt = effect.attempt
 
     def _park(self, effect: ParkCall) -> None:
         key = call_key(effect.call_id)
         child = self.children.live.get(key)
         if child is None:
             grace = self._grace(effect.ticket.tool)
-            child = self.children.start(key, self._actor().waiting(effect), grace=grace, broke=_park_broke(effect))
+            body, broke = self._actor().waiting(effect), self._call_broke(effect.call_id)
+            child = self.children.start(key, body, grace=grace, broke=broke)
             child.mailbox = make_mailbox(effect.call_id)
         child.ticket = effect.ticket
+
+    def _call_broke(self, call_id: str) -> Callable[[Exception], Input]:
+        """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.
+
+        If it was only waiting, the machine ignores that, for nothing is lost: the decision starts a new actor.
+        """
+        child_of = self.children.live
+
+        def broke(error: Exception) -> Input:
+            logger.error("the actor of call %s of run %s crashed", call_id, self.info.run_id, exc_info=error)
+            text = f"The call's actor crashed: {type(error).__name__}: {error}"
+            attempt = child_of[call_key(call_id)].attempt
+            return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
+
+        return broke
 
     def _grace(self, tool_name: str) -> float:
         tool = None if self.agent is None else self.agent.tool(tool_name)
@@ -167,18 +186,3 @@ class Performer:
 def _gate_done(effect: RunPhase, *, approval: bool) -> PhaseDone:
     verdict = APPROVAL if approval else Allow()
     return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, verdict=verdict)
-
-
-def _call_broke(effect: StartCall) -> Callable[[Exception], Input]:
-    def broke(error: Exception) -> Input:
-        text = f"The call's actor crashed: {type(error).__name__}: {error}"
-        return CallRaised(call_id=effect.call_id, attempt=effect.attempt, code="internal_error", shown=text)
-
-    return broke
-
-
-def _park_broke(effect: ParkCall) -> Callable[[Exception], Input]:
-    def broke(error: Exception) -> Input:
-        raise RuntimeError(f"the actor of the waiting call {effect.call_id} crashed") from error
-
-    return broke

@@ -1,0 +1,272 @@
+"""One run with an approval, cancelled, told to cancel, crashed and killed at every step: the promises hold at each point.
+
+`GREENROOM_CHAOS=full` strikes every step under several schedules; else a seeded sample of the steps. A violation names
+its token; `only="cancel:1:17"` in the sweep replays it.
+"""
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.stores.faults import InjectedCrash
+from greenroom.supervision import chaos
+
+from .stage import World, broken, decode_event
+
+FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+SEEDS = (1, 2, 3) if FULL else (1, 2)
+PLAN = [("memory", "parallel_streaming"), ("memory", "sequential"), ("sqlite", "parallel_streaming")]
+SETTLE = 80.0
+"""Virtual seconds from a fault to the end of the scenario."""
+
+pytestmark = pytest.mark.slow
+Make = Callable[..., Callable[[], World]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
+    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
+    if not shared.is_dir():
+        yield tmp_path
+        return
+    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(params=PLAN, ids="-".join)
+def make(request: pytest.FixtureRequest, folder: Path) -> Make:
+    """`make(**options)` gives a maker of worlds on one kind of store, in one mode of execution."""
+    kind, execution = request.param
+    numbers = count()
+
+    def prepared(**options: Any) -> Callable[[], World]:
+        return lambda: World(
+            folder=folder / str(next(numbers)) if kind == "sqlite" else None, execution=execution, **options
+        )
+
+    return prepared
+
+
+@pytest.fixture
+def sample(seed: int) -> Callable[[int], tuple[int, int] | None]:
+    """How many points of a sweep are visited: all of them in a full one."""
+    return lambda n: None if FULL else (n, seed)
+
+
+def show(what: str, report: chaos.Report) -> None:
+    """For the log of the CI."""
+    report.require()
+
+
+# --- scenarios -------------------------------------------------------------------------------------------------------
+
+
+async def until_it_has_ended(world: World) -> None:
+    """A process after the other until one sees the run's end; the runtime's own failures end a process, too."""
+    with world.nothing_left():
+        for _ in range(4):
+            try:
+                with world.scope:
+                    await world.live()
+            except (gr.RuntimeFailed, gr.StoreDown, gr.StoreUnavailable) as error:
+                world.deaths.append(f"{type(error).__name__}: {error}")
+                world.faults = None  # the next process finds a disk that works
+            if world.ended is not None:
+                return
+            world.reopen()
+
+
+async def one_life(world: World) -> None:
+    """One process; `world.scope` is not around it."""
+    with world.nothing_left():
+        await world.live()
+
+
+# --- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+def can_crash(task: trio.lowlevel.Task) -> bool:
+    """False where no error can arise: while trio itself closes a nursery."""
+    return chaos.operation_of(task) != "_nested_child_finished"
+
+
+def test_the_runtime_is_cancelled_from_outside_at_every_step_and_the_next_one_finishes_the_run(make, sample, request):
+    for unknown in ("cancel", "resume", "result") if FULL else ("resume",):
+        report = chaos.sweep_cancel(
+            make(unknown=unknown), until_it_has_ended, broken, seeds=SEEDS, sample=sample(40), settle_within=SETTLE
+        )
+        show(f"{request.node.name} unknown={unknown}", report)
+
+
+def test_the_run_is_told_to_cancel_at_every_step_and_ends_once(make, sample, request):
+    def check(world: World) -> Iterator[str]:
+        yield from broken(world)
+        answer = world.book.answers.get("cancel")
+        if answer is not None and answer.status == "accepted":
+            yield from ended_by_cancel(world)
+
+    report = chaos.sweep_cancel(
+        make(cancels=True), one_life, check, seeds=SEEDS, sample=sample(60), settle_within=SETTLE
+    )
+    show(request.node.name, report)
+
+
+def ended_by_cancel(world: World) -> Iterator[str]:
+    """An accepted cancel ends the run, unless it was about to end by itself."""
+    events = [decode_event(frame) for frame in world.ended[0]]
+    wanted = next((number for number, event in enumerate(events) if event.type == "run.cancel.requested"), None)
+    if wanted is None:
+        yield "the accepted cancel left no event"
+        return
+    after = [event.type for event in events[wanted:]]
+    if events[-1].type != "run.cancelled":
+        yield f"the run was told to cancel and did {after}"
+    if {"run.tool.started", "run.inference.started"} & set(after):
+        yield f"something was started after the cancel: {after}"
+    if not isinstance(world.book.outcomes[-1], gr.Cancelled):
+        yield f"the outcome was {world.book.outcomes[-1]}"
+
+
+@pytest.mark.parametrize("victim", ["runtime/r", "call:", "model:", "runtime/:store"])
+def test_an_actor_crashes_at_every_step_and_the_run_still_ends(make, sample, victim, request):
+    def match(task: trio.lowlevel.Task) -> bool:
+        return can_crash(task) and (task.name == victim or (victim.endswith(":") and task.name.startswith(victim)))
+
+    report = chaos.sweep_crash(
+        make(unknown="resume"),
+        until_it_has_ended,
+        broken,
+        match_task=match,
+        seeds=SEEDS,
+        sample=sample(40),
+        settle_within=SETTLE,
+    )
+    show(f"{request.node.name}", report)
+
+
+def test_the_process_dies_at_every_step_and_the_next_one_finishes_the_run(make, sample, request):
+    for unknown in ("cancel", "resume", "result") if FULL else ("resume", "cancel"):
+        report = chaos.sweep_cancel(
+            make(unknown=unknown),
+            until_it_has_ended,
+            broken,
+            get_scope=World.die,
+            seeds=SEEDS,
+            sample=sample(40),
+            settle_within=SETTLE,
+        )
+        show(f"{request.node.name} unknown={unknown}", report)
+
+
+# --- faults of the store ---------------------------------------------------------------------------------------------
+
+
+class Planned:
+    """A store that fails at its n-th write."""
+
+    def __init__(self, point: str, nth: int, error: BaseException, times: int) -> None:
+        self._point, self._nth, self._error, self._left = point, nth, error, times
+        self.writes = 0
+        self.struck = 0
+
+    def __call__(self, point: str) -> None:
+        if point != self._point:
+            return
+        self.writes += 1
+        if self.writes >= self._nth and self._left:
+            self._left -= 1
+            self.struck += 1
+            raise self._error
+
+
+STORE_FAULTS: dict[str, tuple[str, Callable[[], BaseException], int]] = {
+    "dies before the commit": ("before_commit", lambda: InjectedCrash("before"), 1),
+    "dies after the commit": ("after_commit", lambda: InjectedCrash("after"), 1),
+    "does not answer for a moment": ("before_commit", lambda: OSError("disk full"), 3),
+    "does not answer any more": ("before_commit", lambda: OSError("disk full"), 100),
+}
+
+
+@pytest.mark.parametrize("fault", STORE_FAULTS)
+def test_the_store_fails_at_every_write_and_nothing_acknowledged_is_lost(make, fault, sampled, request):
+    point, error, times = STORE_FAULTS[fault]
+    dry = make()()
+    dry.faults = Planned(point, 10**9, OSError(), 0)
+    chaos.run(until_it_has_ended, dry, seed=1)
+    report = chaos.Report(kind="crash", steps=dict.fromkeys(SEEDS, dry.faults.writes))
+    cases = [(seed, nth) for seed in SEEDS for nth in range(1, dry.faults.writes + 1)]
+    for seed, nth in sampled(cases, 25):
+        world = make(unknown="resume")()
+        world.faults = plan = Planned(point, nth, error(), times)
+        report.runs += 1
+        messages: list[str] = []
+        try:
+            chaos.run(until_it_has_ended, world, seed=seed)
+        except BaseException as escaped:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding
+            messages.append(f"escaped: {type(escaped).__name__}: {escaped}")
+        report.hits += bool(plan.struck)
+        token = chaos.Token("crash", seed, nth)
+        for message in [*messages, *broken(world)]:
+            report.violations.append(chaos.Violation(token=token, site=point, message=message))
+    show(request.node.name, report)
+
+
+# --- a run that crashes again and again ------------------------------------------------------------------------------
+
+
+class CrashAgain(chaos.StepHook):
+    """Crashes the run's actor at step k, and each of its next incarnations at once."""
+
+    def __init__(self, k: int, times: int) -> None:
+        super().__init__(self._look)
+        self._k, self._times = k, times
+        self.errors: list[chaos.InjectedCrashError] = []
+
+    def _look(self, k: int, task: trio.lowlevel.Task) -> None:
+        if k < self._k or len(self.errors) >= self._times or task.name != "runtime/r" or not can_crash(task):
+            return
+        error = chaos.InjectedCrashError(f"crash {len(self.errors) + 1}")
+        fault = chaos.CrashAt(0, lambda one: one is task, error)
+        fault.before_task_step(task)
+        if fault.struck:
+            self.errors.append(error)
+
+
+def test_a_run_whose_actor_crashes_three_times_is_given_up_and_says_so(make, sample, request):
+    steps = chaos.count_steps(one_life, make()(), seed=1)
+    points = list(range(steps))
+    if not FULL:
+        points = sorted(random.Random(request.config.getoption("--seed")).sample(points, 30))
+    report = chaos.Report(kind="crash", steps={1: steps})
+    gave_up = 0
+    for k in points:
+        world, crashes = make(unknown="resume")(), CrashAgain(k, 3)
+        messages: list[str] = []
+        try:
+            chaos.run(one_life, world, seed=1, instruments=[crashes])
+        except BaseException as escaped:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding
+            messages.append(f"escaped: {type(escaped).__name__}: {escaped}")
+        report.runs += 1
+        messages += broken(world)
+        if len(crashes.errors) == 3:
+            report.hits += 1
+            last = decode_event(world.ended[0][-1]) if world.ended else None
+            if last is not None and last.type == "run.failed":
+                gave_up += 1
+                if last.payload["code"] != "internal_error" or "crash 3" not in last.payload["message"]:
+                    messages.append(f"given up with {dict(last.payload)}")
+        for message in messages:
+            report.violations.append(chaos.Violation(token=chaos.Token("crash", 1, k), site=None, message=message))
+    show(f"{request.node.name}: {gave_up} given up", report)
+    assert gave_up
