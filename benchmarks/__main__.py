@@ -1,0 +1,80 @@
+"""`python -m benchmarks [names] [--quick] [--json FILE] [--save]`, from the repository's root."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import machine, report
+from .harness import Benchmark, Result, measure
+
+NAMES = (
+    "run_overhead",
+    "run_durable",
+    "durable_steps",
+    "import_time",
+    "waiting_memory",
+    "decision_latency",
+    "cancelling",
+    "kernel",
+)
+
+
+def _load(name: str) -> Benchmark:
+    found: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    return found
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure against the budgets. All benchmarks together are saved in benchmarks/results/.",
+        epilog=f"names: {', '.join(NAMES)}. Example: python -m benchmarks run_overhead import_time",
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="which ones (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small and twice: shows that they run, measures nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to a file")
+    parser.add_argument("--save", action="store_true", help="save a selection, too")
+    parser.add_argument("--sample", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)
+    wanted = parser.parse_args(argv)
+    unknown = sorted(set(wanted.names) - set(NAMES))
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    return wanted
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what was asked for."""
+    wanted = _arguments(argv)
+    if wanted.sample is not None:
+        name, case = wanted.sample
+        print(json.dumps(_load(name).cases[case](wanted.quick)))
+        return 0
+    began, facts = time.monotonic(), machine.facts()
+    results: list[Result] = []
+    for name in wanted.names or NAMES:
+        results.append(measure(_load(name), quick=wanted.quick, say=_say))
+        _say("")
+        print(report.table(results[-1], quick=wanted.quick), flush=True)
+    facts["took"] = f"{time.monotonic() - began:.0f} s"
+    if wanted.json is not None:
+        report.write_json(wanted.json, facts, results, quick=wanted.quick)
+    if wanted.save or not (wanted.names or wanted.quick):
+        for path in report.save(facts, results, quick=wanted.quick):
+            print(f"written: {path}")
+    return 0
+
+
+def _say(text: str) -> None:
+    """What goes on, in one line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

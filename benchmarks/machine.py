@@ -1,0 +1,59 @@
+"""On what it was measured: processor, versions, file system, commit, and how busy the machine was."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from .harness import ROOT
+
+LIBRARIES = ("trio", "attrs", "cattrs", "msgspec", "jsonschema", "rich")
+
+
+def facts() -> dict[str, str]:
+    """What a reader must know to compare the figures with his own."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
+        "sqlite": sqlite3.sqlite_version,
+        "databases": _file_system(Path(tempfile.gettempdir())),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607 - our own command
+
+    changed = git("status", "--porcelain", "--", "actors", "supervision", "src")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with uncommitted changes" if changed else "")
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the mount that holds a folder (Linux)."""
+    try:
+        lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    mounts = [(line.split()[1], line.split()[2]) for line in lines]
+    holders = [(place, kind) for place, kind in mounts if folder.is_relative_to(place)]
+    return max(holders, key=lambda mount: len(mount[0]))[1] if holders else "unknown"

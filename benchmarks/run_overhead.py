@@ -1,0 +1,85 @@
+"""What the runtime costs: CPU of a run with one tool call, in memory, one after the other and many at once."""
+
+from __future__ import annotations
+
+import gc
+
+import greenroom as gr
+
+from .harness import Benchmark, Figure, Spent, Values, on_trio
+from .raw_trio import raw_run
+from .workload import adding, run_once, together, warm
+
+
+async def _alone(quick: bool) -> Values:
+    """Blocks of runs and of raw loops in turn, in one process: their ratio does not depend on the machine's mood."""
+    blocks, runs = (2, 10) if quick else (8, 50)
+    agent = adding()
+    ours = Spent()
+    raw = Spent()
+    cpu_ours = cpu_raw = 0.0
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        await warm(runtime, agent)
+        before = runtime.store.statistics()
+        for _ in range(blocks):
+            gc.collect()
+            with ours:
+                for _ in range(runs):
+                    await run_once(runtime, agent)
+            with raw:
+                for _ in range(runs * 4):
+                    await raw_run()
+            cpu_ours += ours.cpu
+            cpu_raw += raw.cpu / 4
+        after = runtime.store.statistics()
+    count = blocks * runs
+    return {
+        "cpu_ms": cpu_ours / count * 1e3,
+        "raw_cpu_ms": cpu_raw / count * 1e3,
+        "ratio": cpu_ours / cpu_raw,
+        "events": (after.events - before.events) / count,
+        "commits": (after.commits - before.commits) / count,
+    }
+
+
+def _at_once(count: int) -> object:
+    async def main(quick: bool) -> Values:
+        runs = count // 50 if quick else count
+        agent = adding()
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            await warm(runtime, agent)
+            gc.collect()
+            with Spent() as spent:
+                await together(runs, lambda: run_once(runtime, agent))
+        return {f"wall_{count}": spent.wall, f"cpu_{count}": spent.cpu, f"cpu_ms_{count}": spent.cpu / runs * 1e3}
+
+    return main
+
+
+def _derive(values: Values) -> Values:
+    base = values["cpu_ms_1000"]
+    return {"linear_5000": values["cpu_ms_5000"] / base, "linear_10000": values["cpu_ms_10000"] / base}
+
+
+BENCHMARK = Benchmark(
+    name="run_overhead",
+    about="model, one async tool, final text; in memory; a model that costs nothing",
+    cases={
+        "alone": on_trio(_alone),
+        "1000 at once": on_trio(_at_once(1_000)),
+        "5000 at once": on_trio(_at_once(5_000)),
+        "10000 at once": on_trio(_at_once(10_000)),
+    },
+    derive=_derive,
+    figures=(
+        Figure(key="cpu_ms", what="one run after the other, CPU per run", unit="ms", at_most=0.6, digits=3),
+        Figure(key="raw_cpu_ms", what="the same by hand on raw trio", unit="ms", digits=3),
+        Figure(key="ratio", what="ratio of the two, in one process", unit="x", digits=1),
+        Figure(key="events", what="events per run", unit="", digits=0),
+        Figure(key="commits", what="commits per run", unit="", digits=1),
+        Figure(key="wall_1000", what="1,000 runs at once, wall", unit="s", at_most=0.8),
+        Figure(key="cpu_1000", what="1,000 runs at once, CPU", unit="s"),
+        Figure(key="linear_5000", what="CPU per run, 5,000 at once against 1,000", unit="x", at_most=1.25),
+        Figure(key="linear_10000", what="CPU per run, 10,000 at once against 1,000", unit="x", at_most=1.25),
+    ),
+)

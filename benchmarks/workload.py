@@ -1,0 +1,84 @@
+"""The agents that are measured: the cheapest model that honours the port, and a tool that does next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+import greenroom as gr
+
+ARGUMENTS = {"a": 1, "b": 2}
+
+
+class _Answer:
+    """A stream that yields one response, after a checkpoint or a delay."""
+
+    def __init__(self, response: gr.ModelResponse, delay: float) -> None:
+        self._response: gr.ModelResponse | None = response
+        self._delay = delay
+
+    def __aiter__(self) -> _Answer:
+        return self
+
+    async def __anext__(self) -> gr.ModelResponse:
+        await trio.sleep(self._delay)
+        response, self._response = self._response, None
+        if response is None:
+            raise StopAsyncIteration
+        return response
+
+
+class QuietModel(gr.Model):
+    """Calls a tool for so many steps, then says "done". Keeps nothing and counts no words: what is left is the runtime.
+
+    Args:
+        steps: how many answers are calls. calls: per answer. tool: which. delay: seconds before each answer.
+    """
+
+    name = "quiet"
+
+    def __init__(self, steps: int = 1, *, calls: int = 1, tool: str = "add", delay: float = 0.0) -> None:
+        self._steps, self._delay = steps, delay
+        request = gr.CallRequest(call_id="", tool=tool, arguments=ARGUMENTS)
+        self._call = gr.ModelResponse(text=(), calls=(request,) * calls, usage=gr.Usage(requests=1), model=self.name)
+        self._done = gr.ModelResponse(text=("done",), calls=(), usage=gr.Usage(requests=1), model=self.name)
+
+    @asynccontextmanager
+    async def stream(self, request: gr.ModelRequest) -> AsyncIterator[AsyncIterator[Any]]:
+        yield _Answer(self._call if request.answers < self._steps else self._done, self._delay)
+
+
+@gr.tool(replay="safe")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    await trio.lowlevel.checkpoint()
+    return a + b
+
+
+def adding(steps: int = 1, **model: Any) -> gr.Agent[str]:
+    """An agent that calls `add` in each of so many steps."""
+    return gr.Agent("adding", tools=[add], model=QuietModel(steps, **model), stop=[gr.stop.MaxRounds(steps + 2)])
+
+
+async def run_once(runtime: gr.Runtime, agent: gr.Agent[str]) -> None:
+    """One run from start to its outcome."""
+    run = await runtime.start(agent, "hi")
+    outcome = await run.wait()
+    assert isinstance(outcome, gr.Completed), outcome
+    assert outcome.output == "done"
+
+
+async def together(count: int, one: Callable[[], Awaitable[Any]]) -> None:
+    """So many at once."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(one)
+
+
+async def warm(runtime: gr.Runtime, agent: gr.Agent[str], runs: int = 20) -> None:
+    """Let caches fill and lazy parts be made."""
+    for _ in range(runs):
+        await run_once(runtime, agent)
