@@ -31,7 +31,7 @@ SECRET_KEYS: Final = re.compile(
 """Names under which a value is never shown; `clientSecret` is read as `client_Secret`."""
 
 _TOKEN_SHAPES: Final = (
-    r"sk-[A-Za-z0-9_\-]{16,}",  # OpenAI, Anthropic and others that took over the form
+    r"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_\-]{16,}",  # OpenAI, Anthropic and others that took over the form; not task-...
     r"gh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
     r"github_pat_[A-Za-z0-9_]{20,}",
     r"glpat-[A-Za-z0-9_\-]{16,}",  # GitLab

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import attrs
 import msgspec
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -62,3 +63,9 @@ def instances(cls: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[A
     """Objects of an attrs class or struct: each field drawn by its hint, unless it is given."""
     hints = get_type_hints(cls, include_extras=True)
     return st.builds(cls, **{name: values(hint) for name, hint in hints.items()} | fixed)
+
+
+def examples(number: int) -> settings:
+    """Try so many examples; GREENROOM_CHAOS=full tries 20 times as many, as it does everywhere."""
+    share = number * settings().max_examples // 100
+    return settings(max_examples=share, suppress_health_check=[HealthCheck.too_slow])

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import codec
@@ -17,7 +17,7 @@ from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest, Message, Usage
 from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow, StateWrite
 
-from .strategies import JSON, instances
+from .strategies import JSON, examples, instances
 
 ROWS = (RunRow, CallRow, Ticket, Command, Message, RunInfo, Answer, InboxItem, StateWrite, Decision, Counters)
 AT = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -29,7 +29,7 @@ def blob(data, version=codec.SCHEMA_VERSION):
 
 
 @pytest.mark.parametrize("cls", ROWS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 @given(data=st.data())
 def test_a_row_comes_back_from_its_bytes_as_it_was(cls, data):
     row = data.draw(instances(cls))
@@ -40,7 +40,7 @@ def test_a_row_comes_back_from_its_bytes_as_it_was(cls, data):
 
 
 @pytest.mark.parametrize("cls", ROWS)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 @given(data=st.data())
 def test_stored_bytes_are_json_of_the_current_version_and_may_be_laid_out_anyhow(cls, data):
     row = data.draw(instances(cls))
@@ -50,7 +50,7 @@ def test_stored_bytes_are_json_of_the_current_version_and_may_be_laid_out_anyhow
 
 
 @pytest.mark.parametrize("cls", ROWS)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 @given(data=st.data())
 def test_the_plain_form_of_a_row_is_json_data_and_complete(cls, data):
     row = data.draw(instances(cls))
@@ -225,7 +225,7 @@ def read(cls, data):
         return str(error)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(JSON, st.sampled_from(ROWS))
 def test_any_json_is_read_as_a_row_or_refused_by_the_name_of_the_class(data, cls):
     outcome = read(cls, data)
@@ -233,7 +233,7 @@ def test_any_json_is_read_as_a_row_or_refused_by_the_name_of_the_class(data, cls
 
 
 @pytest.mark.parametrize("cls", ROWS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(data=st.data(), junk=JSON)
 def test_a_row_with_one_field_replaced_by_anything_is_read_or_refused_at_its_path(cls, data, junk):
     plain = codec.plain(data.draw(instances(cls)))

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import attrs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.codec import normalise
 
-from .strategies import JSON
+from .strategies import JSON, examples
 
 
 class Colour(enum.Enum):
@@ -312,7 +312,7 @@ def built_in(value):
             return type(value) in {str, int, float, bool, type(None)}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(ANYTHING)
 def test_whatever_comes_in_what_comes_out_is_json_of_built_in_types(value):
     data, why = normalise(value)
