@@ -33,7 +33,7 @@ def activate(d: Draft, message: Activate) -> None:
     """The first input of an incarnation."""
     d.followed = True
     _compare_digest(d, message.agent_digest)
-    if d.stage is Stage.CREATED:
+    if d.stage is Stage.CREATED and d.cursor is Cursor.ADMISSION:
         d.move(Stage.PLANNED)
     else:
         recover(d)

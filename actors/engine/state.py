@@ -189,8 +189,8 @@ class Draft:
     def build(self) -> Step:
         """The next state, the commit (if anything has to be written) and the effects."""
         before = self.state
-        written = bool(self.events or self._touched or self.tickets or self.messages or self.changed)
-        if not written:
+        moved = self.changed or self.cursor is not before.row.cursor
+        if not (moved or self.events or self._touched or self.tickets or self.messages):
             state = before if self.phase_open == before.phase_open else attrs.evolve(before, phase_open=self.phase_open)
             return Step(state, None, tuple(self.effects))
         row = self._row()

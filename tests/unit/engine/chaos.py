@@ -67,7 +67,7 @@ class Chaos:
         world, rng = self.world, self.rng
         moves = [(self.answer, 12 if world.outstanding else 0), (self.decide, 3 if world.store.calls else 0)]
         moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
-        moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.4)]
+        moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.15)]
         moves += [(self.send, 0.4), (self.admit, 3)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
@@ -125,7 +125,7 @@ class Chaos:
                 return inp.WorkStopped(stubborn=stubborn), True
 
     def hooks(self, effect: fx.RunPhase) -> inp.PhaseDone:
-        kind = self.rng.choices(("fine", "failure", "tripped", "end"), (40, 1, 1, 1))[0]
+        kind = self.rng.choices(("fine", "failure", "tripped", "end"), (200, 1, 1, 1))[0]
         where = {"phase": effect.phase, "step": effect.step, "call_id": effect.call_id}
         if kind != "fine":
             return inp.PhaseDone(**where, **{kind: "because"})
@@ -160,19 +160,21 @@ class Chaos:
 
     def model(self, effect: fx.CallModel) -> tuple[inp.Input, bool]:
         rng, mid = self.rng, effect.message_id
-        kind = rng.choices(("stream", "failed", "refused", "text", "calls"), (4, 1, 0.3, 3, 8))[0]
+        kind = rng.choices(("stream", "failed", "refused", "text", "calls"), (4, 1, 0.1, 2, 9))[0]
         usage = Usage(requests=rng.choice((0, 1, 2)), input=rng.randrange(50), output=rng.randrange(50))
         match kind:
             case "stream":
                 text, reasoning = rng.choice((("a", ""), ("", "b"), ("a", "b"), ("", "")))
                 return inp.ModelStreamed(message_id=mid, text=text, reasoning=reasoning), False
             case "failed":
-                retryable = rng.random() < 0.8
+                retryable = rng.random() < 0.9
                 return inp.ModelFailed(message_id=mid, kind="overloaded", text="later", retryable=retryable), True
             case "refused":
                 return inp.ModelAnswered(message_id=mid, response=ModelResponse(refusal="no", usage=usage)), True
         text = rng.choice(((), ("hm",), ("hm", "final")))
         calls = tuple(self.request() for _ in range(rng.randint(1, 4))) if kind == "calls" else ()
+        if len(calls) > 1 and rng.random() < 0.9:  # one id for two different calls ends the run
+            calls = tuple(c for i, c in enumerate(calls) if c.call_id != "again" or c == calls[0] or i == 0)
         if calls and rng.random() < 0.2:
             calls += (calls[0],)
         return inp.ModelAnswered(message_id=mid, response=ModelResponse(text=text, calls=calls, usage=usage)), True
