@@ -128,7 +128,8 @@ def _check_file(path: Path) -> bool:
     if path.is_dir():
         raise StoreOpenError(f"{path} is a folder; name a file in it")
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            _make(path)
         permissions = path.stat().st_mode
     except OSError as error:
         raise StoreOpenError(
@@ -137,6 +138,16 @@ def _check_file(path: Path) -> bool:
     if not permissions & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise StoreOpenError(f"{path} is read-only; allow writing (chmod u+w), or open it with read_only=True")
     return _check_header(path)
+
+
+def _make(path: Path) -> None:
+    """An empty file that only its owner can read, whose name survives the loss of power."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _check_header(path: Path) -> bool:

@@ -17,6 +17,7 @@ from greenroom.actors.contract.rows import CallRow, RunInfo, RunRecord, RunRow
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 
 from . import _paging
+from ._sql import OPEN
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -88,7 +89,7 @@ class Readers:
 
 def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
     """All runs that are not done, oldest first, each with whether it is held."""
-    sql = "SELECT run_id, dispatch = 'held' FROM runs WHERE ended_at IS NULL ORDER BY number"
+    sql = f"SELECT run_id, dispatch = 'held' FROM {OPEN} WHERE ended_at IS NULL ORDER BY number"  # noqa: S608 - a constant
     return tuple((name, bool(held)) for name, held in connection.execute(sql))
 
 
@@ -159,13 +160,14 @@ def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message
 
 def runs(connection: sqlite3.Connection, query: RunQuery, below: int | None) -> RunPage:
     """A page of runs, newest first, those with a number under `below`."""
-    where, values = ["1"], list[Any]()
+    where, values, table = ["1"], list[Any](), "runs"
     if below is not None:
         where.append("number < ?")
         values.append(below)
     if query.status is not None:
         where.append(f"ended_at IS {'NOT' if query.status is RunStatus.DONE else ''} NULL AND status = ?")
         values.append(query.status.value)
+        table = table if query.status is RunStatus.DONE else OPEN
     if query.agent is not None:
         where.append("agent = ?")
         values.append(query.agent)
@@ -173,7 +175,7 @@ def runs(connection: sqlite3.Connection, query: RunQuery, below: int | None) -> 
         where.append("thread = (SELECT number FROM threads WHERE thread_id = ?)")
         values.append(query.thread_id)
     sql = (
-        "SELECT number, posted - consumed, info, row FROM runs"  # noqa: S608 - only the constants above
+        f"SELECT number, posted - consumed, info, row FROM {table}"  # noqa: S608 - only the constants above
         f" WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?"
     )
     found = connection.execute(sql, (*values, query.limit + 1)).fetchall()

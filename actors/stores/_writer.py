@@ -63,8 +63,12 @@ class ThreadDesk:
         """From now on requests are taken."""
         self._hooks = hooks
         self._token = trio.lowlevel.current_trio_token()
+        self._incoming = SimpleQueue()
         self._stop = threading.Event()
         self._ended = trio.Event()
+        self._current = ()
+        self._waiting = 0
+        self._deserted = False
         self.down = self.outage = None
 
     def put(self, request: Request) -> None:

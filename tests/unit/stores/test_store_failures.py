@@ -10,8 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.abc import Receipt, Store
+from greenroom.actors.abc import Receipt, RunQuery, Store
 from greenroom.actors.contract.decisions import Answer, Command
+from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 from greenroom.actors.stores.faults import POINTS, Faults, InjectedCrash
@@ -138,7 +139,7 @@ async def test_a_crash_of_the_writer_parks_nobody(tmp_path: Path, plan: Plan, po
     for writer in ("inline", "thread"):
         path = tmp_path / f"{writer}.db"
         store = SQLiteStore(path, writer=writer, faults=plan)
-        with pytest.RaisesGroup(StoreDown) as caught:
+        with pytest.RaisesGroup(StoreDown):
             async with trio.open_nursery() as nursery:
                 await nursery.start(store.run, Recorder())
                 author = await create(store, new_run("r1", "t1"))
@@ -184,7 +185,7 @@ async def test_every_point_before_the_commit_can_fail_for_a_while(tmp_path: Path
 
 async def test_the_threads_patience_has_an_end_too(tmp_path: Path, plan: Plan) -> None:
     store = SQLiteStore(tmp_path / "runs.db", faults=plan, patience=0.01)
-    with pytest.RaisesGroup(StoreDown) as caught:
+    with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run, Recorder())
             author = await create(store, new_run("r1", "t1"))
@@ -289,7 +290,7 @@ async def test_a_receiver_that_raises_ends_the_store_and_parks_nobody(tmp_path: 
     def broken(_: Receipt) -> None:
         raise ZeroDivisionError
 
-    with pytest.RaisesGroup(StoreDown) as caught:
+    with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run, Recorder())
             author = await create(store, new_run("r1", "t1"))
@@ -325,3 +326,38 @@ async def test_readers_work_beside_each_other(tmp_path: Path) -> None:
                 nursery.start_soon(read)
             for _ in range(10):
                 await author.write()
+
+
+@pytest.mark.parametrize("writer", ["memory", "inline", "thread"])
+async def test_one_object_can_be_opened_again(tmp_path: Path, writer: str, plan: Plan) -> None:
+    """After closing in order and after a crash: what was written is there, earlier claims are void, all works."""
+    path = tmp_path / "runs.db"
+    store = MemoryStore(faults=plan) if writer == "memory" else SQLiteStore(path, writer=writer, faults=plan)
+    async with opened(store):
+        author = await create(store, new_run("r1", "t1"))
+        await author.write()
+    with pytest.RaisesGroup(StoreDown):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run, Recorder())
+            plan.left = [("before_commit", InjectedCrash("now"))]
+            assert (await author.send(author.make()).receipt()).kind == "down"
+    async with opened(store):
+        record, claim = await store.load("r1"), await store.claim("r1")
+        assert record is not None
+        assert claim is not None
+        assert (await author.send(author.make()).receipt()).kind == "lease_lost"
+        await Author(store, claim, record.row).write()
+        assert store.statistics().commits == 1
+
+
+async def test_lists_of_open_runs_read_only_those(tmp_path: Path) -> None:
+    """However many runs are done: the statements use the index of the open ones (they would fail without it)."""
+    store = SQLiteStore(tmp_path / "runs.db", writer="inline")
+    async with opened(store):
+        for i in range(5):
+            author = await create(store, new_run(f"r{i}", "t"))
+            if i < 3:
+                await author.end()
+        assert await store.open_runs() == (("r3", False), ("r4", True))
+        for status, count in ((RunStatus.CREATED, 2), (RunStatus.DONE, 3), (RunStatus.WAITING, 0)):
+            assert len((await store.runs(RunQuery(status=status))).runs) == count
