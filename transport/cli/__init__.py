@@ -1,0 +1,80 @@
+"""The command line: `greenroom run | demo | runs | show`.
+
+    greenroom demo                                    an example agent, offline; asks before it writes its report
+    greenroom run support.py:agent "refund order 7"   anybody's agent
+
+Exit codes: 0 completed · 1 failed · 2 wrong usage (an option, a file, an agent, a run id) · 3 the run waits for a
+decision and there is nobody to ask · 4 cancelled · 5 the database can not be used · 130 interrupted (a run in a
+database can be resumed).
+
+Errors go to standard error as one line that names the value and the way out; `--debug` shows the traceback as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from greenroom import __version__
+from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, UsageError
+from greenroom.transport.terminal.screen import complain, tolerate_any_encoding
+
+from . import exits, options
+
+__all__ = ["main"]
+
+_COMMANDS: Final = {"run": "run:run", "demo": "demo:demo", "runs": "look:runs", "show": "look:show"}
+"""Command -> module and function."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code. Ends as argparse does on --help (0) and wrong options (2)."""
+    given = options.parse(arguments)
+    tolerate_any_encoding()
+    try:
+        return _command(given)(given)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more. What Python still has in its buffer must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exits.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last boundary: people get a line, not a traceback
+        return _failed(error, debug=given.debug)
+
+
+def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
+    """The command that was named; its module is imported only now."""
+    if given.version:
+        return _version
+    command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{_COMMANDS[given.command]}")
+    return command
+
+
+def _version(_: argparse.Namespace) -> int:
+    sys.stdout.write(f"greenroom {__version__}\n")
+    return exits.COMPLETED
+
+
+def _failed(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    match error:
+        case UsageError():
+            complain(str(error))
+            return exits.USAGE
+        case StoreError() | RuntimeFailed():
+            complain(str(error))
+            return exits.STORE
+        case GreenroomError():
+            complain(str(error))
+            return exits.FAILED
+        case _:
+            complain(f"{type(error).__name__}: {error}; a bug in Greenroom: greenroom --debug ... shows where")
+            return exits.FAILED

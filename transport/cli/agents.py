@@ -1,0 +1,118 @@
+"""Finding somebody's agent: `file.py:name` or `package.module:name`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from greenroom.actors.agent import Agent
+from greenroom.actors.errors import NotAnAgent
+
+_OURS: Final = f"{Path(__file__).parents[2]}/"
+"""Where this package is: the fault of a foreign file is never shown there."""
+_AS: Final = "greenroom_agent_file"
+"""The module name of a file that is loaded; no name that somebody imports."""
+
+
+class _Beside(MetaPathFinder):
+    """Finds modules that lie beside an agent's file, after everything that is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module of this name in the folder; packages look for their own parts themselves."""
+        return PathFinder.find_spec(fullname, [self._folder], target) if path is None else None
+
+
+def load_agent(target: str) -> Agent[Any]:
+    """The agent that is meant by `file.py`, `file.py:name`, `module` or `module:name`.
+
+    What the file prints while it is imported goes to standard error.
+
+    Raises:
+        NotAnAgent: no such file or module, it can not be imported, or there is no such agent in it; says what there is.
+    """
+    place, _, name = target.partition(":")
+    with redirect_stdout(sys.stderr):
+        module = _module(place, target)
+    return _agent_of(module, place, name)
+
+
+def _module(place: str, target: str) -> ModuleType:
+    if place.endswith(".py") or "/" in place:
+        return _from_file(Path(place), target)
+    if not place or not all(part.isidentifier() for part in place.split(".")):
+        raise NotAnAgent(f"{target!r} names no agent; write file.py:name or package.module:name")
+    if Path(f"{place}.py").is_file() and importlib.util.find_spec(place.split(".", maxsplit=1)[0]) is None:
+        raise NotAnAgent(f"there is no module {place!r}, but a file {place}.py; write {place}.py:name")
+    sys.meta_path.append(_Beside(Path.cwd()))
+    module: ModuleType = _imported(place, lambda: importlib.import_module(place))
+    return module
+
+
+def _from_file(path: Path, target: str) -> ModuleType:
+    if path.is_dir():
+        raise NotAnAgent(f"{path} is a folder; name a file in it, as in {path}/agent.py:name")
+    if not path.is_file():
+        raise NotAnAgent(f"there is no file {path}; write FILE.py:AGENT with the path of a Python file")
+    path = path.resolve()
+    spec = importlib.util.spec_from_file_location(_AS, path)
+    if spec is None or spec.loader is None:
+        raise NotAnAgent(f"{target!r} is not a Python file; its name has to end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_AS] = module  # annotations of tools are looked up here
+    sys.meta_path.append(_Beside(path.parent))
+    loader = spec.loader
+    _imported(path.name, lambda: loader.exec_module(module))
+    return module
+
+
+def _imported(what: str, load: Any) -> Any:
+    """Run foreign code: whatever it raises means that there is no agent to be had from it."""
+    try:
+        return load()
+    except (Exception, SystemExit) as error:
+        raise NotAnAgent(f"{what} can not be imported: {_last_line(error)}") from error
+
+
+def _last_line(error: BaseException) -> str:
+    """What went wrong and where, as the last line of a traceback and the place in the user's own file."""
+    last = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError):
+        return f"{last} ({Path(error.filename or '?').name}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = [frame for frame in frames if not frame.filename.startswith(_OURS) and "importlib" not in frame.filename]
+    if isinstance(error, SystemExit):
+        last = f"it exits ({last}); put what runs it behind if __name__ == '__main__'"
+    return f"{last} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else last
+
+
+def _agent_of(module: ModuleType, place: str, name: str) -> Agent[Any]:
+    agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    found = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
+    if not name:
+        distinct = list({id(agent): agent for agent in agents.values()}.values())
+        if len(distinct) == 1:
+            return distinct[0]
+        way = f"; name one, as in {place}:{next(iter(agents))}" if agents else ""
+        raise NotAnAgent(f"{place}: {found}{way}")
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise NotAnAgent(f"{place} has no {name!r}; {found}")
+        value = getattr(value, part)
+    if not isinstance(value, Agent):
+        raise NotAnAgent(f"{place}:{name} is of type {type(value).__name__}, not an agent; {found}")
+    return value

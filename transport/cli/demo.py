@@ -1,0 +1,120 @@
+"""`greenroom demo`: the census agent on somebody's own files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+import greenroom as gr
+from greenroom.transport.demo.census import KEY, REPORT, census, folder_of, report_before
+from greenroom.transport.demo.files import Folder
+from greenroom.transport.demo.mind import task
+from greenroom.transport.demo.writing import check_name
+from greenroom.transport.terminal.question import Change
+from greenroom.transport.terminal.screen import open_screen
+
+from . import places
+from .look import newest_unfinished, workspace_of
+from .run import how_to_answer
+from .session import Job, work
+
+PACE: Final = 0.4
+"""Seconds that the model takes for an answer when somebody watches: long enough to read a line."""
+
+
+def demo(given: argparse.Namespace) -> int:
+    """Do what the options say.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    database = given.db if given.db is not None else places.demo_database()
+    if given.resume is None:
+        resume, folder = None, _folder(given.directory or Path())
+        if given.db is None:
+            places.made(database)
+    else:
+        resume, folder = _to_resume(given, database)
+    name = _name(given.report or REPORT)
+    watched = sys.stdout.isatty() and not given.json
+    pace = given.pace if given.pace is not None else PACE if watched else 0.0
+    approve = how_to_answer(given)
+    screen = open_screen(machine=given.json)
+    job = Job(
+        agent=census(pace=pace),
+        text=task(folder.name or str(folder), name),
+        resume=resume,
+        database=database,
+        approve=approve,
+        by=places.user(),
+        workspace=str(folder),
+        deps=folder_of,
+        again=_again(given),
+        change=partial(change_of, folder),
+    )
+    return trio.run(work, job, screen)
+
+
+def _folder(path: Path) -> Path:
+    """The folder that a census is to be about.
+
+    Raises:
+        UsageError: it is none, or can not be read.
+    """
+    if not path.exists():
+        raise gr.UsageError(f"there is no folder {path}; name one that exists")
+    if not path.is_dir():
+        raise gr.UsageError(f"{path} is not a folder; name the folder that it is in")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise gr.UsageError(f"{path} can not be read; allow it, or name another folder")
+    return Folder(path).root
+
+
+def _name(name: str) -> str:
+    try:
+        return check_name(name)
+    except gr.ToolError as error:
+        raise gr.UsageError(f"--report: {error}") from error
+
+
+def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
+    """The run to go on with, and its folder.
+
+    Raises:
+        UsageError: there is none, or an option does not go with it. StoreOpenError: the database can not be read.
+    """
+    for option, value in (("DIRECTORY", given.directory), ("--report", given.report)):
+        if value is not None:
+            raise gr.UsageError(
+                f"--resume goes on with a run that has its folder and report; leave {option} away ({value})"
+            )
+    run_id = given.resume or trio.run(newest_unfinished, database, KEY)
+    workspace = trio.run(workspace_of, database, run_id)
+    if workspace is None:
+        raise gr.UsageError(f"run {run_id} was not started by greenroom demo; go on with it by greenroom run")
+    return run_id, _folder(Path(workspace))
+
+
+def change_of(folder: Path, ticket: gr.Ticket) -> Change | None:
+    """What a call of write_report would do to its file."""
+    name, content = ticket.arguments.get("name"), ticket.arguments.get("content")
+    if ticket.tool != "write_report" or not isinstance(name, str) or not isinstance(content, str):
+        return None
+    return Change(argument="content", path=str(folder / name), before=report_before(folder, name), after=content)
+
+
+def _again(given: argparse.Namespace) -> Callable[[str], str]:
+    database = [] if given.db is None else ["--db", str(given.db)]
+
+    def command(run_id: str) -> str:
+        return shlex.join(["greenroom", "demo", "--resume", run_id, *database])
+
+    return command

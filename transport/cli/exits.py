@@ -1,0 +1,31 @@
+"""Exit codes: what a shell or a CI job learns from the end of a command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMPLETED: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+WAITING: Final = 3
+CANCELLED: Final = 4
+STORE: Final = 5
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells have it."""
+
+MEANINGS: Final = {
+    COMPLETED: "completed",
+    FAILED: "failed",
+    USAGE: "wrong usage: an option, a file, an agent or a run id that can not be",
+    WAITING: "the run waits for a decision, and there is nobody to ask",
+    CANCELLED: "cancelled",
+    STORE: "the database can not be used",
+    INTERRUPTED: "interrupted; a run in a database can be resumed",
+}
+"""Exit code -> what it says."""
+
+
+def described() -> str:
+    """The exit codes as text for --help."""
+    lines = [f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()]
+    return "\n".join(["exit codes:", *lines])

@@ -1,0 +1,67 @@
+"""`greenroom run`: anybody's agent."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+from typing import Literal
+
+import trio
+
+from greenroom.actors.errors import UsageError
+from greenroom.transport.terminal.keyboard import somebody_is_there
+from greenroom.transport.terminal.screen import open_screen
+
+from . import places
+from .agents import load_agent
+from .session import Job, work
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do what the options say.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    if given.resume is not None:
+        _check_resume(given)
+    elif given.text is None:
+        raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
+    approve = how_to_answer(given)
+    screen = open_screen(machine=given.json)
+    job = Job(
+        agent=load_agent(given.agent),
+        text=given.text or "",
+        run_id=given.run_id,
+        resume=given.resume,
+        database=given.db,
+        approve=approve,
+        by=places.user(),
+        again=_again(given),
+    )
+    return trio.run(work, job, screen)
+
+
+def _check_resume(given: argparse.Namespace) -> None:
+    if given.db is None:
+        raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE")
+    for name, value in (("TEXT", given.text), ("--run-id", given.run_id)):
+        if value is not None:
+            raise UsageError(f"--resume goes on with a run that has its input; leave {name} away ({value!r})")
+
+
+def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
+    """Who answers what the run asks: the options, else whoever sits at the terminal, else nobody."""
+    if given.yes:
+        return "yes"
+    if given.no_approve or given.json or not somebody_is_there():
+        return "leave"
+    return "ask"
+
+
+def _again(given: argparse.Namespace) -> Callable[[str], str]:
+    def command(run_id: str) -> str:
+        return shlex.join(["greenroom", "run", given.agent, "--db", str(given.db), "--resume", run_id])
+
+    return command

@@ -1,0 +1,355 @@
+"""One run from the command line: started or resumed, followed live, its questions asked, interrupted in order.
+
+The run lives in a runtime of this process. The screen follows it by a cursor over the event log, so a question that
+stays open holds nobody up: the run goes on beside it, and the screen catches up afterwards.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.run.view import RunView
+from greenroom.actors.stores.sqlite import owner_of
+from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.keyboard import Keyboard
+from greenroom.transport.terminal.question import Change, answerable_by_yes, ask
+from greenroom.transport.terminal.screen import Screen
+from greenroom.transport.terminal.timeline import Timeline
+
+from . import exits
+
+FRAME: Final = 0.1
+"""Seconds between two pictures of the status line."""
+
+Outcome = gr.Completed[Any] | gr.Waiting | gr.Failed | gr.Cancelled
+
+
+class OneRunStore(gr.SQLiteStore):
+    """A database of which this process works on one run only; the others stay as they are until they are resumed."""
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """None: what a runtime takes up at its start."""
+        return ()
+
+    async def unfinished(self) -> Sequence[str]:
+        """The ids of all runs that are not done, oldest first."""
+        return [run_id for run_id, _ in await super().open_runs()]
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What is to be done.
+
+    Attributes:
+        agent: whose run it is.
+        text: the input of a new run.
+        run_id: of a new run, None for a fresh one.
+        resume: the run to go on with instead.
+        database: None for memory.
+        approve: how tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
+        by: who decides.
+        workspace, deps: of a new run; deps may be a provider.
+        again: run id -> the command that goes on with it.
+        change: ticket -> what it does to a file, if it does.
+    """
+
+    agent: gr.Agent[Any]
+    text: str = ""
+    run_id: str | None = None
+    resume: str | None = None
+    database: Path | None = None
+    approve: Literal["ask", "yes", "leave"] = "ask"
+    by: str = "local"
+    workspace: str | None = None
+    deps: Any = None
+    again: Callable[[str], str]
+    change: Callable[[gr.Ticket], Change | None] = attrs.field(default=lambda _: None)
+
+
+class Stop:
+    """An interrupt: the first one ends the session in order, the second one at once."""
+
+    def __init__(self) -> None:
+        self.gently = trio.CancelScope()
+        self.at_once = trio.CancelScope()
+        self.heard = False
+
+    def __repr__(self) -> str:
+        return f"<Stop {'heard' if self.heard else 'not heard'}>"
+
+    @asynccontextmanager
+    async def listening(self, screen: Screen) -> AsyncIterator[None]:
+        """Take SIGINT and SIGTERM for the time of the block."""
+        async with open_collapsing_nursery() as nursery:
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                nursery.start_soon(self._listen, signals, screen)
+                with self.at_once:
+                    yield
+                nursery.cancel_scope.cancel()
+
+    async def _listen(self, signals: AsyncIterator[int], screen: Screen) -> None:
+        async for _ in signals:
+            if self.heard:
+                self.at_once.cancel()
+                continue
+            self.heard = True
+            screen.row()
+            screen.row("Stopping in order (again to stop at once) ...", "dim")
+            self.gently.cancel()
+
+
+async def work(job: Job, screen: Screen) -> int:
+    """Do a job and return its exit code.
+
+    Raises:
+        GreenroomError: the run could not be started or resumed, or the database has failed.
+    """
+    stop = Stop()
+    session = Session(job, screen)
+    store = None if job.database is None else OneRunStore(job.database)
+    try:
+        async with stop.listening(screen), gr.open_runtime(store, agents=[job.agent], deps=job.deps) as runtime:
+            with stop.gently:
+                return await session.run(runtime)
+    except gr.StoreOpenError as error:
+        raise _with_a_way_out(error, job.database) from error
+    finally:
+        screen.close()
+    return session.interrupted()
+
+
+def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
+    if database is None or not _owned(database):
+        return error
+    return gr.StoreOpenError(f"{error} (greenroom runs --db {database})")
+
+
+def _owned(database: Path) -> bool:
+    try:
+        return owner_of(database) is not None
+    except gr.StoreOpenError:
+        return False
+
+
+class Session:
+    """The conversation about one run."""
+
+    def __init__(self, job: Job, screen: Screen) -> None:
+        self._job, self._screen = job, screen
+        self._timeline = Timeline()
+        self._keyboard = Keyboard()
+        self._run_id: str | None = None
+        self._asking = False
+
+    def __repr__(self) -> str:
+        return f"<Session about {self._run_id or 'no run yet'}>"
+
+    async def run(self, runtime: gr.Runtime) -> int:
+        """Start or resume the run and stay with it until it is done, or waits and nobody answers."""
+        job = self._job
+        run = await (self._start(runtime) if job.resume is None else self._resume(runtime, job.resume))
+        async with open_collapsing_nursery() as nursery:
+            nursery.start_soon(self._tick)
+            code = await self._stay(run)
+            nursery.cancel_scope.cancel()
+        return code
+
+    def interrupted(self) -> int:
+        """Say how to go on after an interrupt."""
+        run_id, job = self._run_id, self._job
+        code = exits.INTERRUPTED
+        if run_id is None:
+            self._say("Interrupted before the run began.", "warn")
+        elif job.database is None:
+            self._say(f"Interrupted. Run {run_id} was kept in memory only; --db FILE makes runs resumable.", "warn")
+        else:
+            self._say("Interrupted; nothing is lost.", "warn")
+            self._how_to_go_on(run_id)
+        self._screen.outcome(self._told("interrupted", code))
+        return code
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    async def _start(self, runtime: gr.Runtime) -> gr.Run[Any]:
+        job, store = self._job, runtime.store
+        others = await store.unfinished() if isinstance(store, OneRunStore) else ()
+        run = await runtime.start(job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace)
+        self._run_id = run.id
+        await runtime.resume(run.id)  # a run of this id that was there already
+        self._head(f"{job.agent.key}: {words.one_line(job.text, 200)}", run.id)
+        left = [run_id for run_id in others if run_id != run.id]
+        if left:
+            many = f"{words.plural(len(left), 'earlier run')} not finished"
+            self._say(f"{many}; the newest goes on with: {job.again(left[-1])}", "dim")
+        return run
+
+    async def _resume(self, runtime: gr.Runtime, run_id: str) -> gr.Run[Any]:
+        run = await runtime.get(run_id)
+        view = await run.view()
+        if view.agent != self._job.agent.key:
+            raise gr.UsageError(f"run {run_id} is one of agent {view.agent!r}, not of {self._job.agent.key!r}")
+        self._run_id = run.id
+        await self._catch_up(runtime, view)
+        self._head(f"{view.agent}: goes on at event {view.last_sequence} ({view.stage.value})", run.id)
+        await runtime.resume(run_id)
+        return run
+
+    async def _catch_up(self, runtime: gr.Runtime, view: RunView) -> None:
+        """Hear what has happened without showing it again; programs get all of it."""
+        while self._timeline.last < view.last_sequence:
+            for frame in await runtime.store.events(view.run_id, after=self._timeline.last):
+                event = decode_event(frame)
+                self._timeline.tell(event)
+                self._screen.event(event)
+        self._timeline.begin_again()
+
+    def _head(self, title: str, run_id: str) -> None:
+        where = "in memory" if self._job.database is None else f"in {words.clean(str(self._job.database))}"
+        self._say(title, "strong")
+        self._say(f"run {run_id} {where}", "dim")
+        self._say()
+
+    # --- staying with it ---------------------------------------------------------------------------------------------
+
+    async def _stay(self, run: gr.Run[Any]) -> int:
+        while True:
+            async with run.events(after=self._timeline.last, until="rest") as events:
+                async for event in events:
+                    self._show(event)
+                    asked = event.type == "run.approval.requested"
+                    if asked and await self._answer(run, event.payload["ticket_id"]) == "quit":
+                        return self._left(await run.view())
+            outcome = await run.wait()
+            if not isinstance(outcome, gr.Waiting):
+                return self._ended(outcome)
+            answers = [await self._answer(run, ticket.ticket_id) for ticket in outcome.tickets]
+            if "settled" not in answers:
+                return self._left(await run.view())
+
+    def _show(self, event: gr.Event) -> None:
+        self._screen.event(event)
+        for line in self._timeline.tell(event):
+            self._screen.line(line)
+
+    async def _tick(self) -> None:
+        """Keep the status line alive."""
+        while True:
+            if not self._asking:
+                self._screen.status(self._timeline.now(datetime.now(UTC)))
+            await trio.sleep(FRAME)
+
+    async def _answer(self, run: gr.Run[Any], ticket_id: str) -> Literal["settled", "open", "quit"]:
+        """See to a ticket: settle it, leave it open for others, or hear that somebody has had enough."""
+        ask_people = self._job.approve == "ask"
+        while True:
+            ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
+            if ticket is None:
+                return "settled"  # decided, expired or withdrawn meanwhile
+            decision = await self._ask(ticket) if ask_people else self._rule(ticket)
+            if decision is None:
+                return "quit" if ask_people else "open"
+            answer = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
+            if answer.ok:
+                return "settled"
+            self._say(f"not accepted ({answer.code}): {words.one_line(answer.detail or '', 400)}", "bad")
+            if not ask_people:
+                return "open"
+
+    def _rule(self, ticket: gr.Ticket) -> gr.Decision | None:
+        """What is decided where nobody is asked."""
+        if self._job.approve == "yes" and answerable_by_yes(ticket):
+            return ticket.approve(reason="--yes")
+        return None
+
+    async def _ask(self, ticket: gr.Ticket) -> gr.Decision | None:
+        change = await trio.to_thread.run_sync(self._job.change, ticket)
+        self._asking = True
+        self._screen.status("")
+        try:
+            return await ask(ticket, keyboard=self._keyboard, screen=self._screen, change=change)
+        finally:
+            self._asking = False
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _left(self, view: RunView) -> int:
+        """The run waits and nobody answers."""
+        job = self._job
+        self._say()
+        self._say(f"Waiting for {words.plural(len(view.tickets), 'decision')}.", "warn")
+        for ticket in view.tickets:
+            self._say(f"  {words.one_line(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+        if job.database is None:
+            self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
+        else:
+            self._how_to_go_on(view.run_id)
+        self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
+        return exits.WAITING
+
+    def _ended(self, outcome: gr.Completed[Any] | gr.Failed | gr.Cancelled) -> int:
+        self._screen.status("")
+        self._say()
+        match outcome:
+            case gr.Failed():
+                self._say(f"Failed ({outcome.code}): {words.clean(outcome.message)}", "bad")
+                self._say(gr.FAILURES[outcome.code].recovery if outcome.code in gr.FAILURES else "", "dim")
+                told = self._told("failed", exits.FAILED, code=outcome.code, message=outcome.message)
+            case gr.Cancelled():
+                by = f" by {words.clean(outcome.by)}" if outcome.by else ""
+                self._say(f"Cancelled{by}{f': {words.clean(outcome.reason)}' if outcome.reason else ''}", "warn")
+                told = self._told("cancelled", exits.CANCELLED, code=outcome.code, reason=outcome.reason, by=outcome.by)
+            case _:
+                told = self._completed(outcome)
+        self._screen.outcome(told)
+        return int(told["exit"])
+
+    def _completed(self, outcome: gr.Completed[Any]) -> dict[str, Any]:
+        stopped = {"stopped": outcome.code, "detail": outcome.detail} if isinstance(outcome, gr.Stopped) else {}
+        if stopped:
+            self._say(f"Stopped by a condition ({stopped['stopped']}): {words.clean(stopped['detail'] or '')}", "warn")
+        if outcome.output is not None:
+            self._say(shown_output(outcome.output))
+        usage = outcome.usage
+        self._say()
+        tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
+        self._say(f"completed · {words.plural(usage.requests, 'model request')} · {tokens}", "dim")
+        return self._told("completed", exits.COMPLETED, output=outcome.output, usage=attrs.asdict(usage), **stopped)
+
+    def _how_to_go_on(self, run_id: str) -> None:
+        self._say(f"resume with: {self._job.again(run_id)}")
+        self._say(f"look at it:  greenroom show {run_id} --db {self._job.database}", "dim")
+
+    def _told(self, status: str, exit_code: int, /, **more: Any) -> dict[str, Any]:
+        run_id = self._run_id
+        told: dict[str, Any] = {"type": "outcome", "runId": run_id, "status": status, "exit": exit_code, **more}
+        if run_id is not None and self._job.database is not None and status in ("waiting", "interrupted"):
+            told["resume"] = self._job.again(run_id)
+        return told
+
+    def _say(self, text: str = "", style: Any = "") -> None:
+        self._screen.row(text, style)
+
+
+def shown_output(output: Any) -> str:
+    """A run's output for people."""
+    if isinstance(output, str):
+        return words.clean(output)
+    return words.clean(words.value(output, int(1e9)))
+
+
+def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
+    """A ticket as plain data: what a program needs to decide it."""
+    names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
+    more = ("response_schema", "resume_mode", "requested_at", "expires_at")
+    return {name: getattr(ticket, name) for name in (*names, *more)}

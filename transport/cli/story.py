@@ -1,0 +1,162 @@
+"""What is told of runs that are looked at: a list of many, the story of one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.abc import RunSummary
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.run.view import RunView, make_view
+from greenroom.transport.demo.census import KEY as DEMO
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.question import Row, details
+from greenroom.transport.terminal.screen import Screen, Style, wire
+from greenroom.transport.terminal.timeline import Timeline
+
+from .session import plain_ticket, shown_output
+
+_STYLES: Final[dict[gr.Stage, Style]] = {
+    gr.Stage.COMPLETED: "good",
+    gr.Stage.FAILED: "bad",
+    gr.Stage.CANCELLED: "dim",
+    gr.Stage.NEEDS_APPROVAL: "warn",
+}
+
+
+def listing(runs: Sequence[RunSummary], now: datetime, *, more: bool) -> Iterator[Row]:
+    """A list of runs, one per line, under a head."""
+    if not runs:
+        yield "no runs", "dim"
+        return
+    longest = max(len(summary.info.run_id) for summary in runs)
+    agents = max(5, *(len(words.one_line(summary.info.agent, 24)) for summary in runs))
+    yield f"{'run':<{longest}}  {'agent':<{agents}}  {'stage':<14}  {'started':<14}  steps  events", "dim"
+    for summary in runs:
+        info, row = summary.info, summary.row
+        agent = words.one_line(info.agent, 24)
+        head = f"{info.run_id:<{longest}}  {agent:<{agents}}  {row.stage.value:<14}  {_ago(info.created_at, now):<14}"
+        yield f"{head}  {row.step:>5}  {row.last_sequence:>6}", _STYLES.get(row.stage, "")
+    if more:
+        yield "there are more: raise --limit", "dim"
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return f"{words.duration(max(1.0, (now - moment).total_seconds()))} ago"
+
+
+class Story:
+    """All that is known of a run."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        thread: tuple[Message, ...],
+        events: tuple[gr.Event, ...],
+        redactor: Redactor,
+        *,
+        database: Path,
+    ) -> None:
+        self._record, self._events, self._redactor = record, events, redactor
+        self._view: RunView = make_view(record, thread, redactor, None)
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"<Story of {self._view.run_id}>"
+
+    def plain(self, *, events: bool) -> dict[str, Any]:
+        """For programs: one object."""
+        view, info = self._view, self._record.info
+        told: dict[str, Any] = {
+            "runId": view.run_id,
+            "agent": view.agent,
+            "by": view.by,
+            "status": view.status,
+            "stage": view.stage,
+            "createdAt": info.created_at,
+            "workspace": info.workspace,
+            "step": view.step,
+            "lastSequence": view.last_sequence,
+            "usage": attrs.asdict(view.usage),
+            "calls": dict(view.calls),
+            "tickets": [plain_ticket(ticket) for ticket in view.tickets],
+            "pending": view.pending,
+            "termination": None if view.termination is None else attrs.asdict(view.termination),
+            "output": self._redactor.value(self._record.row.output),
+            "resume": None if view.status is gr.RunStatus.DONE else self._again(),
+        }
+        return told | ({"events": [wire(event) for event in self._events]} if events else {})
+
+    def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
+        """For people: who and where, what happened, what waits, what came of it, how to go on."""
+        self._head(screen, now)
+        if events:
+            self._every_event(screen)
+        else:
+            timeline = Timeline()
+            for event in self._events:
+                for line in timeline.tell(event):
+                    screen.line(line)
+        self._open_tickets(screen)
+        self._end(screen)
+
+    def _head(self, screen: Screen, now: datetime) -> None:
+        view, info = self._view, self._record.info
+        screen.row(f"{view.run_id}  {words.clean(view.agent)}  {view.stage.value}", "strong")
+        started = (
+            f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {words.clean(view.by)}"
+        )
+        screen.row(started + (f" in {words.clean(info.workspace)}" if info.workspace else ""), "dim")
+        asked = next((event.payload.get("input", "") for event in self._events[:1]), "")
+        screen.row(f"asked: {words.one_line(asked, 500)}")
+        usage = view.usage
+        counts = [
+            words.plural(view.step, "step"),
+            words.plural(len(view.calls), "call"),
+            words.plural(view.last_sequence, "event"),
+        ]
+        counts += [words.plural(usage.requests, "model request"), f"{usage.input:,} tokens in, {usage.output:,} out"]
+        screen.row(" · ".join(counts), "dim")
+        screen.row()
+
+    def _every_event(self, screen: Screen) -> None:
+        for event in self._events:
+            payload = words.arguments(event.payload, 160)
+            screen.row(f"{event.sequence:>5}  {event.timestamp:%H:%M:%S.%f}"[:-3] + f"  {event.type:<24}  {payload}")
+
+    def _open_tickets(self, screen: Screen) -> None:
+        for ticket in self._view.tickets:
+            screen.row()
+            screen.row(
+                f"waits for a decision: {words.one_line(ticket.tool, 64)} ({ticket.reason}, {ticket.ticket_id})", "warn"
+            )
+            for text, style in details(ticket, whole=True):
+                screen.row(text, style)
+
+    def _end(self, screen: Screen) -> None:
+        view, row = self._view, self._record.row
+        screen.row()
+        if view.termination is None:
+            if view.pending:
+                screen.row(f"{words.plural(view.pending, 'accepted command')} not acted on yet", "dim")
+            screen.row(f"go on with it: {self._again()}")
+            return
+        end = view.termination
+        text = " · ".join(words.clean(part) for part in (end.code, end.detail, end.by and f"by {end.by}") if part)
+        screen.row(f"{view.stage.value} ({end.kind.value}){f': {text}' if text else ''}", _STYLES.get(view.stage, ""))
+        if row.output is not None:
+            screen.row(shown_output(self._redactor.value(row.output)))
+
+    def _again(self) -> str:
+        view = self._view
+        if view.agent == DEMO and self._record.info.workspace is not None:
+            return shlex.join(["greenroom", "demo", "--resume", view.run_id, "--db", str(self._database)])
+        return f"greenroom run FILE.py:AGENT --resume {view.run_id} --db {shlex.quote(str(self._database))}"

@@ -1,0 +1,226 @@
+"""A folder that is read and nothing else: never outside of it, never through a symbolic link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import attrs
+
+from greenroom.actors.errors import ToolError
+
+SKIPPED: Final = frozenset(
+    {
+        *(".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", "site-packages", ".tox", ".nox"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".greenroom", ".idea", ".vscode"),
+    }
+)
+"""Folders with copies, caches and other people's code: not what somebody who asks about his files means."""
+
+LARGEST: Final = 4_000_000
+"""Bytes of the largest file whose lines are counted: beyond it is data."""
+READ: Final = 20_000
+"""Bytes of a file that the model is given."""
+_PROBE: Final = 8_192
+"""Bytes in which a NUL says that a file is binary, as git does it."""
+
+MARK: Final = "<!-- written by the greenroom census -->"
+"""The first line of a report: what may be replaced by the next one, and is not counted."""
+
+LANGUAGES: Final = {
+    **dict.fromkeys((".py", ".pyi"), "Python"),
+    **dict.fromkeys((".md", ".markdown"), "Markdown"),
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "JavaScript"),
+    **dict.fromkeys((".ts", ".tsx"), "TypeScript"),
+    **dict.fromkeys((".c", ".h"), "C"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp"), "C++"),
+    **dict.fromkeys((".yml", ".yaml"), "YAML"),
+    **dict.fromkeys((".sh", ".bash", ".zsh"), "Shell"),
+    **dict.fromkeys((".html", ".htm"), "HTML"),
+    **dict.fromkeys((".css", ".scss"), "CSS"),
+    **dict.fromkeys((".txt", ".text"), "Text"),
+    **dict.fromkeys((".ini", ".cfg"), "INI"),
+    **dict.fromkeys((".ex", ".exs"), "Elixir"),
+    ".rs": "Rust",
+    ".go": "Go",
+    ".java": "Java",
+    ".kt": "Kotlin",
+    ".rb": "Ruby",
+    ".php": "PHP",
+    ".swift": "Swift",
+    ".sql": "SQL",
+    ".json": "JSON",
+    ".toml": "TOML",
+    ".rst": "reStructuredText",
+    ".csv": "CSV",
+    ".xml": "XML",
+    ".lua": "Lua",
+    ".erl": "Erlang",
+    ".hs": "Haskell",
+}
+"""Suffix -> language."""
+_NAMES: Final = {"Makefile": "Make", "Dockerfile": "Docker"}
+
+
+@attrs.frozen(kw_only=True)
+class Listing:
+    """What a folder holds: names of folders and files, how many entries were left out."""
+
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    skipped: int
+
+
+@attrs.define
+class Count:
+    """What is in the text files of a folder: lines and files by language, the largest files, what could not be read."""
+
+    lines: Counter[str] = attrs.field(factory=Counter)
+    files: Counter[str] = attrs.field(factory=Counter)
+    largest: list[tuple[str, int]] = attrs.field(factory=list)
+    binary: int = 0
+    unreadable: list[str] = attrs.field(factory=list)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+@attrs.frozen
+class Folder:
+    """The folder that the census is about.
+
+    Attributes:
+        root: its real path.
+    """
+
+    root: Path = attrs.field(converter=_real)
+
+    def inside(self, path: str) -> Path:
+        """The real path of something in the folder.
+
+        Raises:
+            ToolError: it leads out of the folder, directly or through a symbolic link, or it does not exist.
+        """
+        if "\0" in path:
+            raise ToolError(f"{path!r} is not a path")
+        real = Path(os.path.realpath(self.root / path))
+        if not real.is_relative_to(self.root):
+            raise ToolError(f"{path!r} is outside of the folder; name something inside, relative to its top")
+        if not real.exists():
+            raise ToolError(f"{path!r} does not exist")
+        return real
+
+    def listing(self, path: str) -> Listing:
+        """What a folder holds, without links and without the folders in `SKIPPED`.
+
+        Raises:
+            ToolError: it can not be listed.
+        """
+        folders, files, skipped = [], [], 0
+        for entry in self._entries(self.inside(path)):
+            if entry.is_symlink() or (entry.name in SKIPPED and entry.is_dir(follow_symlinks=False)):
+                skipped += 1
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+            else:
+                skipped += 1
+        return Listing(folders=tuple(folders), files=tuple(files), skipped=skipped)
+
+    def read(self, path: str) -> str:
+        """The beginning of a text file.
+
+        Raises:
+            ToolError: it is outside, no text file, or can not be read.
+        """
+        data = _bytes_of(self.inside(path), READ)
+        if data is None:
+            raise ToolError(f"{path!r} can not be read")
+        if b"\0" in data[:_PROBE]:
+            raise ToolError(f"{path!r} is a binary file")
+        return data.decode("utf-8", "replace")
+
+    def count(self, path: str, *, deep: bool, heed: Callable[[int, str], None]) -> Count:
+        """Count the lines of the text files in a folder, and below it if `deep`.
+
+        Args:
+            path: of the folder.
+            deep: whether folders in it count, too.
+            heed: told the number of files so far and the path of the next one; what it raises ends the count.
+
+        Raises:
+            ToolError: the folder is outside or can not be listed.
+        """
+        found = Count()
+        for number, file in enumerate(self._walk(self.inside(path), deep=deep, found=found)):
+            name = file.relative_to(self.root).as_posix()
+            heed(number, name)
+            self._count_file(file, name, found)
+        found.largest.sort(key=lambda item: (-item[1], item[0]))
+        del found.largest[5:]
+        return found
+
+    def _count_file(self, file: Path, name: str, found: Count) -> None:
+        data = _bytes_of(file, LARGEST + 1)
+        if data is None:
+            found.unreadable.append(name)
+        elif b"\0" in data[:_PROBE] or len(data) > LARGEST:
+            found.binary += 1
+        elif not data.startswith(MARK.encode()):
+            lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+            language = language_of(name)
+            found.lines[language] += lines
+            found.files[language] += 1
+            found.largest.append((name, lines))
+
+    def _walk(self, folder: Path, *, deep: bool, found: Count) -> Iterator[Path]:
+        waiting = [folder]
+        while waiting:
+            here = waiting.pop()
+            try:
+                entries = self._entries(here)
+            except ToolError:
+                if here == folder:
+                    raise
+                found.unreadable.append(f"{here.relative_to(self.root).as_posix()}/")
+                continue
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+                elif deep and entry.is_dir(follow_symlinks=False) and entry.name not in SKIPPED:
+                    waiting.append(Path(entry.path))
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            name = folder.relative_to(self.root).as_posix()
+            raise ToolError(f"{name!r} can not be listed: {error.strerror}") from error
+
+
+def language_of(name: str) -> str:
+    """The language of a file by its name."""
+    path = PurePosixPath(name)
+    return _NAMES.get(path.name) or LANGUAGES.get(path.suffix.lower()) or "other text"
+
+
+def _bytes_of(path: Path, limit: int) -> bytes | None:
+    """The first bytes of a regular file; None if it can not be read. Never follows a link, never waits for a pipe."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        try:
+            return file.read(limit)
+        except OSError:
+            return None

@@ -1,0 +1,80 @@
+"""Writing the report: whole or not at all, and over nothing but a former report."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from greenroom.actors.errors import ToolError
+
+from .files import MARK
+
+_LONGEST = 100
+"""Characters of a report's name."""
+
+
+def check_name(name: str) -> str:
+    """A name for a report: a file of Markdown right in the folder.
+
+    Raises:
+        ToolError: it is something else.
+    """
+    plain = name.isprintable() and "/" not in name and "\\" not in name and not name.startswith(".")
+    if not plain or not name.endswith(".md") or len(name) > _LONGEST:
+        raise ToolError(f"{name!r} can not be the report's name; use a plain file name that ends in .md")
+    return name
+
+
+def former_report(path: Path) -> str | None:
+    """The report that is there; None if nothing is.
+
+    Raises:
+        ToolError: something else is there.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ToolError(f"{path.name!r} is there and can not be read ({error.strerror}); it is left alone") from error
+    with os.fdopen(descriptor, "rb") as file:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        text = file.read().decode("utf-8", "replace") if regular else ""
+    if not text.startswith(MARK):
+        raise ToolError(f"{path.name!r} is there and is not a report of the census; it is left alone")
+    return text
+
+
+def write_report(folder: Path, name: str, content: str) -> None:
+    """Write the report in one go: readers see the former one or the new one, a crash leaves one of both.
+
+    Raises:
+        ToolError: the name can not be, something else is there, or the folder can not be written.
+    """
+    path = folder / check_name(name)
+    former = former_report(path)
+    temporary = folder / f".{name}.{secrets.token_hex(4)}.tmp"
+    try:
+        _write_new(temporary, content)
+        if former is None:
+            os.link(temporary, path, follow_symlinks=False)  # fails if something has come there meanwhile
+        else:
+            os.replace(temporary, path)
+    except FileExistsError as error:
+        raise ToolError(f"{name!r} has come into being meanwhile; it is left alone") from error
+    except OSError as error:
+        raise ToolError(f"{name!r} can not be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)

@@ -1,0 +1,179 @@
+"""The questions that a run asks people: what exactly would happen, and what they answer."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.contract.decisions import Decision, Ticket
+
+from . import words
+from .keyboard import Keyboard
+from .screen import Screen, Style
+
+PREVIEW: Final = 24
+"""Lines of a long text that are shown before somebody asks for all of it: they fit a terminal with their question."""
+
+Row = tuple[str, Style]
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """What a call would do to a file, for people who decide.
+
+    Attributes:
+        argument: the call's argument that holds the new content.
+        path: of the file.
+        before: its content now; None if there is no such file.
+        after: the new content.
+    """
+
+    argument: str
+    path: str
+    before: str | None
+    after: str
+
+
+def answerable_by_yes(ticket: Ticket) -> bool:
+    """Whether a plain "yes" answers the ticket: no value is asked for, and nothing may have happened twice."""
+    asks_value = ticket.response_schema is not None or ticket.resume_mode != "replay_tool_call"
+    return ticket.reason != "outcome_unknown" and not asks_value
+
+
+def details(ticket: Ticket, change: Change | None = None, *, whole: bool = False) -> Iterator[Row]:
+    """Exactly what would happen, as lines. Without `whole`, long texts are cut at `PREVIEW` lines, and say so."""
+    if ticket.message and ticket.message != "This call needs an approval.":
+        yield words.clean(ticket.message), ""
+    for name, data in (*ticket.arguments.items(), *ticket.parameters.items()):
+        if change is not None and name == change.argument:
+            yield from _changed(change, whole=whole)
+        elif isinstance(data, str) and ("\n" in data or len(data) > 200):
+            told = f"{words.lines_of(data)}, {words.size(len(data.encode('utf-8', 'replace')))}"
+            yield f"  {words.one_line(name, 40)}: {told}", ""
+            yield from _text([(f"  │ {line}", "") for line in words.clean(data).split("\n")], whole=whole)
+        else:
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+            yield f"  {words.one_line(name, 40)}: {words.clean(text)}", ""
+    if ticket.response_schema is not None:
+        yield f"  the answer must satisfy {json.dumps(ticket.response_schema)}", "dim"
+    if ticket.expires_at is not None:
+        yield f"  expires at {ticket.expires_at:%Y-%m-%d %H:%M:%S} UTC, and then counts as {ticket.on_expiry}", "dim"
+
+
+def _changed(change: Change, *, whole: bool) -> Iterator[Row]:
+    new = words.clean(change.after).splitlines()
+    told = f"{words.plural(len(new), 'line')}, {words.size(len(change.after.encode()))}"
+    if change.before is None:
+        yield f"  file: {words.clean(change.path)} (new: {told})", ""
+        yield from _text([(f"  + {line}", "added") for line in new], whole=whole)
+        return
+    old = words.clean(change.before).splitlines()
+    rows: list[Row] = [(f"  {line}", _side(line)) for line in difflib.unified_diff(old, new, n=2, lineterm="")][2:]
+    if not rows:
+        yield f"  file: {words.clean(change.path)} (is there, and stays the same: {told})", ""
+        return
+    yield f"  file: {words.clean(change.path)} (is replaced: {told}; the changes are)", ""
+    yield from _text(rows, whole=whole)
+
+
+def _side(line: str) -> Style:
+    return "added" if line.startswith("+") else "removed" if line.startswith("-") else "dim"
+
+
+def _text(rows: list[Row], *, whole: bool) -> Iterator[Row]:
+    if whole or len(rows) <= PREVIEW:
+        yield from rows
+        return
+    yield from rows[:PREVIEW]
+    yield f"  … {words.plural(len(rows) - PREVIEW, 'more line')}; v shows all", "dim"
+
+
+@attrs.frozen
+class _Form:
+    """One kind of question: its title, the keys that it takes with their words."""
+
+    title: str
+    keys: dict[str, str]
+
+
+def _form(ticket: Ticket) -> _Form:
+    tool = words.one_line(ticket.tool, 64)
+    after = {"v": "show all", "q": "leave it waiting"}
+    if ticket.reason == "outcome_unknown":
+        title = f"Did {tool} take effect?"
+        return _Form(title, {"r": "run it again", "u": "use a result", "c": "cancel the call", **after})
+    wanted = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {words.one_line(ticket.action, 200)}"
+    if answerable_by_yes(ticket):
+        return _Form(f"May {tool} run?{wanted}", {"y": "yes", "n": "no", **after})
+    return _Form(f"{tool} asks for an answer{wanted}", {"a": "answer", "n": "no", **after})
+
+
+@attrs.frozen
+class _Asked:
+    """A question that is open in a terminal."""
+
+    ticket: Ticket
+    form: _Form
+    keyboard: Keyboard
+    screen: Screen
+
+    async def decision(self, key: str | None) -> Decision | None:
+        """What a key decides, asking for what belongs to it; None if nothing yet."""
+        match key:
+            case "y" | "r":
+                return self.ticket.approve()
+            case "n" | "c":
+                self.screen.prompt("Why not? (Enter for no reason) ")
+                return self.ticket.deny(await self.keyboard.line() or None)
+            case "u" | "a":
+                self.screen.prompt("The result (JSON, or text): " if key == "u" else "The answer (JSON, or text): ")
+                value = read_value(await self.keyboard.line() or "")
+                return None if value is None else self.ticket.approve(value)
+            case _:
+                self.screen.row(f"type one of: {', '.join(self.form.keys)}", "dim")
+                return None
+
+
+async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None) -> Decision | None:
+    """Ask until there is a decision; None means: leave the run waiting. Ctrl-D means that, too."""
+    form = _form(ticket)
+    asked = _Asked(ticket, form, keyboard, screen)
+    keyboard.forget()
+    screen.row()
+    screen.row(form.title, "warn")
+    for text, style in details(ticket, change):
+        screen.row(text, style)
+    choices = " · ".join(f"{key} {text}" for key, text in form.keys.items())
+    while True:
+        screen.prompt(f"{choices} ? ")
+        typed = await keyboard.line()
+        key = "q" if typed is None else _chosen(typed, form)
+        if typed is None:
+            screen.row()
+        if key == "q":
+            return None
+        if key == "v":
+            for text, style in details(ticket, change, whole=True):
+                screen.row(text, style)
+            continue
+        decision = await asked.decision(key)
+        if decision is not None:
+            return decision
+
+
+def _chosen(typed: str, form: _Form) -> str | None:
+    """The key that is meant: the letter, or the word behind it."""
+    word = typed.lower()
+    return next((key for key, text in form.keys.items() if word in (key, text)), None)
+
+
+def read_value(typed: str) -> Any:
+    """What somebody typed as a value: JSON if it is, else the text; None for nothing."""
+    try:
+        return json.loads(typed)
+    except ValueError:
+        return typed or None

@@ -1,0 +1,149 @@
+"""The one place that writes: to a terminal with colours and one live line, to a pipe as plain lines, or as JSON lines.
+
+What is shown only ever grows downwards. On a terminal (module `colours`) one last line tells what goes on right now; it
+is wiped before anything else is written. Everything foreign has been cleaned by `words` before it comes here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TextIO
+
+from greenroom.actors.contract.envelope import Event, timestamp
+
+from . import words
+from .timeline import Kind, Line
+
+Style = Literal["", "strong", "dim", "good", "bad", "warn", "added", "removed"]
+
+SIGNS: Final[Mapping[Kind, tuple[str, str, Style]]] = {
+    "start": ("▸", "start", "dim"),
+    "ok": ("✓", "ok", "good"),
+    "bad": ("✗", "failed", "bad"),
+    "wait": ("⏸", "waits", "warn"),
+    "yes": ("✓", "yes", "good"),
+    "no": ("✗", "no", "warn"),
+    "text": ("“", "says", ""),
+    "output": ("│", "|", "dim"),
+    "note": ("•", "note", "warn"),
+}
+"""Kind -> its sign on a terminal, its word in plain text, its style."""
+
+WHO: Final = 16
+"""Columns of the name of an agent or tool: the longest that our own examples have, and a little more."""
+TOOK: Final = 8
+"""Columns of a duration."""
+
+
+def parts_of(line: Line) -> tuple[str, str, str]:
+    """What stands behind a line's sign: who, how long, and the rest."""
+    took = "" if line.seconds is None else words.duration(line.seconds)
+    rest = f"{line.what} → {line.outcome}" if line.what and line.outcome else line.what or line.outcome
+    return line.who, took, rest
+
+
+class Screen:
+    """Plain lines: for pipes, files and dumb terminals. No colours, nothing that is overwritten."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = sys.stdout if out is None else out
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def event(self, event: Event) -> None:
+        """An event of the run has come."""
+
+    def line(self, line: Line) -> None:
+        """Write a line of the story."""
+        who, took, rest = parts_of(line)
+        head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {who:<{WHO}} {took:>{TOOK}}  "
+        for text in rest.split("\n"):
+            self._write(f"{head}{text}".rstrip() + "\n")
+
+    def row(self, text: str = "", style: Style = "") -> None:
+        """Write a line of text."""
+        del style
+        self._write(f"{text}\n")
+
+    def prompt(self, text: str) -> None:
+        """Write a question; the answer comes behind it."""
+        self._write(text)
+
+    def status(self, text: str) -> None:
+        """Say what goes on right now, or nothing if empty. Only a terminal shows it."""
+
+    def outcome(self, data: Mapping[str, Any]) -> None:
+        """The run's outcome for programs."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+class JsonScreen(Screen):
+    """Events as they are on the wire, one JSON object per line, then one line with the outcome. Nothing else."""
+
+    def event(self, event: Event) -> None:
+        """Write an event."""
+        self.outcome(wire(event))
+
+    def line(self, line: Line) -> None:
+        """Say nothing: the events have said it."""
+
+    def row(self, text: str = "", style: Style = "") -> None:
+        """Say nothing: what is for people goes to no program."""
+
+    def outcome(self, data: Mapping[str, Any]) -> None:
+        """Write an object."""
+        self._write(json.dumps(data, default=str) + "\n")
+
+
+def open_screen(*, machine: bool = False) -> Screen:
+    """The screen that fits where standard output goes.
+
+    With `machine` it is JSON lines, and what tools print goes to standard error from now on.
+    """
+    if machine:
+        out, sys.stdout = sys.stdout, sys.stderr
+        return JsonScreen(out)
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from .colours import RichScreen  # noqa: PLC0415 - a pipe does without rich and its import time
+
+        return RichScreen()
+    return Screen()
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"greenroom: {words.one_line(text, 2000)}\n")
+    sys.stderr.flush()
+
+
+def tolerate_any_encoding() -> None:
+    """What the terminal's encoding does not have is written as an escape, and is no error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def wire(event: Event) -> dict[str, Any]:
+    """An event in the form that it is stored in."""
+    return {
+        "id": event.id,
+        "sequence": event.sequence,
+        "type": event.type,
+        "version": event.version,
+        "runId": event.run_id,
+        "sessionId": event.session_id,
+        "agentId": event.agent_id,
+        "timestamp": timestamp(event.timestamp),
+        "payload": event.payload,
+    }

@@ -1,0 +1,224 @@
+"""A run's events as lines for people: who does what, with which arguments, how long it takes, what waits. Pure.
+
+`Timeline` is told every event in order and says which lines it makes; between two lines it knows what goes on right
+now. The same fold serves the live view of `greenroom run` and the story that `greenroom show` tells afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import attrs
+
+from greenroom.actors.contract.envelope import Event
+
+from . import words
+
+Kind = Literal["start", "ok", "bad", "wait", "yes", "no", "text", "output", "note"]
+"""What a line is about; the screen has a sign and a colour for each."""
+
+_ENDS: Final[Mapping[str, Kind]] = {"succeeded": "ok", "failed": "bad", "cancelled": "no"}
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """One line of the story.
+
+    Attributes:
+        at: seconds since the timeline's first event.
+        kind: what it is about.
+        who: the agent, or the tool.
+        what: arguments, or what is said.
+        outcome: what it came to.
+        seconds: how long it took; None if that means nothing here.
+    """
+
+    at: float
+    kind: Kind
+    who: str
+    what: str = ""
+    outcome: str = ""
+    seconds: float | None = None
+
+
+@attrs.define
+class _Call:
+    tool: str
+    arguments: str
+    since: datetime | None = None
+    progress: str = ""
+    half_line: str = ""
+
+
+@attrs.define(eq=False)
+class Timeline:
+    """Folds events into lines.
+
+    Attributes:
+        agent: whose run it is, from the first event on.
+        last: sequence of the last event that was told.
+    """
+
+    agent: str = ""
+    last: int = 0
+    _origin: datetime | None = None
+    _calls: dict[str, _Call] = attrs.field(factory=dict)
+    _tickets: dict[str, str] = attrs.field(factory=dict)
+    _thinking: datetime | None = None
+    _said: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Timeline of {self.agent or 'nothing'} up to event {self.last}>"
+
+    def tell(self, event: Event) -> tuple[Line, ...]:
+        """The lines that an event makes: none for most."""
+        self._origin = self._origin or event.timestamp
+        self.agent, self.last = event.agent_id, event.sequence
+        at = (event.timestamp - self._origin).total_seconds()
+        handler = _HANDLERS.get(event.type)
+        return () if handler is None else tuple(handler(self, event, event.payload, at))
+
+    def begin_again(self) -> None:
+        """Forget what went on, keep what the calls are: somebody else has taken the run up, and time counts anew."""
+        self._origin, self._thinking = None, None
+        for call in self._calls.values():
+            call.since, call.progress = None, ""
+
+    def now(self, moment: datetime) -> str:
+        """What goes on at this moment, in one line; empty if nothing does."""
+        running = [call for call in self._calls.values() if call.since is not None]
+        if running:
+            first = running[0]
+            parts = [f"{first.tool} {first.arguments}".rstrip(), first.progress, _since(first.since, moment)]
+            more = f" (and {words.plural(len(running) - 1, 'other call')})" if len(running) > 1 else ""
+            return " · ".join(part for part in parts if part) + more
+        if self._thinking is not None:
+            return f"{self.agent} thinks · {_since(self._thinking, moment)}"
+        return ""
+
+    # --- one method per event type -----------------------------------------------------------------------------------
+
+    def _asked(self, event: Event, _: Mapping[str, Any], __: float) -> Iterator[Line]:
+        self._thinking = event.timestamp
+        yield from ()
+
+    def _answered(self, _: Event, __: Mapping[str, Any], ___: float) -> Iterator[Line]:
+        self._thinking = None
+        yield from ()
+
+    def _again(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        self._thinking = event.timestamp
+        detail = payload.get("detail") or payload["code"]
+        yield Line(at=at, kind="note", who=self.agent, what=f"asks the model again: {words.one_line(detail, 120)}")
+
+    def _message(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+        """What is said before calls becomes a line with the first call; a last word is the run's output."""
+        if payload["role"] == "assistant":
+            self._said = payload["text"].strip()
+        yield from ()
+
+    def _called(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        if self._said:
+            yield Line(at=at, kind="text", who=self.agent, what=words.clean(self._said))
+            self._said = ""
+        tool = words.one_line(payload["tool"], 40)
+        self._calls[payload["call_id"]] = _Call(tool, words.arguments(payload["arguments"]))
+
+    def _started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        call = self._call(payload)
+        call.since = event.timestamp
+        attempt = payload["attempt"]
+        again = f"attempt {attempt}" if attempt > 1 else ""
+        yield Line(at=at, kind="start", who=call.tool, what=call.arguments, outcome=again)
+
+    def _progress(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+        text = words.one_line(payload.get("text", ""), 40)
+        self._call(payload).progress = f"{payload['fraction']:.0%} {text}".rstrip()
+        yield from ()
+
+    def _output(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        call = self._call(payload)
+        *whole, call.half_line = (call.half_line + payload["text"]).split("\n")
+        for text in whole:
+            yield Line(at=at, kind="output", who=call.tool, what=words.clean(text))
+
+    def _result(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        call = self._call(payload)
+        if call.half_line:
+            yield Line(at=at, kind="output", who=call.tool, what=words.clean(call.half_line))
+        self._calls.pop(payload["call_id"], None)
+        code, data = payload.get("code"), payload.get("result")
+        outcome = words.result(data, 100)
+        if code is not None:
+            outcome = f"{code}: {outcome}" if outcome else code
+        seconds = None if call.since is None else payload["duration_ms"] / 1000
+        kind = _ENDS[payload["status"]]
+        yield Line(at=at, kind=kind, who=call.tool, what=call.arguments, outcome=outcome, seconds=seconds)
+
+    def _requested(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        tool = words.one_line(payload["tool"], 40)
+        self._tickets[payload["ticket_id"]] = tool
+        call = self._calls.get(payload.get("call_id") or "")
+        if call is not None:
+            call.since = None
+        unknown = payload["reason"] == "outcome_unknown"
+        why = "nobody knows whether it took effect" if unknown else "waits for a decision"
+        yield Line(at=at, kind="wait", who=tool, what=words.arguments(payload["arguments"]), outcome=why)
+
+    def _resolved(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        how, by, reason = payload["resolution"], payload.get("by"), payload.get("reason")
+        text = (
+            how
+            + (f" by {words.one_line(by, 40)}" if by else "")
+            + (" with edited arguments" if payload.get("edited") else "")
+        )
+        text += f": {words.one_line(reason, 200)}" if reason else ""
+        kind: Kind = "yes" if how == "approved" else "no"
+        yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticket_id"], "decision"), outcome=text)
+
+    def _noted(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        detail = payload.get("detail") or payload.get("reason") or payload.get("text") or payload.get("mode") or ""
+        what = f"{_NOTES[event.type]}: {words.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
+        yield Line(at=at, kind="note", who=self.agent, what=what)
+
+    def _overrun(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        grace = words.duration(payload["grace_seconds"])
+        who = words.one_line(payload.get("tool") or self.agent, 40)
+        yield Line(
+            at=at, kind="note", who=who, what=f"did not end within its grace of {grace}; its late result is dropped"
+        )
+
+    def _call(self, payload: Mapping[str, Any]) -> _Call:
+        """The call of an event; a timeline that began in the middle has not heard of it."""
+        tool = words.one_line(payload.get("tool") or payload["call_id"], 40)
+        return self._calls.setdefault(payload["call_id"], _Call(tool, ""))
+
+
+def _since(start: datetime | None, moment: datetime) -> str:
+    return "" if start is None else words.duration(max(0.0, (moment - start).total_seconds()))
+
+
+_NOTES: Final = {
+    "run.degraded": "goes on with less than it asked for",
+    "run.input.received": "more input",
+    "run.cancel.requested": "cancel asked for",
+    "run.decision.refused": "a decision did not act",
+}
+
+_HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], float], Iterator[Line]]]] = {
+    "run.inference.started": Timeline._asked,
+    "run.inference.completed": Timeline._answered,
+    "run.inference.retried": Timeline._again,
+    "run.message.completed": Timeline._message,
+    "run.tool.call": Timeline._called,
+    "run.tool.started": Timeline._started,
+    "run.tool.progress": Timeline._progress,
+    "run.tool.output.delta": Timeline._output,
+    "run.tool.result": Timeline._result,
+    "run.approval.requested": Timeline._requested,
+    "run.approval.resolved": Timeline._resolved,
+    "run.cleanup.overrun": Timeline._overrun,
+    **dict.fromkeys(_NOTES, Timeline._noted),
+}

@@ -1,0 +1,95 @@
+"""Values as words for people: cleaned of control characters, shortened, with units. Pure."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Final
+
+_HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of characters that are not seen, or that change how others are seen."""
+_WIDE: Final = 1_000_000
+"""From here on a number of bytes is given in MB."""
+
+
+def clean(text: str) -> str:
+    """The text with every invisible character spelled out, so that nothing in it can move the cursor or hide a word.
+
+    Line ends and tabs stay; what came as CR LF becomes LF.
+    """
+    text = text.replace("\r\n", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char if char in "\n\t" or unicodedata.category(char) not in _HIDING else spelled(char) for char in text
+    )
+
+
+def spelled(char: str) -> str:
+    """An invisible character as it is written in Python."""
+    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def one_line(text: str, width: int) -> str:
+    """The text cleaned, in one line, with its blanks joined, cut at `width` characters."""
+    return cut(" ".join(clean(text).split()), width)
+
+
+def cut(text: str, width: int) -> str:
+    """The text, or its beginning and an ellipsis: at most `width` characters."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def value(data: Any, width: int) -> str:
+    """A JSON value in one line: texts that are long or have several lines are told by their size."""
+    if isinstance(data, str):
+        if "\n" in data or len(data) > max(width, 60):
+            return f"{lines_of(data)}, {size(len(data.encode('utf-8', 'replace')))}"
+        return one_line(json.dumps(data, ensure_ascii=False), width)
+    return one_line(json.dumps(data, ensure_ascii=False, default=str), width)
+
+
+def arguments(given: Mapping[str, Any], width: int = 60) -> str:
+    """The arguments of a call in one line, at most `width` characters."""
+    return cut(" ".join(f"{one_line(name, 30)}={value(data, 40)}" for name, data in given.items()), width)
+
+
+def result(data: Any, width: int) -> str:
+    """A call's result in one line; of an object its `summary` if it has one."""
+    if isinstance(data, Mapping) and isinstance(data.get("summary"), str):
+        return one_line(data["summary"], width)
+    if isinstance(data, str):
+        return one_line(data, width)
+    return "" if data is None else value(data, width)
+
+
+def size(count: int) -> str:
+    """A number of bytes: 900 bytes, 2.1 kB, 3.4 MB."""
+    if count < 1000:
+        return plural(count, "byte")
+    return f"{count / 1000:.1f} kB" if count < _WIDE else f"{count / _WIDE:.1f} MB"
+
+
+def lines_of(text: str) -> str:
+    """How many lines a text has, in words."""
+    return plural(len(text.splitlines()), "line")
+
+
+def plural(count: int, noun: str) -> str:
+    """1 line, 2 lines, 1,000 lines; a noun in -y gets -ies."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time with two digits that matter: 7 ms, 1.4 s, 2 min 5 s, 3 h 10 min, 2 days."""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else plural(hours // 24, "day")
