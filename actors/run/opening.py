@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ import trio
 from greenroom.supervision import (
     ActorContext,
     ChildSpec,
+    Crashed,
     Exit,
     Ref,
     StartFailed,
@@ -38,6 +40,7 @@ from .board import Board
 from .clock import Clock
 from .roster import GRACE
 from .runtime import Runtime
+from .services import log_crash
 
 T = TypeVar("T")
 
@@ -105,17 +108,21 @@ async def open_runtime(
         if table.setdefault(agent.key, agent) is not agent:
             raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
     real_store = make_store(store, patience=store_patience)
-    board, rests = Board(), Board()
+    board, rests, redactor = Board(), Board(), Redactor(secrets)
     ended: list[Callable[[Ref[Any], Exit], None]] = []
 
     def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
+        if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
+            log_crash(redactor, f"{ref.name} while the runtime closed", exit_.error)
         if ref.id != STORE:
             ended[0](ref, exit_)
 
     try:
-        async with open_supervisor(name="runtime", stop_budget=GRACE, on_exit=tell_runtime) as supervisor:
+        async with open_supervisor(
+            name="runtime", stop_budget=GRACE, on_exit=tell_runtime, on_restart=partial(_log_restart, redactor)
+        ) as supervisor:
             runtime = Runtime(
-                real_store, clock or Clock(), board, rests, Redactor(secrets), table, deps, supervisor, max_running
+                real_store, clock or Clock(), board, rests, redactor, table, deps, supervisor, max_running
             )
             ended.append(runtime.roster.ended)
             await _open_store(supervisor, real_store, runtime)
@@ -133,6 +140,11 @@ async def open_runtime(
                 rests.close()
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
+
+
+def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
+    if isinstance(exit_, Crashed):
+        log_crash(redactor, f"the actor of run {ref.id} (incarnation {attempt} follows)", exit_.error)
 
 
 async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:

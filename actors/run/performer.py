@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -21,9 +20,7 @@ from ..tools.invoke import wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import Child, Children, Release
 from .model_actor import broken, streaming
-from .services import Services
-
-logger = logging.getLogger("greenroom.run")
+from .services import Services, log_crash
 
 
 def call_key(call_id: str) -> str:
@@ -146,7 +143,7 @@ class Performer:
         child_of = self.children.live
 
         def broke(error: Exception) -> Input:
-            logger.error("the actor of call %s of run %s crashed", call_id, self.info.run_id, exc_info=error)
+            log_crash(self.services.redactor, f"the actor of call {call_id} of run {self.info.run_id}", error)
             text = f"The call's actor crashed: {type(error).__name__}: {error}"
             attempt = child_of[call_key(call_id)].attempt
             return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)

@@ -16,6 +16,7 @@ from greenroom.supervision import (
     MailboxFull,
     Ref,
     Supervisor,
+    SupervisorStopping,
     cleanup,
 )
 
@@ -166,6 +167,8 @@ class Roster:
         )
         try:
             actor.ref = self._supervisor.start_child(spec)
+        except SupervisorStopping:  # the store has failed, and the block is being left: the next start takes the run up
+            self._forget(run_id)
         except BaseException:
             self._forget(run_id)
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,6 +17,8 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from .board import Board
 from .clock import Clock
+
+logger = logging.getLogger("greenroom.run")
 
 
 class Directory(Protocol):
@@ -79,3 +83,8 @@ class Services:
     threads: trio.CapacityLimiter
     jitter: Callable[[], float]
     directory: Directory
+
+
+def log_crash(redactor: Redactor, what: str, error: BaseException) -> None:
+    """A crash of our own that does no harm is still told to the operator, with its stack and without secrets."""
+    logger.error("crashed: %s\n%s", what, redactor.text("".join(traceback.format_exception(error))))

@@ -1,7 +1,7 @@
-"""One run with an approval, followed and decided from outside, on a store that can be opened again; and its promises as data.
+"""One run with an approval, followed and decided from outside, on a store that can be opened again; what must hold.
 
-What the world outside knows is in a `Book`: which bodies ran, which bytes a reader was shown, which answers somebody was
-given. A book survives what a process does not. `broken` compares it with what the store has in the end.
+What the world outside knows is in a `Book`: which bodies ran, which bytes a reader was shown, which answers somebody
+was given. A book survives what a process does not. `broken` compares it with what the store has in the end.
 """
 
 import copy
@@ -22,7 +22,7 @@ from greenroom.testing import ScriptedModel, call, text
 
 RUN = "r"
 BUDGET = 90.0
-"""Virtual seconds in which a life must have come to its end: longer than the store's patience and all grace together."""
+"""Virtual seconds in which a life must have come to its end: longer than the store's patience and all graces."""
 TERMINAL = ("run.completed", "run.failed", "run.cancelled")
 
 
@@ -246,10 +246,9 @@ class World:
                 async with open_collapsing_nursery() as nursery:
                     if self.cancels:
                         nursery.start_soon(self._cancel, book, run, name="canceller")
-                    nursery.start_soon(self._follow, book, run, name="follower")
-                    book.outcomes.append(await run.result())
-                    while book.cursor < (await run.view()).last_sequence:
-                        await trio.sleep(0.01)
+                    async with open_collapsing_nursery() as readers:
+                        readers.start_soon(self._follow, book, run, name="follower")
+                        book.outcomes.append(await run.result())
                     nursery.cancel_scope.cancel()
                 frames = await self.store.events(RUN)
                 record = await self.store.load(RUN, calls="all")
