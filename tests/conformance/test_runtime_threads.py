@@ -1,0 +1,215 @@
+"""Threads of the conversation kind, and slots: who may work, who waits for whom, and what they know of each other."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import FunctionModel, call, delay
+
+from ..support.runs import KINDS, Shelf, agent, events_of, home, types
+
+
+@gr.tool(needs_approval=True)
+async def ask() -> str:
+    return "asked"
+
+
+@pytest.fixture(params=KINDS)
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    return Shelf(request.param, tmp_path)
+
+
+def echo(request: gr.ModelRequest):
+    """Says what it was told last; after a second."""
+    return [delay(1), f"heard {request.messages[-1].content}"]
+
+
+def contents(request: gr.ModelRequest) -> list[str]:
+    return [message.content for message in request.messages]
+
+
+async def test_a_second_run_in_a_thread_continues_its_history(shelf, autojump_clock):
+    helper = gr.Agent("helper", instructions="be kind", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper]) as runtime:
+        first = await runtime.start(helper, "one", thread_id="t")
+        await first.result()
+        second = await runtime.start(helper, "two", thread_id="t")
+        assert (await second.result()).output == "heard two"
+        assert first.thread_id == second.thread_id == "t"
+        assert [message.content for message in (await second.view()).messages] == [
+            "one",
+            "heard one",
+            "two",
+            "heard two",
+        ]
+    assert contents(helper.model.requests[1]) == ["be kind", "one", "heard one", "two"]
+
+
+async def test_a_thread_continues_after_a_restart_and_with_another_agent(shelf, autojump_clock):
+    first, second = (gr.Agent(key, model=FunctionModel(echo)) for key in ("first", "second"))
+    async with home(shelf, agents=[first, second]) as runtime:
+        await (await runtime.start(first, "one", thread_id="t")).result()
+    async with home(shelf, agents=[first, second]) as runtime:
+        await (await runtime.start(second, "two", thread_id="t")).result()
+    assert contents(second.model.requests[0]) == ["one", "heard one", "two"]
+
+
+async def test_runs_of_one_thread_work_one_after_the_other_in_the_order_of_their_start(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper]) as runtime:
+        runs = [await runtime.start(helper, word, thread_id="t") for word in ("one", "two", "three")]
+        await trio.sleep(0.5)
+        assert [(await run.view()).stage for run in runs] == ["running", "planned", "planned"]
+        assert [(await run.result()).output for run in runs] == ["heard one", "heard two", "heard three"]
+    assert [contents(request) for request in helper.model.requests] == [
+        ["one"],
+        ["one", "heard one", "two"],
+        ["one", "heard one", "two", "heard two", "three"],
+    ]
+
+
+async def test_queued_runs_go_on_in_order_after_a_restart(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        for word in ("one", "two", "three"):
+            await runtime.start(helper, word, thread_id="t", run_id=word)
+        await trio.sleep(0.5)
+    async with home(shelf, agents=[helper]) as runtime:
+        assert [(await (await runtime.get(word)).result()).output for word in ("one", "two", "three")] == [
+            "heard one",
+            "heard two",
+            "heard three",
+        ]
+    assert contents(helper.model.requests[-1]) == ["one", "heard one", "two", "heard two", "three"]
+
+
+async def test_a_busy_thread_refuses_who_does_not_want_to_queue(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper]) as runtime:
+        first = await runtime.start(helper, "one", thread_id="t", run_id="r1")
+        with pytest.raises(gr.ThreadBusy, match="r1"):
+            await runtime.start(helper, "two", thread_id="t", run_id="r2", on_busy="refuse")
+        with pytest.raises(gr.UnknownRun):
+            await runtime.get("r2")
+        await first.result()
+        second = await runtime.start(helper, "two", thread_id="t", run_id="r2", on_busy="refuse")
+        assert (await second.result()).output == "heard two"
+
+
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
+async def test_a_thread_is_free_when_its_run_has_ended_however_it_ended(shelf, autojump_clock, how):
+    steps = {"completed": "done", "failed": call("nothing", id="c1"), "cancelled": [delay(1000), "late"]}
+    first = agent(steps[how], key="first", on_unknown_tool="raise")
+    second = agent("second", key="second")
+    async with home(shelf, agents=[first, second]) as runtime:
+        one = await runtime.start(first, "one", thread_id="t")
+        two = await runtime.start(second, "two", thread_id="t")
+        await trio.sleep(1)
+        if how == "cancelled":
+            await one.cancel()
+        assert (await two.result()).output == "second"
+        assert (await one.view()).stage == how
+
+
+async def test_a_waiting_run_keeps_its_thread(shelf, autojump_clock):
+    helper = agent(call("ask", id="c1"), "done", tools=[ask])
+    second = agent("second", key="second")
+    async with home(shelf, agents=[helper, second]) as runtime:
+        one = await runtime.start(helper, "one", thread_id="t")
+        two = await runtime.start(second, "two", thread_id="t")
+        await one.wait()
+        await trio.sleep(100)
+        assert (await two.view()).stage == "planned"
+        await runtime.join()
+        await one.decide("c1", "resume")
+        assert (await two.result()).output == "second"
+
+
+async def test_a_queued_run_can_be_cancelled_and_the_next_one_moves_up(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper]) as runtime:
+        one, two, three = [await runtime.start(helper, word, thread_id="t") for word in ("one", "two", "three")]
+        await two.cancel(reason="never mind")
+        assert isinstance(await two.result(), gr.Cancelled)
+        assert (await one.view()).stage == "running"
+        assert (await three.result()).output == "heard three"
+
+
+async def test_runs_without_a_thread_id_do_not_share_anything(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper]) as runtime:
+        await (await runtime.start(helper, "one")).result()
+        await (await runtime.start(helper, "two")).result()
+    assert contents(helper.model.requests[1]) == ["two"]
+
+
+# --- slots -----------------------------------------------------------------------------------------------------------
+
+
+async def test_runs_beyond_the_limit_wait_in_stage_planned(shelf, autojump_clock):
+    helper = gr.Agent("helper", model=FunctionModel(echo))
+    async with home(shelf, agents=[helper], max_running=2) as runtime:
+        runs = [await runtime.start(helper, "hi") for _ in range(5)]
+        await trio.sleep(0.5)
+        assert [(await run.view()).stage for run in runs] == ["running"] * 2 + ["planned"] * 3
+        await runtime.join()
+        assert 2.9 < trio.current_time() < 4
+        assert {(await run.view()).stage for run in runs} == {"completed"}
+
+
+async def test_a_waiting_run_holds_no_slot(shelf, autojump_clock):
+    waits, helper = agent(call("ask", id="c1"), "done", tools=[ask], key="waits"), agent("hello")
+    async with home(shelf, agents=[waits, helper], max_running=1) as runtime:
+        first = await runtime.start(waits, "hi")
+        second = await runtime.start(helper, "hi")
+        assert (await second.result()).output == "hello"
+        assert isinstance(await first.wait(), gr.Waiting)
+
+
+async def test_a_decision_does_not_wait_behind_new_work(shelf, autojump_clock):
+    waits = agent(call("ask", id="c1"), "done", tools=[ask], key="waits")
+    slow = agent([delay(1000), "slow"], key="slow")
+    async with home(shelf, agents=[waits, slow], max_running=1, drain=0) as runtime:
+        first = await runtime.start(waits, "hi")
+        await first.wait()
+        for _ in range(3):
+            await runtime.start(slow, "hi")
+        await first.decide("c1", "resume")
+        assert (await first.result()).output == "done"
+        assert trio.current_time() < 10
+
+
+async def test_waiting_runs_that_are_taken_up_again_hold_no_slot(shelf, autojump_clock):
+    waits, helper = agent(call("ask", id="c1"), "done", tools=[ask], key="waits"), agent("hello")
+    async with home(shelf, agents=[waits, helper]) as runtime:
+        for number in range(5):
+            await (await runtime.start(waits, "hi", run_id=f"w{number}")).wait()
+    async with home(shelf, agents=[waits, helper], max_running=1) as runtime:
+        for number in range(3):
+            run = await runtime.start(helper, "hi", run_id=f"r{number}")
+            assert (await run.result()).output == "hello"
+        await (await runtime.get("w3")).decide("c1", "resume")
+        assert (await (await runtime.get("w3")).result()).output == "done"
+
+
+async def test_a_run_that_waits_for_a_slot_can_be_cancelled(shelf, autojump_clock):
+    slow, helper = agent([delay(100), "slow"], key="slow"), agent("hello")
+    async with home(shelf, agents=[slow, helper], max_running=1) as runtime:
+        first = await runtime.start(slow, "hi")
+        second = await runtime.start(helper, "hi")
+        third = await runtime.start(helper, "hi")
+        await second.cancel()
+        assert isinstance(await second.result(), gr.Cancelled)
+        assert types(await events_of(second))[-1] == "cancelled"
+        assert (await first.view()).stage == "running"
+        assert (await third.result()).output == "hello"
+
+
+async def test_a_run_that_fails_gives_its_slot_back(shelf, autojump_clock):
+    fails, helper = agent(call("nothing", id="c1"), on_unknown_tool="raise", key="fails"), agent("hello")
+    async with home(shelf, agents=[fails, helper], max_running=1) as runtime:
+        for _ in range(3):
+            await runtime.start(fails, "hi")
+        assert (await (await runtime.start(helper, "hi")).result()).output == "hello"
