@@ -200,8 +200,7 @@ def itself_attrs():
     return node
 
 
-def deep(levels):
-    value = 1
+def deep(levels, value=1):
     for _ in range(levels):
         value = [value]
     return value
@@ -233,6 +232,7 @@ HIDDEN = {
     "attrs in itself": itself_attrs(),
     "65 levels": deep(codec.MAX_DEPTH + 1),
     "100,000 levels": deep(100_000),
+    "a date that would be the 65th": deep(codec.MAX_DEPTH, dt.date(2025, 1, 2)),
     "exception that can not be told": BadError,
 }
 

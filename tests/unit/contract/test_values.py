@@ -1,0 +1,110 @@
+"""The small values of the contract: what they refuse, and what they derive."""
+
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors.contract.calls import SETTLED, CallStatus
+from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, SetResult, Suspend
+from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
+from greenroom.actors.contract.messages import CallRequest, Usage
+from greenroom.actors.contract.rows import CallRow, Commit, EventDraft, Facts, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.spec import MODES
+from greenroom.actors.contract.stop import ContentMatch
+
+from .strategies import instances
+
+AT = datetime(2025, 1, 2, tzinfo=UTC)
+INFO = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="d", created_at=AT, execution="sequential")
+ITEM = InboxItem(position=1, command=Command(command_id="c", kind="send"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"resume_mode": "again"}, "resume_mode='again' is not known; use one of replay_tool_call, use_decision_as"),
+        ({"expires_after": 0}, "expires_after=0 seconds: give a positive number, or None to wait for ever"),
+        ({"expires_after": float("nan")}, "expires_after=nan seconds"),
+        ({"on_expiry": "shrug"}, "on_expiry='shrug' is not known; use 'deny', 'cancel_run' or gr.SetResult"),
+    ],
+)
+def test_a_suspension_that_can_not_be_is_refused_where_it_is_made(wrong, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Suspend(**wrong)
+
+
+def test_a_suspension_can_be_returned_or_raised():
+    wish = Suspend(message="may I?", expires_after=5, on_expiry=SetResult("no"))
+    with pytest.raises(Suspend) as caught:
+        raise wish
+    assert caught.value is wish
+    assert wish.on_expiry == SetResult("no")
+
+
+def test_an_expression_that_does_not_compile_is_refused_where_it_is_written():
+    with pytest.raises(ValueError, match=r"ContentMatch\('\('\) is not a regular expression"):
+        ContentMatch("(")
+
+
+@given(instances(Usage), instances(Usage), instances(Usage))
+def test_usages_add_up_in_any_order(one, two, three):
+    assert one + two == two + one
+    assert (one + two) + three == one + (two + three)
+    assert one + Usage() == one
+    assert (one + two).total == one.total + two.total
+
+
+@given(st.sampled_from(Stage), st.booleans())
+def test_a_run_is_at_rest_when_it_is_done_or_waits_and_nothing_is_in_its_inbox(stage, pending):
+    record = RunRecord(info=INFO, row=RunRow(stage=stage), inbox=(ITEM,) if pending else ())
+    assert record.row.status is STATUS[stage]
+    if stage is Stage.NEEDS_APPROVAL:
+        assert record.at_rest == (not pending)
+    else:
+        assert record.at_rest == (record.row.status is RunStatus.DONE)
+
+
+@given(st.integers(0, 1000), st.integers(0, 5))
+def test_a_commit_ends_at_the_sequence_of_its_last_event(before, number):
+    commit = Commit(run_id="r", expected_last=before, at=AT, row=RunRow(), events=(EventDraft("x", None),) * number)
+    assert commit.last == before + number
+
+
+@given(instances(CallRow))
+def test_a_call_is_settled_when_nothing_can_follow_its_status(call):
+    assert call.settled == (call.status in SETTLED)
+
+
+@given(st.none() | instances(CallRow))
+def test_without_a_ticket_a_decision_occupies_its_call(call):
+    key = Facts(stage=Stage.RUNNING, pending=0, call=call).target_key
+    assert key == (None if call is None else f"call:{call.call_id}")
+
+
+@pytest.mark.parametrize(("status", "ok"), [("accepted", True), ("duplicate", True), ("rejected", False)])
+def test_an_answer_is_ok_when_the_command_is_journaled(status, ok):
+    assert Answer(status=status).ok is ok
+
+
+def test_the_execution_modes_are_the_three_columns_of_the_design():
+    assert {name: attrs.astuple(row) for name, row in MODES.items()} == {
+        "sequential": (1, True, False),
+        "parallel_batch_approval": (None, False, True),
+        "parallel_streaming": (None, False, False),
+    }
+
+
+@pytest.mark.parametrize("value", [INFO, RunRow(), ITEM, Decision(target="t", action="cancel"), Usage()])
+def test_values_of_the_contract_are_frozen(value):
+    name = attrs.fields(type(value))[0].name
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(value, name, None)
+
+
+def test_a_call_begins_new_and_as_the_model_asked_for_it():
+    request = CallRequest(call_id="c", tool="t", arguments={"a": 1})
+    call = CallRow(call_id="c", index=0, step=1, tool="t", arguments={"a": 1}, fingerprint="f", requested=request)
+    assert (call.status, call.attempts, call.edited) == (CallStatus.NEW, 0, False)
