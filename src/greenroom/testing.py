@@ -2,6 +2,7 @@
 
 from greenroom.actors.testing import FunctionModel as FunctionModel
 from greenroom.actors.testing import ScriptedModel as ScriptedModel
+from greenroom.actors.testing import Step as Step
 from greenroom.actors.testing import call as call
 from greenroom.actors.testing import delay as delay
 from greenroom.actors.testing import fail as fail
