@@ -22,7 +22,7 @@ from typing import Final
 
 from greenroom import __version__
 from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, UsageError
-from greenroom.transport.terminal.screen import complain, tolerate_any_encoding
+from greenroom.transport.terminal.screen import complain, prepare_streams
 
 from . import exits, options
 
@@ -35,7 +35,7 @@ _COMMANDS: Final = {"run": "run:run", "demo": "demo:demo", "runs": "look:runs", 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Ends as argparse does on --help (0) and wrong options (2)."""
     given = options.parse(arguments)
-    tolerate_any_encoding()
+    prepare_streams()
     try:
         return _command(given)(given)
     except KeyboardInterrupt:
@@ -72,7 +72,7 @@ def _failed(error: Exception, *, debug: bool) -> int:
         case StoreError() | RuntimeFailed():
             complain(str(error))
             return exits.STORE
-        case GreenroomError():
+        case GreenroomError() | OSError():
             complain(str(error))
             return exits.FAILED
         case _:

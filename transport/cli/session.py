@@ -187,11 +187,10 @@ class Session:
         run = await runtime.start(job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace)
         self._run_id = run.id
         await runtime.resume(run.id)  # a run of this id that was there already
-        self._head(f"{job.agent.key}: {words.one_line(job.text, 200)}", run.id)
         left = [run_id for run_id in others if run_id != run.id]
-        if left:
-            many = f"{words.plural(len(left), 'earlier run')} not finished"
-            self._say(f"{many}; the newest goes on with: {job.again(left[-1])}", "dim")
+        many = f"{words.plural(len(left), 'earlier run')} not finished; the newest goes on with:"
+        note = f"{many} {job.again(left[-1])}" if left else ""
+        self._head(f"{job.agent.key}: {words.one_line(job.text, 200)}", run.id, note)
         return run
 
     async def _resume(self, runtime: gr.Runtime, run_id: str) -> gr.Run[Any]:
@@ -214,10 +213,12 @@ class Session:
                 self._screen.event(event)
         self._timeline.begin_again()
 
-    def _head(self, title: str, run_id: str) -> None:
+    def _head(self, title: str, run_id: str, note: str = "") -> None:
         where = "in memory" if self._job.database is None else f"in {words.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
+        if note:
+            self._say(note, "dim")
         self._say()
 
     # --- staying with it ---------------------------------------------------------------------------------------------

@@ -49,7 +49,12 @@ def report(folder: str, counts: Sequence[Mapping[str, Any]], notes: Sequence[str
         [(_place(count), sum(count["files"].values()), sum(count["lines"].values())) for count in counts],
     )
     if largest:
-        page += ["## Largest files", "", *(f"- `{name}`: {count:,} lines" for count, name in largest[:5]), ""]
+        page += [
+            "## Largest files",
+            "",
+            *(f"- `{name}`: {count:,} {'line' if count == 1 else 'lines'}" for count, name in largest[:5]),
+            "",
+        ]
     if notes:
         page += ["## What it says of itself", "", *(f"- {note}" for note in notes), ""]
     left_out = [f"{binary:,} binary or very large files"] if binary else []

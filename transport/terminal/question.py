@@ -18,6 +18,9 @@ from .screen import Screen, Style
 PREVIEW: Final = 24
 """Lines of a long text that are shown before somebody asks for all of it: they fit a terminal with their question."""
 
+_FEW: Final = 6
+"""So many lines more are shown rather than cut off."""
+
 Row = tuple[str, Style]
 
 
@@ -72,7 +75,8 @@ def _changed(change: Change, *, whole: bool) -> Iterator[Row]:
         yield from _text([(f"  + {line}", "added") for line in new], whole=whole)
         return
     old = words.clean(change.before).splitlines()
-    rows: list[Row] = [(f"  {line}", _side(line)) for line in difflib.unified_diff(old, new, n=2, lineterm="")][2:]
+    around = len(old) + len(new) if whole else 2
+    rows: list[Row] = [(f"  {line}", _side(line)) for line in difflib.unified_diff(old, new, n=around, lineterm="")][2:]
     if not rows:
         yield f"  file: {words.clean(change.path)} (is there, and stays the same: {told})", ""
         return
@@ -85,7 +89,7 @@ def _side(line: str) -> Style:
 
 
 def _text(rows: list[Row], *, whole: bool) -> Iterator[Row]:
-    if whole or len(rows) <= PREVIEW:
+    if whole or len(rows) <= PREVIEW + _FEW:
         yield from rows
         return
     yield from rows[:PREVIEW]

@@ -6,10 +6,13 @@ is wiped before anything else is written. Everything foreign has been cleaned by
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 from greenroom.actors.contract.envelope import Event, timestamp
@@ -23,7 +26,7 @@ SIGNS: Final[Mapping[Kind, tuple[str, str, Style]]] = {
     "start": ("▸", "start", "dim"),
     "ok": ("✓", "ok", "good"),
     "bad": ("✗", "failed", "bad"),
-    "wait": ("⏸", "waits", "warn"),
+    "wait": ("?", "waits", "warn"),
     "yes": ("✓", "yes", "good"),
     "no": ("✗", "no", "warn"),
     "text": ("“", "says", ""),
@@ -102,7 +105,7 @@ class JsonScreen(Screen):
 
     def outcome(self, data: Mapping[str, Any]) -> None:
         """Write an object."""
-        self._write(json.dumps(data, default=str) + "\n")
+        self._write(json.dumps(data, default=_plain) + "\n")
 
 
 def open_screen(*, machine: bool = False) -> Screen:
@@ -126,12 +129,18 @@ def complain(text: str) -> None:
     sys.stderr.flush()
 
 
-def tolerate_any_encoding() -> None:
-    """What the terminal's encoding does not have is written as an escape, and is no error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+def prepare_streams() -> None:
+    """Make standard output and error take anything: an escape for what their encoding lacks, nothing if they are closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _plain(value: object) -> str:
+    return timestamp(value) if isinstance(value, datetime) else str(value)
 
 
 def wire(event: Event) -> dict[str, Any]:

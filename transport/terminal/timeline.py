@@ -66,6 +66,7 @@ class Timeline:
     _origin: datetime | None = None
     _calls: dict[str, _Call] = attrs.field(factory=dict)
     _tickets: dict[str, str] = attrs.field(factory=dict)
+    _refused: set[str] = attrs.field(factory=set)
     _thinking: datetime | None = None
     _said: str = ""
 
@@ -149,6 +150,8 @@ class Timeline:
         if call.half_line:
             yield Line(at=at, kind="output", who=call.tool, what=words.clean(call.half_line))
         self._calls.pop(payload["call_id"], None)
+        if payload["call_id"] in self._refused:
+            return  # the decision's line has said it
         code, data = payload.get("code"), payload.get("result")
         outcome = words.result(data, 100)
         if code is not None:
@@ -176,6 +179,8 @@ class Timeline:
         )
         text += f": {words.one_line(reason, 200)}" if reason else ""
         kind: Kind = "yes" if how == "approved" else "no"
+        if kind == "no":
+            self._refused.add(payload.get("call_id") or "")
         yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticket_id"], "decision"), outcome=text)
 
     def _noted(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
