@@ -1,7 +1,9 @@
 """The smallest run: an agent with one tool, in memory.
 
-python examples/hello.py
-greenroom run examples/hello.py "hello"
+    python examples/hello.py
+    greenroom run examples/hello.py "hello"
+
+The same file is a program and something that the command line can run.
 """
 
 import trio

@@ -13,6 +13,7 @@ Errors go to standard error as one line that names the value and the way out; `-
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import pkgutil
 import sys
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Ends as argparse does on --help (0) and wrong options (2)."""
     given = options.parse(arguments)
     prepare_streams()
+    _prepare_logging(debug=given.debug)
     try:
         return _command(given)(given)
     except KeyboardInterrupt:
@@ -55,6 +57,13 @@ def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
         return _version
     command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{_COMMANDS[given.command]}")
     return command
+
+
+def _prepare_logging(*, debug: bool) -> None:
+    """What the runtime logs of crashes is for --debug; without it the error itself is told, once and in one line."""
+    log = logging.getLogger("greenroom")
+    log.propagate = False
+    log.handlers[:] = [logging.StreamHandler() if debug else logging.NullHandler()]
 
 
 def _version(_: argparse.Namespace) -> int:

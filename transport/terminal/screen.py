@@ -130,11 +130,11 @@ def complain(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Make standard output and error take anything: an escape for what their encoding lacks, nothing if they are closed."""
+    """Let standard output and error take anything: an escape for what their encoding lacks, all of it if closed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - stays open as long as the process
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
