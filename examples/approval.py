@@ -1,8 +1,10 @@
 """An approval: a large refund waits for somebody, a small one does not.
 
-greenroom run examples/approval.py "refund 4200 cents of order 7"     asks in the terminal
-greenroom run examples/approval.py "refund 300 cents of order 8"      needs nobody
-python examples/approval.py support.db                                decides in code; durable in that file
+    greenroom run examples/approval.py "refund 4200 cents of order 7"     asks in the terminal
+    greenroom run examples/approval.py "refund 300 cents of order 8"      needs nobody
+    python examples/approval.py support.db                                decides in code; durable in that file
+
+While it waits, the run is only rows in that file: any process can open it and decide.
 """
 
 import re

@@ -291,6 +291,8 @@ class Session:
         self._say(f"Waiting for {words.plural(len(view.tickets), 'decision')}.", "warn")
         for ticket in view.tickets:
             self._say(f"  {words.one_line(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+        if job.approve == "yes":
+            self._say("--yes approves calls; these need an answer of somebody who looks, in a terminal.", "warn")
         if job.database is None:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
