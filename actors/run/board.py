@@ -20,9 +20,17 @@ class Board:
         Raises:
             RuntimeClosed: the runtime is closed; nothing will change here any more.
         """
-        if self._closed:
-            raise RuntimeClosed("the runtime is closed; open it again to follow its runs")
+        self.check_open()
         return self._notices.setdefault(run_id, trio.Event())
+
+    def check_open(self) -> None:
+        """Raises once nothing can be looked up here any more.
+
+        Raises:
+            RuntimeClosed: the runtime is closed.
+        """
+        if self._closed:
+            raise RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
 
     def changed(self, run_id: str) -> None:
         """The run has changed durably."""

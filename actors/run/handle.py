@@ -123,7 +123,7 @@ class Run(Generic[T]):
         """One consistent, durable snapshot.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no such run. RuntimeClosed: the runtime is closed.
         """
         record = await self._record(calls="all")
         thread = tuple(await self._runtime.store.messages(record.info.thread_id))
@@ -131,6 +131,7 @@ class Run(Generic[T]):
         return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:
+        self._runtime.board.check_open()
         record = await self._runtime.store.load(self.id, calls=calls)
         if record is None:
             raise UnknownRun(self.id)

@@ -22,10 +22,12 @@ from greenroom.supervision import (
     ChildSpec,
     Crashed,
     Exit,
+    GaveUp,
     Ref,
     StartFailed,
     Supervisor,
     SupervisorGaveUp,
+    flatten,
     open_supervisor,
 )
 
@@ -33,7 +35,7 @@ from ..abc import Store
 from ..agent import Agent
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor
-from ..errors import RuntimeFailed, UsageError
+from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .board import Board
@@ -103,19 +105,19 @@ async def open_runtime(
     """
     if max_running is not None and max_running < 1:
         raise UsageError(f"max_running={max_running}: give at least 1, or None for no limit")
-    table: dict[str, Agent[Any]] = {}
-    for agent in agents:
-        if table.setdefault(agent.key, agent) is not agent:
-            raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
+    table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     board, rests, redactor = Board(), Board(), Redactor(secrets)
     ended: list[Callable[[Ref[Any], Exit], None]] = []
+    lost: list[Exit] = []
 
     def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
             log_crash(redactor, f"{ref.name} while the runtime closed", exit_.error)
         if ref.id != STORE:
             ended[0](ref, exit_)
+        elif isinstance(exit_, GaveUp):
+            lost.append(exit_)
 
     try:
         async with open_supervisor(
@@ -129,22 +131,31 @@ async def open_runtime(
             try:
                 await runtime.recover()
                 yield runtime
-            except BaseException as error:
-                if isinstance(error, trio.Cancelled):
-                    drain = 0.0
-                raise
             finally:
                 runtime.roster.close()
-                await runtime.roster.drain(drain)
+                cancelled = trio.current_effective_deadline() <= trio.current_time()
+                await runtime.roster.drain(0.0 if cancelled else drain)
                 board.close()
                 rests.close()
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
+    except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
+        if not (lost and isinstance(flatten(error), StoreDown)):
+            raise
+        raise RuntimeFailed(f"the runtime can not go on: {flatten(error)}") from flatten(error)
 
 
 def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
     if isinstance(exit_, Crashed):
         log_crash(redactor, f"the actor of run {ref.id} (incarnation {attempt} follows)", exit_.error)
+
+
+def _by_key(agents: Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
+    table: dict[str, Agent[Any]] = {}
+    for agent in agents:
+        if table.setdefault(agent.key, agent) is not agent:
+            raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
+    return table
 
 
 async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:

@@ -81,7 +81,7 @@ class RunActor:
         if owned is None:
             return
         claim, state, inbox, history = owned
-        agent = await self._live_objects(state.info)
+        agent = None if self.abandon is not None else await self._live_objects(state.info)
         first = self._first(agent, inbox)
         if not first:
             return

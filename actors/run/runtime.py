@@ -47,8 +47,8 @@ THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
 
 DepsProvider = Callable[[RunInfo], Any]
-"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; LookupError means: not to
-be had.
+"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; one that raises (LookupError,
+or anything else) has none: the run stays as it is, degraded(deps_missing).
 """
 
 
@@ -167,8 +167,9 @@ class Runtime:
         """The run of this id.
 
         Raises:
-            UnknownRun: there is none.
+            UnknownRun: there is none. RuntimeClosed: the runtime is closed.
         """
+        self.board.check_open()
         record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
@@ -187,7 +188,9 @@ class Runtime:
 
         Raises:
             UsageError: the status is not known, the limit is out of range, or the cursor belongs to another query.
+            RuntimeClosed: the runtime is closed.
         """
+        self.board.check_open()
         try:
             wanted = None if status is None else RunStatus(status)
         except ValueError as error:
@@ -322,6 +325,9 @@ class Runtime:
                 deps = await deps
         except LookupError as error:
             raise Degraded("deps_missing", f"the provider has none: {error}") from error
+        except Exception as error:  # user code: what it can not give now it may give at the next start
+            text = self.redactor.text(f"the provider failed: {type(error).__name__}: {error}")
+            raise Degraded("deps_missing", text) from error
         return deps
 
     def model_for(self, agent: Agent[Any]) -> Model:
