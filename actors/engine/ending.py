@@ -176,8 +176,8 @@ def terminal(d: Draft) -> None:
         "by": termination.by or ENGINE,
         "termination": termination.kind,
         "usage": d.usage,
-        "active_seconds": d.counters.active_ms / 1000,
-        "steps": d.counters.rounds,
+        "active_seconds": d.active_before / 1000,
+        "steps": d.rounds,
         "last_sequence": d.state.row.last_sequence + len(d.events) + 1,
     }
     if target is Stage.COMPLETED:

@@ -50,7 +50,7 @@ def _compare_digest(d: Draft, digest: str) -> None:
 def recover(d: Draft) -> None:
     """Ask again for what was in flight."""
     if STATUS[d.stage] is RunStatus.RUNNING:
-        d.count(active_since=d.now)  # the time without an owner was not active time
+        d.active_since = d.now  # the time without an owner was not active time
         d.changed = True
     match d.cursor:
         case Cursor.INFERENCE:

@@ -8,13 +8,13 @@ never one per event).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
 
 from ..contract import events as ev
-from ..contract.calls import CALLS, CallStatus
+from ..contract.calls import CALLS
 from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, check_stage
@@ -26,6 +26,14 @@ from .effects import Effect
 
 ENGINE = "engine"
 """The `by` of moves that nobody asked for."""
+
+
+_set = object.__setattr__
+
+
+def milliseconds(start: datetime, end: datetime) -> int:
+    """Whole milliseconds between two moments; 0 if the clock went backwards."""
+    return max(0, round((end - start) / timedelta(milliseconds=1))) if end is not start else 0
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +70,10 @@ class Step:
 
 
 class Draft:
-    """One input's changes, in the making. Its plain attributes are the run row's fields as they will be."""
+    """One input's changes, in the making. Its plain attributes are the fields of run row and counters as they will be.
+
+    A call row that this draft has made is its own until `build`, and is changed in place; nobody else has seen it.
+    """
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
         row = state.row
@@ -78,7 +89,16 @@ class Draft:
         self.output: Any = row.output
         self.cancel = row.cancel
         self.usage: Usage = row.usage
-        self.counters: Counters = row.counters
+        counters = row.counters
+        self.rounds: int = counters.rounds
+        self.errors: int = counters.errors
+        self.active_before: int = counters.active_ms
+        self.active_since: datetime | None = counters.active_since
+        self.trail: tuple[str, ...] = counters.trail
+        self.answers: int = counters.answers
+        self.output_retries: int = counters.output_retries
+        self.message_count: int = counters.messages
+        self.ticket_count: int = counters.tickets
         self.inference = row.inference
         self.draft = row.draft
         self.pending_input: tuple[Message, ...] = row.pending_input
@@ -111,24 +131,25 @@ class Draft:
         """Ask the owner for an effect."""
         self.effects.append(effect)
 
-    def count(self, **changes: Any) -> None:
-        """Change counters."""
-        self.counters = attrs.evolve(self.counters, **changes)
-
     def put(self, call: CallRow, **changes: Any) -> CallRow:
         """Write a call's row, changed; a status that the table does not allow is refused.
 
         Raises:
             IllegalTransition: the status may not follow the present one.
         """
-        known = self.calls.get(call.call_id)
+        call_id = call.call_id
+        known = self.calls.get(call_id)
+        status = changes.get("status", call.status)
+        if known is not None and status is not known.status and status not in CALLS[known.status]:
+            raise IllegalTransition(f"call {call_id}", known.status.value, status.value)
+        if changes and self._touched.get(call_id) is call:
+            for name, value in changes.items():
+                _set(call, name, value)
+            return call
         new = attrs.evolve(call, **changes) if changes else call
-        if known is not None and new.status is not known.status and new.status not in CALLS[known.status]:
-            raise IllegalTransition(f"call {call.call_id}", known.status.value, new.status.value)
         if self._own is None:
             self.calls = self._own = dict(self.calls)
-        self._touched[call.call_id] = new
-        self._own[call.call_id] = new
+        self._touched[call_id] = self._own[call_id] = new
         return new
 
     def next_step(self) -> None:
@@ -159,30 +180,24 @@ class Draft:
     def _enter(self, target: Stage) -> Stage:
         source, self.stage = self.stage, check_stage(self.stage, target)
         self.changed = True
-        active = STATUS[target] is RunStatus.RUNNING
-        since = self.counters.active_since
-        if active and since is None:
-            self.count(active_since=self.now)
-        elif not active and since is not None:
-            spent = max(0, round((self.now - since).total_seconds() * 1000))
-            self.count(active_since=None, active_ms=self.counters.active_ms + spent)
+        self.clock_in(STATUS[target] is RunStatus.RUNNING)
         return source
 
-    def active_ms(self) -> int:
-        """Milliseconds of active time up to now."""
-        since = self.counters.active_since
-        running = 0 if since is None else max(0, round((self.now - since).total_seconds() * 1000))
-        return self.counters.active_ms + running
+    def clock_in(self, active: bool) -> None:
+        """Count the active time up to now; go on counting if the run is active."""
+        if self.active_since is not None:
+            self.active_before += milliseconds(self.active_since, self.now)
+        self.active_since = self.now if active else None
 
     def new_message_id(self) -> str:
         """The next message id."""
-        self.count(messages=self.counters.messages + 1)
-        return message_id(self.info.run_id, self.counters.messages)
+        self.message_count += 1
+        return message_id(self.info.run_id, self.message_count)
 
     def new_ticket_id(self) -> str:
         """The next ticket id."""
-        self.count(tickets=self.counters.tickets + 1)
-        return ticket_id(self.info.run_id, self.counters.tickets)
+        self.ticket_count += 1
+        return ticket_id(self.info.run_id, self.ticket_count)
 
     # --- the result --------------------------------------------------------------------------------------------------
 
@@ -221,7 +236,7 @@ class Draft:
             output=self.output,
             cancel=self.cancel,
             usage=self.usage,
-            counters=self.counters,
+            counters=self._counters(),
             inference=self.inference,
             draft=self.draft,
             pending_input=self.pending_input,
@@ -230,16 +245,25 @@ class Draft:
             next_due=self._next_due(),
         )
 
+    def _counters(self) -> Counters:
+        return Counters(
+            rounds=self.rounds,
+            errors=self.errors,
+            active_ms=self.active_before,
+            active_since=self.active_since,
+            trail=self.trail,
+            answers=self.answers,
+            output_retries=self.output_retries,
+            messages=self.message_count,
+            tickets=self.ticket_count,
+        )
+
     def _next_due(self) -> datetime | None:
         if self.stage in TERMINAL:
             return None
-        due = [self.info.deadline] if self.info.deadline is not None and self.termination is None else []
-        due += [
-            call.ticket.expires_at
-            for call in self.calls.values()
-            if call.status is CallStatus.SUSPENDED
-            and call.ticket is not None
-            and call.ticket.status == "open"
-            and call.ticket.expires_at is not None
-        ]
-        return min(due, default=None)
+        due = self.info.deadline if self.termination is None else None
+        for call in self.calls.values():
+            ticket = call.ticket
+            if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
+                due = ticket.expires_at if due is None else min(due, ticket.expires_at)
+        return due

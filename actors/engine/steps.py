@@ -13,7 +13,7 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Stage, Termination, TerminationKind
-from ..contract.messages import CallRequest, Message, ModelResponse, Producer
+from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
 from ..contract.phases import PHASE_OF, Cursor
 from ..contract.rows import CallRow, Inference
 from .calls import drive
@@ -21,11 +21,12 @@ from .decisions import cancelled
 from .effects import CallModel, RunPhase
 from .ending import append_input, append_step, discard_inference, end, fail, terminal
 from .inputs import ModelAnswered, ModelFailed, ModelStreamed
-from .state import Draft
+from .state import Draft, milliseconds
 from .stops import StepFacts, failed_step, first_stop, loop_window, trace
 
 MODEL_ATTEMPTS = 3
 """How often one inference is asked before a retryable failure ends the run."""
+ONE_REQUEST = Usage(requests=1)
 FIRST_DELAY = 0.5
 """Seconds before the second attempt; doubles."""
 
@@ -93,7 +94,7 @@ def ask_model(d: Draft, *, attempt: int = 1, delay: float = 0.0) -> None:
             message_id=d.inference.message_id,
             step=d.step,
             attempt=attempt,
-            answers=d.counters.answers,
+            answers=d.answers,
             delay=delay,
         )
     )
@@ -125,12 +126,12 @@ def model_failed(d: Draft, message: ModelFailed) -> None:
     flight = d.inference
     if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
-    d.count(answers=d.counters.answers + 1)
+    d.answers += 1
     detail = f"{message.kind}: {message.text}"
     if not message.retryable or flight.attempt >= MODEL_ATTEMPTS:
         discard_inference(d, "the model failed")
         d.cursor = Cursor.AFTER_INFERENCE  # the model is not in flight any more
-        d.count(errors=d.counters.errors + 1)
+        d.errors += 1
         fail(d, "model_error", detail)
         return
     ask_again(d, message.kind, detail, delay=FIRST_DELAY * 2 ** (flight.attempt - 1))
@@ -154,9 +155,9 @@ def model_answered(d: Draft, message: ModelAnswered) -> None:
     flight, response = d.inference, message.response
     if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
-    usage = response.usage if response.usage.requests else attrs.evolve(response.usage, requests=1)
+    usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
     d.usage = d.usage + usage
-    d.count(answers=d.counters.answers + 1)
+    d.answers += 1
     d.cursor = Cursor.AFTER_INFERENCE
     requests = _requests(d, response)
     d.emit(
@@ -167,7 +168,7 @@ def model_answered(d: Draft, message: ModelAnswered) -> None:
             model=response.model,
             usage=usage,
             calls=len(response.calls if isinstance(requests, str) else requests),
-            duration_ms=max(0, round((d.now - flight.started_at).total_seconds() * 1000)),
+            duration_ms=milliseconds(flight.started_at, d.now),
         ),
     )
     if response.refusal is not None and not response.text and not response.calls:
@@ -186,7 +187,7 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
     """The response's calls under ids that are unique in the run, or why they can not be used."""
     seen: dict[str, CallRequest] = {}
     out: list[CallRequest] = []
-    used = set(d.used)
+    new: set[str] = set()
     for call in response.calls:
         known = seen.get(call.call_id) if call.call_id else None
         if known is not None:
@@ -194,20 +195,20 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
                 return f"two different calls came under one id {call.call_id!r}"
             continue
         seen[call.call_id] = call
-        name = _free_id(call.call_id, used)
-        used.add(name)
-        provider = call.provider_id or (call.call_id if call.call_id != name and call.call_id else None)
-        out.append(attrs.evolve(call, call_id=name, provider_id=provider))
+        name = _free_id(call.call_id, d.used, new)
+        new.add(name)
+        if name != call.call_id:
+            call = attrs.evolve(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
+        out.append(call)
     return tuple(out)
 
 
-def _free_id(wish: str, used: set[str]) -> str:
-    if wish and wish not in used:
-        return wish
-    base, number = wish or "call", 2 if wish else len(used) + 1
-    while f"{base}#{number}" in used:
-        number += 1
-    return f"{base}#{number}"
+def _free_id(wish: str, used: frozenset[str], new: set[str]) -> str:
+    """The id itself if no call of the run has it, else `<id>#<n>`."""
+    name, number = wish, 2 if wish else len(used) + len(new) + 1
+    while not name or name in used or name in new:
+        name, number = f"{wish or 'call'}#{number}", number + 1
+    return name
 
 
 def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]) -> None:
@@ -223,6 +224,8 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
     d.draft = Message(id=flight.message_id, role="assistant", content=text, calls=requests, producer=producer)
     for index, request in enumerate(requests):
         _note_call(d, index, request)
+    if requests:
+        d.used = d.used.union(request.call_id for request in requests)
 
 
 def _note_call(d: Draft, index: int, request: CallRequest) -> None:
@@ -239,7 +242,6 @@ def _note_call(d: Draft, index: int, request: CallRequest) -> None:
         effect=effect,
     )
     d.put(row)
-    d.used |= {request.call_id}
     d.emit(
         "run.tool.call",
         ev.ToolCalled(
@@ -262,12 +264,12 @@ def use_answer(d: Draft) -> None:
     if fault is None:
         d.output = value
         d.termination = Termination(kind=TerminationKind.NATURAL_END)
-    elif d.counters.output_retries >= d.spec.output_retries:
+    elif d.output_retries >= d.spec.output_retries:
         append_step(d)
         fail(d, "model_behavior_error", f"the final answer does not have the demanded form: {fault}")
         return
     else:
-        d.count(output_retries=d.counters.output_retries + 1)
+        d.output_retries += 1
         note = f"Your answer does not have the demanded form: {fault}. Answer again in that form."
         message = Message(
             id=d.new_message_id(), role="user", content=note, producer=Producer(run_id=d.info.run_id, step=d.step)
@@ -295,13 +297,10 @@ def step_over(d: Draft) -> None:
     calls = tuple(d.calls.values())
     text = d.answer or ""
     window = loop_window(d.spec.stop)
-    d.count(
-        rounds=d.counters.rounds + 1,
-        errors=d.counters.errors + 1 if failed_step(calls) else 0,
-        trail=(*d.counters.trail, trace(text, calls))[-window:] if window else (),
-        active_ms=d.active_ms(),
-        active_since=d.now,
-    )
+    d.rounds += 1
+    d.errors = d.errors + 1 if failed_step(calls) else 0
+    d.trail = (*d.trail, trace(text, calls))[-window:] if window else ()
+    d.clock_in(True)
     d.emit("run.step.finished", ev.StepFinished(step=d.step, usage=d.usage))
     if d.cancel is not None:
         d.termination = None
@@ -312,8 +311,7 @@ def step_over(d: Draft) -> None:
         end(d, done)
         return
     final, d.termination = d.termination, None
-    facts = StepFacts(counters=d.counters, tokens=d.usage.total, active_ms=d.active_ms(), text=text, calls=calls)
-    met = first_stop(d.spec.stop, facts)
+    met = first_stop(d.spec.stop, StepFacts(d.rounds, d.errors, d.trail, d.usage.total, d.active_before, text, calls))
     if met is not None:
         if final is None:
             value, fault = d.spec.check_output(text)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import assert_never
-
-import attrs
+from typing import NamedTuple, assert_never
 
 from ..contract.calls import CallStatus
 from ..contract.ids import content_digest
-from ..contract.rows import CallRow, Counters
+from ..contract.rows import CallRow
 from ..contract.stop import (
     ConsecutiveErrors,
     ContentMatch,
@@ -23,16 +21,18 @@ from ..contract.stop import (
 )
 
 
-@attrs.frozen(kw_only=True)
-class StepFacts:
+class StepFacts(NamedTuple):
     """What a finished step came to.
 
     Attributes:
-        counters: with this step counted. tokens: of the run so far. active_ms: of the run so far.
+        rounds, errors, trail: as the run's counters, with this step counted.
+        tokens, active_ms: of the run so far.
         text: what the model said. calls: of this step.
     """
 
-    counters: Counters
+    rounds: int
+    errors: int
+    trail: tuple[str, ...]
     tokens: int
     active_ms: int
     text: str
@@ -66,24 +66,23 @@ def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[s
 
 
 def _met(condition: StopCondition, facts: StepFacts) -> tuple[str, str] | None:
-    counters = facts.counters
     match condition:
         case MaxRounds(n):
-            return ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+            return ("max_rounds", f"{facts.rounds} steps") if n and facts.rounds >= n else None
         case Timeout(seconds):
             spent = facts.active_ms / 1000
             return ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
         case TokenBudget(total):
             return ("token_budget", f"{facts.tokens} tokens") if total and facts.tokens > total else None
         case ConsecutiveErrors(n):
-            return ("consecutive_errors", f"{counters.errors} failed steps") if n and counters.errors >= n else None
+            return ("consecutive_errors", f"{facts.errors} failed steps") if n and facts.errors >= n else None
         case StopOnTool(name):
             ran = any(call.tool == name and call.attempts for call in facts.calls)
             return ("stop_on_tool", name) if ran else None
         case ContentMatch(pattern):
             return ("content_match", pattern) if re.search(pattern, facts.text) else None
         case LoopDetection(window):
-            same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
+            same = window and len(facts.trail) >= window and len(set(facts.trail[-window:])) == 1
             return ("loop_detection", f"{window} equal steps") if same else None
         case _ as never:
             assert_never(never)

@@ -14,7 +14,7 @@ from ..contract.envelope import timestamp
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
-from .state import Draft
+from .state import Draft, milliseconds
 
 
 def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
@@ -108,13 +108,13 @@ def close_call(
     The event holds the result itself, or only what the model is shown if the call failed or its result is large.
     """
     hooked = d.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
-    ran = call.at is CallAt.BODY and call.started_at is not None
+    ran = call.at is CallAt.BODY
     if call.at is CallAt.PARKED or call.at is CallAt.HELD or call.status is CallStatus.RESUMING:
         d.do(ReleaseCall(call_id=call.call_id))
     call = d.put(
         call, status=status, at=CallAt.AFTER if hooked else CallAt.SETTLED, result=result, shown=shown, code=code
     )
-    spent = max(0, round((d.now - call.started_at).total_seconds() * 1000)) if ran and call.started_at else 0
+    spent = milliseconds(call.started_at, d.now) if ran and call.started_at is not None else 0
     d.emit(
         "run.tool.result",
         ev.ToolResult(
