@@ -1,25 +1,70 @@
-"""Write what is generated from the code: docs/schemas/events.json and docs/diagrams/*.md.
+"""Write what is generated from the code: docs/schemas/events.json, docs/events.md, docs/diagrams/*.md.
+
+So are the drawings inside docs/design.md, between `<!-- drawn: run -->` and `<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
 """
 
+import inspect
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from diagrams import DIAGRAMS  # noqa: E402 - beside this file, which need not be in a package
 
+from greenroom.actors.contract.events import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import event_schemas  # noqa: E402
 
 
 def documents() -> dict[str, str]:
     """Path below the repository -> what the file must hold."""
     schemas = json.dumps(event_schemas(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-    return {"docs/schemas/events.json": schemas} | {f"docs/diagrams/{n}.md": draw() for n, draw in DIAGRAMS.items()}
+    drawn = {name: draw() for name, draw in DIAGRAMS.items()}
+    pages = {f"docs/diagrams/{name}.md": text for name, text in drawn.items()}
+    design = with_drawings(_present(ROOT / "docs/design.md") or "", drawn)
+    return {"docs/schemas/events.json": schemas, "docs/events.md": event_page(), "docs/design.md": design} | pages
+
+
+def with_drawings(page: str, drawn: Mapping[str, str]) -> str:
+    """The page with the drawings as they are now."""
+    for name, text in drawn.items():
+        picture = text[text.index("```mermaid") :].strip()
+        start, end = f"<!-- drawn: {name} -->", f"<!-- end of {name} -->"
+        place = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        page = place.sub(lambda _: f"{start}\n{picture}\n{end}", page)  # noqa: B023 - called at once
+    return page
+
+
+def event_page() -> str:
+    """One row per event type."""
+    rows = [
+        "# Events",
+        "",
+        (
+            "Generated from CATALOGUE in actors/contract/events.py by `python scripts/generate.py`. "
+            "JSON Schemas: [schemas/events.json](schemas/events.json)."
+        ),
+        "",
+        (
+            "Every event has the envelope `id sequence type version runId sessionId agentId timestamp payload`. "
+            "`sequence` counts from 1 per run, without a gap. Fields in brackets are left out at their default."
+        ),
+        "",
+        "| type | when | payload |",
+        "|---|---|---|",
+    ]
+    for name, cls in CATALOGUE.items():
+        fields = [f.encode_name if f.required else f"[{f.encode_name}]" for f in msgspec.structs.fields(cls)]
+        rows.append(f"| `{name}` | {(inspect.getdoc(cls) or '').splitlines()[0]} | {' '.join(fields)} |")
+    return "\n".join(rows) + "\n"
 
 
 def stale() -> dict[str, str]:
