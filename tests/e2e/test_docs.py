@@ -1,0 +1,104 @@
+"""The documents are run: what they show is what happens, and what they name is there.
+
+A ```python block is the file that its first line names (`# hello.py`). A ```console block is typed into a shell in the
+folder of these files, in the order of the page, and prints what stands below each command; `...` stands for anything.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RUN = ("README.md", "docs/tutorial.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/README.md", "docs/design.md", "docs/tutorial.md")
+SHOWN_ONLY = ("sh", "mermaid", "text")
+"""Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PATIENCE = 60.0
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
+    """(where, language, text) of each block."""
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        yield f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}", found[1], found[2]
+
+
+def save(folder: Path, where: str, text: str) -> None:
+    name = re.match(r"# (\w+\.py)\n", text)
+    assert name, f"{where}: the first line of a file names it"
+    (folder / name[1]).write_text(text, encoding="utf-8")
+
+
+def play(folder: Path, where: str, text: str) -> None:
+    """Type each command, and compare what it prints."""
+    commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE)
+    assert commands, f"{where}: no command"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    for command, expected in commands:
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=folder,
+            env=environment | {"PATH": path, "COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        printed = done.stdout + done.stderr
+        assert done.returncode == 0, f"{where}: {command}\n{printed}"
+        assert fits(expected, printed), f"{where}: {command}\nsays\n{expected}but prints\n{printed}"
+
+
+def fits(expected: str, printed: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, expected.strip().split("..."))), printed.strip()) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_every_block_of_the_page_does_what_the_page_says(root: Path, tmp_path: Path, page: str) -> None:
+    ran = 0
+    for where, language, text in blocks(root / page):
+        if language == "python":
+            save(tmp_path, where, text)
+        elif language == "console":
+            play(tmp_path, where, text)
+            ran += 1
+        else:
+            assert language in SHOWN_ONLY, f"{where}: nobody runs a block of language {language!r}"
+    assert ran
+
+
+def test_an_output_that_differs_is_found(tmp_path: Path) -> None:
+    play(tmp_path, "here", "$ echo one two\none ...\n$ echo three\nthree\n")
+    with pytest.raises(AssertionError, match="but prints"):
+        play(tmp_path, "here", "$ echo one\ntwo\n")
+    with pytest.raises(AssertionError, match="exit"):
+        play(tmp_path, "here", "$ exit 3\n")
+    with pytest.raises(AssertionError, match="names it"):
+        save(tmp_path, "here", "x = 1\n")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_the_page_leads_somewhere(root: Path, page: str) -> None:
+    text = BLOCK.sub("", (root / page).read_text(encoding="utf-8"))
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    missing = [target for target in targets if not ((root / page).parent / target.partition("#")[0]).exists()]
+    assert missing == []
+
+
+def test_the_design_names_files_tests_and_names_that_exist(root: Path) -> None:
+    """A page about the code goes stale first where it names it."""
+    text = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    paths = [word for word in quoted if re.fullmatch(r"[\w/.-]+/[\w.-]*|[\w/-]+/[\w.-]+\.\w+", word)]
+    assert [path for path in paths if not (root / path).exists()] == []
+    tests = [word for word in quoted if word.startswith("test_")]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.py"))
+    assert tests
+    assert [name for name in tests if f"def {name}(" not in sources] == []
