@@ -97,17 +97,21 @@ class Redactor:
             return False
         if kind is list or kind is tuple:
             return any(map(self._dirty, value))
-        if isinstance(value, Mapping):
+        if kind is dict or isinstance(value, Mapping):
             return self._dirty_mapping(value)
         return self._clean(value) is not value
 
     def _dirty_mapping(self, value: Mapping[str, Any]) -> bool:
-        about, dirty = self._about, self._dirty
+        about, search, harmless = self._about, self._search, self._harmless
         for key, item in value.items():
             told = about(key)
             if told is not None and (item is not None or told[0] != key):
                 return True
-            if dirty(item):
+            kind = type(item)
+            if kind is str:  # as in _dirty; a call for each text is a quarter of an event's price
+                if len(item) >= SHORTEST and search(item) is not None:
+                    return True
+            elif kind not in harmless and self._dirty(item):
                 return True
         return False
 
