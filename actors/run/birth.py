@@ -18,6 +18,7 @@ from ..contract.messages import Message, Producer
 from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, ExecutionMode
 from ..errors import UsageError
+from .foreign import text_of
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
@@ -45,6 +46,12 @@ class Birth:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise UsageError(f"the input is {self.text!r}; give a str")
+        object.__setattr__(self, "text", text_of(self.text))
+        for name in ("by", "workspace"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name}={value!r}: give a str")
+            object.__setattr__(self, name, value if value is None else text_of(value))
         for name in ("run_id", "thread_id", "session_id"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):

@@ -25,6 +25,7 @@ from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke
 from .children import Child, Children, Cue, Release, Streams
+from .foreign import Unusable, suspend_of, text_of
 
 LARGE: Final = 262_144
 """Bytes of a result above which event and model get its head and tail; the row holds all of it."""
@@ -91,12 +92,13 @@ class CallActor:
         try:
             value = await invoke(tool, self._context(tool, cue), cue.arguments, limiter=self._threads, record=record)
         except ToolFailed as error:
-            return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=str(error), fatal=error.fatal)
+            text = text_of(str(error))
+            return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
             if record.stubborn:
                 self._children.stubborn[call_id] = " > ".join(record.stack[-6:])
         if isinstance(value, Suspend):
-            return CallSuspended(call_id=call_id, attempt=attempt, suspend=value)
+            return _suspended(tool, cue, value)
         return returned(call_id, attempt, value)
 
     def _context(self, tool: Tool[..., Any], cue: StartCall) -> ToolContext[Any] | SyncToolContext[Any]:
@@ -114,6 +116,16 @@ class CallActor:
         return SyncToolContext(**facts, **_thread_reports(streams, self._children))
 
 
+def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
+    """What a wish to wait comes to; one that can not be stored is a failure of the tool."""
+    try:
+        return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
+    except Unusable as error:
+        text = f"The tool {tool.name!r} asked for a decision that can not be stored: {error}."
+        fatal = tool.on_error == "raise"
+        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)
+
+
 def gate_context(info: RunInfo, deps: Any, call_id: str, decision: Decision | None) -> ToolContext[Any]:
     """What a needs_approval predicate is given."""
     return ToolContext(
@@ -123,7 +135,7 @@ def gate_context(info: RunInfo, deps: Any, call_id: str, decision: Decision | No
 
 def _async_reports(streams: Streams, children: Children) -> dict[str, Any]:
     async def progress(fraction: float, text: str) -> None:
-        streams.progress = (fraction, text)
+        streams.tell(fraction, text)
         children.nudge()
 
     async def output(text: str) -> None:
@@ -134,7 +146,7 @@ def _async_reports(streams: Streams, children: Children) -> dict[str, Any]:
 
 def _thread_reports(streams: Streams, children: Children) -> dict[str, Any]:
     def set_progress(fraction: float, text: str) -> None:
-        streams.progress = (fraction, text)
+        streams.tell(fraction, text)
         children.nudge()
 
     def progress(fraction: float, text: str) -> None:
@@ -157,7 +169,7 @@ def returned(call_id: str, attempt: int, value: Any) -> CallReturned:
     shown = data if isinstance(data, str) else msgspec.json.encode(data).decode()
     if why is not None:
         shown = f"The call succeeded, but its result can not be shown ({why})."
-    if len(shown) <= LARGE:
+    if len(shown) * 4 <= LARGE or len(shown.encode()) <= LARGE:  # a character takes up to four bytes
         return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=shown)
     cut = len(shown) - 2 * _EDGE
     text = f"{shown[:_EDGE]}\n[... {cut} of {len(shown)} characters left out ...]\n{shown[-_EDGE:]}"

@@ -18,6 +18,7 @@ from greenroom.supervision import Mailbox, flatten
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
 from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Stubborn
+from .foreign import text_of
 
 BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before its writer has to wait."""
@@ -71,6 +72,7 @@ class Stream:
 
     def add(self, text: str) -> None:
         """Add text at once, whatever the size (for threads, which are bounded by their own pace)."""
+        text = text_of(text)
         self._parts.append(text)
         self._size += len(text)
         self._nudge()
@@ -105,6 +107,10 @@ class Streams:
     reasoning: Stream
     progress: tuple[float, str] | None = None
     printed: int = 0
+
+    def tell(self, fraction: float, text: str) -> None:
+        """How far a call is; the newest report wins."""
+        self.progress = (fraction, text_of(text))
 
 
 class Children:

@@ -11,7 +11,9 @@ from ..contract.messages import ModelRequest, ModelResponse
 from ..engine.effects import CallModel
 from ..engine.inputs import Input, ModelAnswered, ModelFailed
 from ..errors import ModelError
+from ..tools.invoke import TEXT_LIMIT, shown_text
 from .children import Child, Children
+from .foreign import Unusable, response_of, text_of
 
 
 def streaming(
@@ -46,20 +48,35 @@ async def ask(model: Model, request: ModelRequest, message_id: str, children: Ch
                 else:
                     return _answered(message_id, event)
     except ModelError as error:
-        return ModelFailed(message_id=message_id, kind=error.kind, text=str(error), retryable=error.retryable)
+        return _failed(message_id, error)
     text = f"{model.name} ended its stream without a response"
     return ModelFailed(message_id=message_id, kind="interrupted", text=text, retryable=True)
 
 
-def _answered(message_id: str, response: ModelResponse) -> ModelAnswered:
-    return ModelAnswered(message_id=message_id, response=response)
+def _failed(message_id: str, error: ModelError) -> ModelFailed:
+    return ModelFailed(
+        message_id=message_id, kind=error.kind, text=text_of(str(error))[:TEXT_LIMIT], retryable=error.retryable
+    )
+
+
+def _answered(message_id: str, response: ModelResponse) -> Input:
+    try:
+        return ModelAnswered(message_id=message_id, response=response_of(response))
+    except Unusable as error:
+        text = f"the model's answer can not be used: {error}"
+        return ModelFailed(message_id=message_id, kind="provider", text=text, retryable=False)
 
 
 def broken(message_id: str) -> Callable[[Exception], Input]:
-    """What a crash of the model's code means: a failure that asking again will not mend."""
+    """What a crash of the model's code means: a failure that asking again will not mend.
+
+    A ModelError that comes out of a group of errors is what it says.
+    """
 
     def failed(error: Exception) -> Input:
-        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModelError):
+            return _failed(message_id, error)
+        text = text_of(shown_text(error))
         return ModelFailed(message_id=message_id, kind="provider", text=text, retryable=False)
 
     return failed

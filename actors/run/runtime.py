@@ -36,6 +36,7 @@ from ..models import resolve_model
 from .birth import Birth, fork_of, new_run
 from .board import Board
 from .clock import Clock
+from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
 from .roster import Roster
 from .run_actor import Born
@@ -243,12 +244,23 @@ class Runtime:
 
     async def decide(self, run_id: str, decision: Decision) -> Answer:
         """Judge and journal one decision; see `Run.decide`."""
+        decision = decision_of(decision)
         name = decision.decision_id or self.new_id()
         decision = attrs.evolve(decision, decision_id=name, decided_at=decision.decided_at or self.clock.now())
         command = Command(
             command_id=name, kind="decide", decision=decision, reason=decision.reason, by=decision.decided_by
         )
-        return await self.post(run_id, command)
+        try:
+            result = data_of(decision.result, "the result")
+        except Unusable as error:
+            return reject(command, "invalid_result", f"{error}; give plain JSON data")
+        try:
+            edited = decision.edited_arguments
+            edited = None if edited is None else object_of(edited, "edited_arguments")
+        except Unusable as error:
+            return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
+        decision = attrs.evolve(decision, result=result, edited_arguments=edited)
+        return await self.post(run_id, attrs.evolve(command, decision=decision))
 
     async def post(self, run_id: str, command: Command) -> Answer:
         """Judge and journal a command: the one way in, also for the run's own process.
@@ -258,7 +270,7 @@ class Runtime:
         """
         if self.roster.closing:
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
-        command = attrs.evolve(command, posted_at=self.clock.now())
+        command = attrs.evolve(command_of(command), posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
         check = await self._argument_check(run_id, command)
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")

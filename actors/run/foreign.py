@@ -1,0 +1,165 @@
+"""The border: what tools, models and people hand in becomes data that can be stored and shown.
+
+The machine and the stores trust their values. A lone surrogate in a file name, NaN in a model's arguments or an object
+in a ticket's parameters would crash the run's owner at its next commit, again and again; here it is cleaned, or the one
+who handed it in is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..contract.codec import normalise
+from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.messages import CallRequest, ModelResponse, Usage
+from ..errors import UsageError
+
+LATEST: Final = 100 * 365 * 86_400.0
+"""Seconds that a ticket may wait at most: a hundred years, for a moment beyond year 9999 has no date."""
+
+
+class Unusable(Exception):
+    """A value can not be used; the text says which and why."""
+
+
+def text_of(value: str) -> str:
+    """A text without lone surrogates; the same object if it has none."""
+    if value.isascii():
+        return value
+    cleaned: str = normalise(value)[0]
+    return cleaned
+
+
+def data_of(value: Any, what: str) -> Any:
+    """A value as plain JSON data.
+
+    Raises:
+        Unusable: it has no form in JSON.
+    """
+    data, why = normalise(value)
+    if why is not None:
+        raise Unusable(f"{what} has no form in JSON ({why})")
+    return data
+
+
+def object_of(value: Any, what: str) -> Mapping[str, Any]:
+    """A value as a JSON object.
+
+    Raises:
+        Unusable: it is none, or has no form in JSON.
+    """
+    if not isinstance(value, Mapping):
+        raise Unusable(f"{what} is {type(value).__name__}, not an object")
+    data: Mapping[str, Any] = data_of(value, what)
+    return data
+
+
+def _str(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Unusable(f"{what} is {type(value).__name__}, not str")
+    return text_of(value)
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def suspend_of(wish: Suspend) -> Suspend:
+    """A wish to suspend that can become a ticket.
+
+    Raises:
+        Unusable: a part of it can not be stored.
+    """
+    if wish.expires_after is not None and not wish.expires_after <= LATEST:
+        raise Unusable(f"expires_after={wish.expires_after!r} seconds is more than a hundred years")
+    reviewers: Any = wish.reviewers
+    if not isinstance(reviewers, tuple | list) or not all(isinstance(name, str) for name in reviewers):
+        raise Unusable(f"reviewers={reviewers!r} is not a tuple of names")
+    schema, expiry = wish.response_schema, wish.on_expiry
+    return attrs.evolve(
+        wish,
+        action=_str(wish.action, "action"),
+        message=_str(wish.message, "message"),
+        parameters=object_of(wish.parameters, "parameters"),
+        response_schema=None if schema is None else object_of(schema, "response_schema"),
+        on_expiry=SetResult(data_of(expiry.value, "on_expiry")) if isinstance(expiry, SetResult) else expiry,
+        reviewers=tuple(map(text_of, reviewers)),
+    )
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def response_of(response: Any) -> ModelResponse:
+    """A model's answer that can become messages and calls.
+
+    Raises:
+        Unusable: a part of it can not be stored.
+    """
+    if not isinstance(response, ModelResponse):
+        raise Unusable(f"it is {type(response).__name__}, not ModelResponse")
+    if not isinstance(response.usage, Usage):
+        raise Unusable(f"usage is {type(response.usage).__name__}, not Usage")
+    return attrs.evolve(
+        response,
+        text=tuple(_str(text, "a text") for text in response.text),
+        calls=tuple(map(_call, response.calls)),
+        model=_str(response.model, "model"),
+        refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
+    )
+
+
+def _call(call: CallRequest) -> CallRequest:
+    name = _str(call.tool, "the name of a tool")
+    return CallRequest(
+        call_id=_str(call.call_id, f"the id of a call of {name!r}"),
+        tool=name,
+        arguments=object_of(call.arguments, f"the arguments of {name!r}"),
+        provider_id=None if call.provider_id is None else _str(call.provider_id, f"the id of a call of {name!r}"),
+    )
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def command_of(command: Command) -> Command:
+    """A command that can be journaled, but for the values of its decision (see `decision_of`).
+
+    Raises:
+        UsageError: a text of it is something else; the message names it.
+    """
+    try:
+        return attrs.evolve(
+            command,
+            command_id=_str(command.command_id, "the id"),
+            text=_str(command.text, "the text"),
+            reason=_maybe(command.reason, "reason"),
+            by=_maybe(command.by, "by"),
+        )
+    except Unusable as error:
+        raise UsageError(f"{command.kind}: {error}; give a str") from error
+
+
+def decision_of(decision: Decision) -> Decision:
+    """A decision whose texts are texts; its values are left as they are.
+
+    Raises:
+        UsageError: a text of it is something else; the message names it.
+    """
+    try:
+        return attrs.evolve(
+            decision,
+            target=_str(decision.target, "the target"),
+            decision_id=_str(decision.decision_id, "decision_id"),
+            reason=_maybe(decision.reason, "reason"),
+            fingerprint=_maybe(decision.fingerprint, "fingerprint"),
+            decided_by=_maybe(decision.decided_by, "by"),
+        )
+    except Unusable as error:
+        raise UsageError(f"decide: {error}; give a str") from error
+
+
+def _maybe(value: Any, what: str) -> str | None:
+    return None if value is None else _str(value, what)
