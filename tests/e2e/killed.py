@@ -1,0 +1,207 @@
+"""The processes that `test_kill_nine.py` kills: a runtime on a SQLite file, its decider and its witness.
+
+    python killed.py FOLDER        # stdin: "LIFE work" or "LIFE finish", one process each, forked with all imports done
+
+`effects.log` is the world outside: bodies write there when they begin and end. `witness.log` is what somebody has been
+told: every event, every answer, every outcome, written and synced before anything else happens. What happens is also
+said on stdout, one word a line, so that the killer can choose his moment.
+"""
+
+import json
+import os
+import sys
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import greenroom as gr
+from greenroom.supervision import open_collapsing_nursery
+from greenroom.testing import ScriptedModel, call, delay, text
+
+RUNS_PER_LIFE = 3
+SCRIPT = (
+    [
+        text("Let me see."),
+        call("pay", cents=500, id="pay"),
+        call("post", to="him", id="post"),
+        call("scan", where="here", id="scan"),
+    ],
+    [delay(0.02), call("post", to="her", id="post2"), call("crunch", what="it", id="crunch")],
+    "done",
+)
+
+
+class Log:
+    """A file to which whole lines are appended, on the disk before the next thing happens."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, **line: Any) -> None:
+        """Append one line."""
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+        os.fsync(self._file)
+
+
+FOLDER = Path(sys.argv[1])
+EFFECTS, WITNESS = Log(FOLDER / "effects.log"), Log(FOLDER / "witness.log")
+
+
+life = 0
+"""The number of this process."""
+
+
+def say(word: str) -> None:
+    """For the killer."""
+    os.write(1, word.encode() + b"\n")
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """What earlier lives were told."""
+    path = folder / "witness.log"
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+class WitnessedStore(gr.SQLiteStore):
+    """Whatever it shows to a reader is written down first."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.cursors: dict[str, int] = {}
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+        """As the store's own."""
+        frames = await super().events(run_id, after=after, limit=limit)
+        for sequence, frame in enumerate(frames, after + 1):
+            if sequence > self.cursors.get(run_id, 0):
+                WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
+                self.cursors[run_id] = sequence
+        return frames
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def begins(ctx: Any, tool: str) -> dict[str, Any]:
+    """A body begins."""
+    line = {"life": life, "run": ctx.run_id, "call": ctx.call_id, "attempt": ctx.attempt, "tool": tool}
+    EFFECTS.write(**line, what="begin")
+    say(tool)
+    return line
+
+
+async def works(ctx: gr.ToolContext[None], tool: str, seconds: float) -> str:
+    """A body in the event loop."""
+    line = begins(ctx, tool)
+    await trio.sleep(seconds)
+    EFFECTS.write(**line, what="end")
+    return f"{tool} {ctx.attempt}"
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def pay(ctx: gr.ToolContext[None], cents: int) -> str:
+    """Needs an approval."""
+    return await works(ctx, "pay", 0.03)
+
+
+@gr.tool
+async def post(ctx: gr.ToolContext[None], to: str) -> str:
+    """Free, and not to be repeated."""
+    return await works(ctx, "post", 0.03)
+
+
+@gr.tool(replay="safe")
+async def scan(ctx: gr.ToolContext[None], where: str) -> str:
+    """May be repeated."""
+    return await works(ctx, "scan", 0.05)
+
+
+@gr.tool(replay="safe")
+def crunch(ctx: gr.SyncToolContext[None], what: str) -> str:
+    """May be repeated; works in a thread."""
+    line = begins(ctx, "crunch")
+    threading.Event().wait(0.03)
+    EFFECTS.write(**line, what="end")
+    return f"crunched {ctx.attempt}"
+
+
+AGENT = gr.Agent(
+    "worker", tools=[pay, post, scan, crunch], model=ScriptedModel(SCRIPT, chunk=4), execution="parallel_streaming"
+)
+
+# --- the decider -----------------------------------------------------------------------------------------------------
+
+
+async def decide(run: gr.Run[Any], ticket_id: str, reason: str) -> None:
+    """Think a little, then answer; of what nobody knows one third each is run again, told, or ended."""
+    lot = zlib.crc32(ticket_id.encode())
+    await trio.sleep(lot % 50 / 1000)
+    unknown = reason == "outcome_unknown"
+    action: Any = "cancel" if unknown and lot % 3 == 0 else "resume"
+    result = "told" if unknown and lot % 3 == 1 else None
+    answer = await run.decide(ticket_id, action, result=result, decision_id=f"d:{ticket_id}", by="decider")
+    said = {"ticket": ticket_id, "action": action, "result": result, "status": answer.status, "code": answer.code}
+    WITNESS.write(life=life, kind="answer", run=run.id, **said)
+    say("answer")
+
+
+async def follow(run: gr.Run[Any], after: int) -> None:
+    """Follow one run to its end and decide what it asks."""
+    async with open_collapsing_nursery() as nursery:
+        asked = set()
+        for ticket in (await run.view()).tickets:
+            asked.add(ticket.ticket_id)
+            nursery.start_soon(decide, run, ticket.ticket_id, ticket.reason)
+        async with run.events(after=after) as events:
+            async for event in events:
+                ticket_id = event.payload.get("ticket_id")
+                if event.type == "run.approval.requested" and ticket_id not in asked:
+                    say("asked")
+                    nursery.start_soon(decide, run, ticket_id, event.payload["reason"])
+        outcome = await run.result()
+        WITNESS.write(life=life, kind="outcome", run=run.id, outcome=type(outcome).__name__)
+        say("outcome")
+
+
+async def main(order: str) -> None:
+    """One life."""
+    store = WitnessedStore(FOLDER / "runs.db")
+    finished: set[str] = set()
+    lives = range(life + 1 if order == "work" else life)
+    for line in told(FOLDER):
+        if line["kind"] == "event":
+            store.cursors[line["run"]] = line["sequence"]
+        elif line["kind"] == "outcome":
+            finished.add(line["run"])
+    with trio.fail_after(40):
+        async with gr.open_runtime(store, agents=[AGENT]) as runtime, open_collapsing_nursery() as nursery:
+            say("open")
+            for name in (f"run-{one}-{number}" for one in lives for number in range(RUNS_PER_LIFE)):
+                if name not in finished:
+                    run = await runtime.start(AGENT, "work", run_id=name)
+                    nursery.start_soon(follow, run, store.cursors.get(name, 0))
+                    say("started")
+            if order == "work":
+                await trio.sleep_forever()
+
+
+def serve() -> None:
+    """A process per order; how it ended is said when it has."""
+    global life  # noqa: PLW0603 - set once per process
+    for line in sys.stdin:
+        number, order = line.split()
+        child = os.fork()
+        if child == 0:
+            life = int(number)
+            say(f"pid {os.getpid()}")
+            trio.run(main, order)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        say(f"dead {os.waitstatus_to_exitcode(status)}")
+
+
+if __name__ == "__main__":
+    serve()
