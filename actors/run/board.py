@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import trio
 
-from ..errors import RuntimeClosed
+from ..errors import RuntimeClosed, StoreDown
 
 
 class Board:
@@ -31,6 +34,20 @@ class Board:
         """
         if self._closed:
             raise RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Around a look into the store.
+
+        Raises:
+            RuntimeClosed: the runtime is closed, or closes meanwhile.
+        """
+        self.check_open()
+        try:
+            yield
+        except StoreDown:
+            self.check_open()
+            raise
 
     def changed(self, run_id: str) -> None:
         """The run has changed durably."""

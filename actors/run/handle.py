@@ -73,7 +73,8 @@ class Run(Generic[T]):
         store, board = self._runtime.store, self._runtime.board
         while True:
             notice = board.notice(self.id)
-            frames = await store.events(self.id, after=after, limit=PAGE)
+            with board.looking():
+                frames = await store.events(self.id, after=after, limit=PAGE)
             for frame in frames:
                 yield decode_event(frame)
             after += len(frames)
@@ -126,13 +127,14 @@ class Run(Generic[T]):
             UnknownRun: no such run. RuntimeClosed: the runtime is closed.
         """
         record = await self._record(calls="all")
-        thread = tuple(await self._runtime.store.messages(record.info.thread_id))
+        with self._runtime.board.looking():
+            thread = tuple(await self._runtime.store.messages(record.info.thread_id))
         reason = self._runtime.roster.degraded(self.id)
         return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:
-        self._runtime.board.check_open()
-        record = await self._runtime.store.load(self.id, calls=calls)
+        with self._runtime.board.looking():
+            record = await self._runtime.store.load(self.id, calls=calls)
         if record is None:
             raise UnknownRun(self.id)
         return record

@@ -38,6 +38,8 @@ from .children import Child, Children
 from .performer import Performer
 from .services import Services
 
+EXPIRE = "expire:"
+"""Begins the command id of an expiry, and the name of the child that posts it."""
 SLACK = 1.0
 """Seconds beyond the longest grace before what still runs is named stubborn."""
 
@@ -312,7 +314,7 @@ class Incarnation:
 
     def _start_expiry(self, ticket_id: str) -> None:
         """An expiry goes through the same door as decisions do: the first one in wins."""
-        name = f"expire:{ticket_id}"
+        name = f"{EXPIRE}{ticket_id}"
         decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
         directory, run_id = self._services.directory, self._claim.run_id
 
@@ -358,4 +360,6 @@ class Incarnation:
         return self._orders.draining and not self._busy()
 
     def _busy(self) -> bool:
-        return any(child.mailbox is None for child in self._children.live.values()) or bool(self._children.inputs)
+        """True while something works; a parked call and an expiry that waits for its answer can go on elsewhere."""
+        working = (c for c in self._children.live.values() if c.mailbox is None and not c.key.startswith(EXPIRE))
+        return any(working) or bool(self._children.inputs)

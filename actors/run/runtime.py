@@ -170,8 +170,8 @@ class Runtime:
         Raises:
             UnknownRun: there is none. RuntimeClosed: the runtime is closed.
         """
-        self.board.check_open()
-        record = await self.store.load(run_id)
+        with self.board.looking():
+            record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
         return Run(run_id, record.info.thread_id, self)
@@ -197,9 +197,15 @@ class Runtime:
         except ValueError as error:
             known = ", ".join(item.value for item in RunStatus)
             raise UsageError(f"status={status!r} is not known; use one of {known}") from error
-        return await self.store.runs(
-            RunQuery(status=wanted, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
-        )
+        for name, value in (("agent", agent), ("thread_id", thread_id), ("cursor", cursor)):
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name}={value!r}: give a str")
+        if not isinstance(limit, int) or isinstance(limit, bool):
+            raise UsageError(f"limit={limit!r}: give a whole number")
+        with self.board.looking():
+            return await self.store.runs(
+                RunQuery(status=wanted, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
+            )
 
     async def fork(self, run_id: str, *, step: int, new_run_id: str | None = None, deps: Any = None) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
@@ -272,9 +278,9 @@ class Runtime:
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         command = attrs.evolve(command_of(command), posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
-        check = await self._argument_check(run_id, command)
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
+            check = await self._argument_check(run_id, command)
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
                 answer = await self.store.post(run_id, command, Judge(self.clock.now(), check))
         except (StoreUnavailable, StoreDown) as error:

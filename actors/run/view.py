@@ -66,6 +66,8 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
             message=redactor.text(ticket.message),
             action=redactor.text(ticket.action),
             parameters=redactor.value(ticket.parameters),
+            response_schema=redactor.value(ticket.response_schema),
+            expiry_result=redactor.value(ticket.expiry_result),
         )
         for call in record.calls
         if (ticket := call.ticket) is not None and ticket.status == "open" and call.status is CallStatus.SUSPENDED
@@ -96,7 +98,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         by=info.by,
         stage=row.stage,
         status=row.status,
-        termination=row.termination if row.status is RunStatus.DONE else None,
+        termination=shown_termination(row.termination, redactor) if row.status is RunStatus.DONE else None,
         calls={call.call_id: call.status for call in record.calls},
         tickets=open_tickets(record, redactor),
         usage=row.usage,
@@ -107,6 +109,13 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         pending=len(record.inbox),
         degraded=degraded,
     )
+
+
+def shown_termination(termination: Termination | None, redactor: Redactor) -> Termination | None:
+    """Why a run ended, as people may see it."""
+    if termination is None or termination.detail is None:
+        return termination
+    return attrs.evolve(termination, detail=redactor.text(termination.detail))
 
 
 def at_rest(record: RunRecord) -> bool:
@@ -120,7 +129,7 @@ Outcome = Completed[Any] | Waiting | Failed | Cancelled
 def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor) -> Outcome:
     """What a run at rest came to. Without the agent the output stays plain JSON data."""
     row = record.row
-    termination = row.termination
+    termination = shown_termination(row.termination, redactor)
     if row.status is not RunStatus.DONE or termination is None:
         return Waiting(tickets=open_tickets(record, redactor))
     match termination.kind:
@@ -128,8 +137,7 @@ def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor
             return Cancelled(reason=termination.detail, by=termination.by, code=termination.code)
         case TerminationKind.ERROR | TerminationKind.BLOCKED:
             code = termination.code or "internal_error"
-            message = redactor.text(termination.detail or FAILURES[code].message)
-            return Failed(code=code, message=message, termination=termination)
+            return Failed(code=code, message=termination.detail or FAILURES[code].message, termination=termination)
         case TerminationKind.STOPPED:
             return Stopped(
                 output=row.output,

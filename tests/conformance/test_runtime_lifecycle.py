@@ -293,9 +293,29 @@ async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes
             nursery.start_soon(listen, run.result)
             nursery.start_soon(listen, lambda: events_of(run))
             await trio.sleep(1)
-        with trio.fail_after(1):
-            while len(heard) < 2:
+    assert len(heard) == 2
+
+
+async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(shelf, autojump_clock):
+    helper = agent(call("ask", id="c1"), tools=[ask])
+    heard = []
+
+    async def look():
+        try:
+            while True:
+                await run.view()
+        except gr.RuntimeClosed as error:
+            heard.append(error)
+
+    async with trio.open_nursery() as nursery:
+        async with home(shelf, agents=[helper]) as runtime:
+            run = await runtime.start(helper, "hi")
+            await run.wait()
+            for _ in range(20):
+                nursery.start_soon(look)
+            for _ in range(10):
                 await trio.lowlevel.checkpoint()
+    assert len(heard) == 20
 
 
 async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
