@@ -316,15 +316,17 @@ class ToolProgress(Payload, frozen=True, kw_only=True):
     """How far a body is: 0.0 to 1.0."""
 
     call_id: str
+    attempt: int
     fraction: float
     text: Annotated[str, FOREIGN_TEXT] = ""
 
 
 @_event("run.tool.output.delta")
 class ToolOutputDelta(Payload, frozen=True, kw_only=True):
-    """Output that a body streams; merged when it comes faster than it can be written."""
+    """Output that a body streams; merged when it comes faster than it can be written. `index` counts per attempt."""
 
     call_id: str
+    attempt: int
     index: int
     text: Annotated[str, FOREIGN_TEXT]
 

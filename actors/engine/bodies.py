@@ -108,12 +108,14 @@ def body_said(d: Draft, message: FromBody) -> None:
         case CallProgressed():
             d.emit(
                 "run.tool.progress",
-                ev.ToolProgress(call_id=call.call_id, fraction=message.fraction, text=message.text),
+                ev.ToolProgress(
+                    call_id=call.call_id, attempt=call.attempts, fraction=message.fraction, text=message.text
+                ),
             )
         case CallPrinted():
             d.emit(
                 "run.tool.output.delta",
-                ev.ToolOutputDelta(call_id=call.call_id, index=message.index, text=message.text),
+                ev.ToolOutputDelta(call_id=call.call_id, attempt=call.attempts, index=message.index, text=message.text),
             )
         case CallSuspended():
             if d.in_tools:

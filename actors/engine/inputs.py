@@ -130,7 +130,7 @@ class CallProgressed:
 
 @attrs.frozen(kw_only=True)
 class CallPrinted:
-    """A body streams output (coalesced); `index` counts from 0 per call."""
+    """A body streams output (coalesced); `index` counts from 0 per attempt."""
 
     call_id: str
     attempt: int
