@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options.parse(arguments)
     prepare_streams()
     _prepare_logging(debug=given.debug)
+    out = sys.stdout
     try:
         return _command(given)(given)
     except KeyboardInterrupt:
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exits.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last boundary: people get a line, not a traceback
         return _failed(error, debug=given.debug)
+    finally:
+        sys.stdout = out
 
 
 def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:

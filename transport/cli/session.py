@@ -32,7 +32,8 @@ from . import exits
 FRAME: Final = 0.1
 """Seconds between two pictures of the status line."""
 
-Outcome = gr.Completed[Any] | gr.Waiting | gr.Failed | gr.Cancelled
+DRAIN: Final = 2.0
+"""Seconds that an interrupted run gets to come to a durable point: people who press Ctrl-C do not wait longer."""
 
 
 class OneRunStore(gr.SQLiteStore):
@@ -119,7 +120,10 @@ async def work(job: Job, screen: Screen) -> int:
     session = Session(job, screen)
     store = None if job.database is None else OneRunStore(job.database)
     try:
-        async with stop.listening(screen), gr.open_runtime(store, agents=[job.agent], deps=job.deps) as runtime:
+        async with (
+            stop.listening(screen),
+            gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN) as runtime,
+        ):
             with stop.gently:
                 return await session.run(runtime)
     except gr.StoreOpenError as error:

@@ -22,6 +22,8 @@ _COLOURS: Final[Mapping[Style, str]] = {
     "added": "green",
     "removed": "red",
 }
+_ECHO: Final = 3
+"""Columns that stay free at the end of the live line: there the terminal writes ^C."""
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -50,7 +52,9 @@ class RichScreen(Screen):
             head.append(f"{took:>{TOOK}}  ", style="dim")
             head.append_text(self._rest(line, text, style))
             self._wipe()
-            self._console.print(head, no_wrap=cut, overflow="ellipsis" if cut else "fold", crop=cut)
+            if cut:
+                head.truncate(self._console.width, overflow="ellipsis")
+            self._console.print(head, soft_wrap=True)
 
     @staticmethod
     def _rest(line: Line, text: str, style: Style) -> Text:
@@ -64,7 +68,7 @@ class RichScreen(Screen):
     def row(self, text: str = "", style: Style = "") -> None:
         """Write a line of text."""
         self._wipe()
-        self._console.print(Text(text, style=_COLOURS[style]), overflow="fold")
+        self._console.print(Text(text, style=_COLOURS[style]), soft_wrap=True)
 
     def prompt(self, text: str) -> None:
         """Write a question; the answer comes behind it."""
@@ -79,7 +83,8 @@ class RichScreen(Screen):
             return
 
         self._frame = (self._frame + 1) % len(_FRAMES)
-        shown = Text(f"         {_FRAMES[self._frame]} {text}", style="cyan", no_wrap=True, overflow="ellipsis")
+        shown = Text(f"         {_FRAMES[self._frame]} {text}", style="cyan")
+        shown.truncate(self._console.width - _ECHO, overflow="ellipsis")
         if self._live is None:
             self._live = Live(shown, console=self._console, transient=True, auto_refresh=False)
             self._live.start()

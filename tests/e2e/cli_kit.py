@@ -1,0 +1,184 @@
+"""The command line in processes of its own: with pipes, or in a terminal that the test plays the person of."""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.transport.cli import main
+
+PATIENCE = 30.0
+"""Seconds until a test gives up on a process: only a hanging one takes so long."""
+COMMAND = (sys.executable, "-m", "greenroom.transport.cli")
+
+
+class Cli:
+    """Runs `greenroom` in a folder, with a state folder of its own, where warnings are errors."""
+
+    def __init__(self, folder: Path, state: Path) -> None:
+        self.folder = folder
+        self.env = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONWARNINGS": "error", "TERM": "xterm-256color"}
+        self.env.pop("NO_COLOR", None)
+
+    def __call__(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run it to its end, with pipes."""
+        command = [*COMMAND, *map(str, arguments)]
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    @contextmanager
+    def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+        """Start it with pipes; it is killed at the end of the block if it is still there."""
+        command = [*COMMAND, *map(str, arguments)]
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @contextmanager
+    def terminal(self, *arguments: str | Path) -> Iterator["Terminal"]:
+        """Start it in a terminal."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x28\x00\x64\x00\x00\x00\x00\x00")  # 40 lines of 100 columns
+        command = [sys.executable, "-c", _IN_TERMINAL, *map(str, arguments)]
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+        try:
+            with process:
+                try:
+                    yield Terminal(process, ours)
+                finally:
+                    process.kill()
+        finally:
+            os.close(ours)
+
+
+class Inside:
+    """Runs `greenroom` in a folder inside this process: fast, for everything that is neither killed nor interrupted."""
+
+    def __init__(self, folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+        monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main([str(argument) for argument in arguments])
+            except SystemExit as end:
+                code = int(end.code or 0)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+_IN_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from greenroom.transport.cli import main
+sys.exit(main())
+"""
+"""Makes the terminal the process's own, so that Ctrl-C in it is an interrupt."""
+
+
+class Terminal:
+    """What somebody sees and types."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process, self._descriptor = process, descriptor
+        self.seen = ""
+        self._read = 0
+
+    def sees(self, text: str) -> str:
+        """Wait until a text appears behind what has been seen before; returns what came up to it."""
+        end = time.monotonic() + PATIENCE
+        while (at := self.seen.find(text, self._read)) < 0:
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))
+            chunk = self._chunk() if ready else b""
+            assert chunk, f"{text!r} did not come; what came: {self.seen[self._read :]}"
+            self.seen += chunk.decode("utf-8", "replace")
+        before, self._read = self.seen[self._read : at], at + len(text)
+        return before
+
+    def types(self, text: str) -> None:
+        """Type something."""
+        os.write(self._descriptor, text.encode())
+
+    def ends(self) -> int:
+        """Read to the end and return the exit code."""
+        while chunk := self._chunk():
+            self.seen += chunk.decode("utf-8", "replace")
+        return self.process.wait(PATIENCE)
+
+    def _chunk(self) -> bytes:
+        try:
+            return os.read(self._descriptor, 65536)
+        except OSError:  # the other end is closed
+            return b""
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a process, as they come."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def wait_for(process: subprocess.Popen[str], event_type: str, count: int = 1) -> list[dict[str, Any]]:
+    """Read JSON lines until an event has come so many times."""
+    seen: list[dict[str, Any]] = []
+    for one in lines_of(process):
+        seen.append(one)
+        count -= one["type"] == event_type
+        if not count:
+            return seen
+    raise AssertionError(f"{event_type} did not come; what came: {[one['type'] for one in seen]}")
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
+    """Ctrl-C; returns the exit code, the JSON lines that still came, and what was said on standard error."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, [json.loads(line) for line in out.splitlines()], err
+
+
+def one_line(error: str) -> str:
+    """What was said on standard error, which has to be one line of ours."""
+    assert error.startswith("greenroom: "), error
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    return error.removeprefix("greenroom: ").strip()
