@@ -21,6 +21,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.stores.faults import InjectedCrash
 from greenroom.supervision import chaos
+from greenroom.supervision.exits import leaves
 
 from .stage import World, broken, decode_event
 
@@ -84,6 +85,10 @@ def show(what: str, report: chaos.Report) -> None:
     report.require()
 
 
+DEATHS = (gr.RuntimeFailed, gr.StoreDown, gr.StoreUnavailable, chaos.InjectedCrashError)
+"""What a program hears when its store dies under it."""
+
+
 # --- scenarios -------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +99,9 @@ async def until_it_has_ended(world: World) -> None:
             try:
                 with world.scope:
                     await world.live()
-            except (gr.RuntimeFailed, gr.StoreDown, gr.StoreUnavailable, chaos.InjectedCrashError) as error:
+            except Exception as error:  # of the program's own tasks several may hear of it
+                if not all(isinstance(leaf, DEATHS) for leaf in leaves(error)):
+                    raise
                 world.deaths.append("".join(traceback.format_exception(error)))
                 world.faults = None  # the next process finds a disk that works
             if world.ended is not None:
