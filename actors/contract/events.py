@@ -21,6 +21,8 @@ from .messages import Usage
 
 FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
 """Marks a field that holds text or values from outside; the redactor reads those and no others."""
+FOREIGN_SCHEMA: Final = msgspec.Meta(extra={"foreign": "schema"})
+"""Marks a field that holds a foreign JSON Schema: read for secrets, but a property may be named `password`."""
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"source": "from"}):
@@ -360,7 +362,7 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     action: Annotated[str, FOREIGN_TEXT] = ""
     message: Annotated[str, FOREIGN_TEXT] = ""
     parameters: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
-    response_schema: Mapping[str, Any] | None = None
+    response_schema: Annotated[Mapping[str, Any] | None, FOREIGN_SCHEMA] = None
     resume_mode: ResumeMode
     expires_at: str | None = None
 
@@ -377,13 +379,18 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
     edited: bool = False
 
 
-def _foreign_fields(cls: type) -> tuple[str, ...]:
+def _marked(cls: type, mark: msgspec.Meta) -> tuple[str, ...]:
     hints = get_type_hints(cls, include_extras=True)
-    return tuple(name for name, hint in hints.items() if FOREIGN_TEXT in getattr(hint, "__metadata__", ()))
+    return tuple(name for name, hint in hints.items() if mark in getattr(hint, "__metadata__", ()))
 
 
-FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {cls: _foreign_fields(cls) for cls in set(CATALOGUE.values())}
+FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {cls: _marked(cls, FOREIGN_TEXT) for cls in set(CATALOGUE.values())}
 """Payload class -> the fields that hold text or values from outside, which the redactor reads."""
+
+FOREIGN_SCHEMAS: Final[Mapping[type, tuple[str, ...]]] = {
+    cls: names for cls in set(CATALOGUE.values()) if (names := _marked(cls, FOREIGN_SCHEMA))
+}
+"""Payload class -> the fields that hold a foreign JSON Schema."""
 
 LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {
     Stage.CREATED: "run.created",

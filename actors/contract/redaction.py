@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from .events import FOREIGN
+from .events import FOREIGN, FOREIGN_SCHEMAS
 
 MASK: Final = "[redacted]"
 
@@ -88,6 +88,13 @@ class Redactor:
         """JSON data without secrets; the same object if there are none."""
         return self._clean(value) if self._dirty(value) else value
 
+    def schema(self, value: Any) -> Any:
+        """A JSON Schema without secrets: its texts are read, its keys name properties and hide nothing."""
+        if value is None:
+            return None
+        text = msgspec.json.encode(value).decode()
+        return value if self._search(text) is None else msgspec.json.decode(self._sub(MASK, text))
+
     def _dirty(self, value: Any) -> bool:
         """Whether anything in it must go. Most data is clean, so this is the hot path: it builds nothing."""
         kind = type(value)
@@ -152,4 +159,8 @@ class Redactor:
             if after is not before:
                 changes = {} if changes is None else changes
                 changes[name] = after
+        for name in FOREIGN_SCHEMAS.get(type(payload), ()):
+            before, after = getattr(payload, name), self.schema(getattr(payload, name))
+            if after is not before:
+                changes = {name: after, **(changes or {})}
         return payload if changes is None else msgspec.structs.replace(payload, **changes)

@@ -66,7 +66,7 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
             message=redactor.text(ticket.message),
             action=redactor.text(ticket.action),
             parameters=redactor.value(ticket.parameters),
-            response_schema=redactor.value(ticket.response_schema),
+            response_schema=redactor.schema(ticket.response_schema),
             expiry_result=redactor.value(ticket.expiry_result),
         )
         for call in record.calls

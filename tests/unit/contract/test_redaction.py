@@ -93,7 +93,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     """A new field of a free kind must be marked, or be put on this list with a reason."""
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ids = {"call_id", "message_id", "ticket_id", "command_id", "thread_id", "parent", "forked_from", "target"}
-    static = {"response_schema", "expires_at"}  # from the tool's author; a moment
+    static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():
         for field in msgspec.structs.fields(cls):
             text = {"str", "Any", "Mapping"} & {kind for kind in ("str", "Any", "Mapping") if kind in str(field.type)}
@@ -258,3 +258,11 @@ def test_data_that_is_nested_too_deeply_is_hidden_and_stays_of_its_kind():
     assert moved.detail == {"[nested too deeply to be shown]": None}
     result = ToolResult(call_id="c", tool="t", status=CallStatus.SUCCEEDED, result=[deep], attempts=1, duration_ms=1)
     assert redactor.payload(result).result == "[nested too deeply to be shown]"
+
+
+def test_a_response_schema_hides_secrets_and_keeps_its_property_names():
+    schema = {"properties": {"password": {"enum": ["canary-7f3a9", "other"]}}, "type": "object"}
+    redactor = Redactor(["canary-7f3a9"])
+    assert redactor.schema(schema) == {"properties": {"password": {"enum": [MASK, "other"]}}, "type": "object"}
+    clean = {"properties": {"password": {"type": "string"}}}
+    assert redactor.schema(clean) is clean
