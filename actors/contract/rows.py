@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import attrs
 
@@ -206,9 +206,8 @@ class StateWrite:
     value: Any
 
 
-@attrs.frozen
-class EventDraft:
-    """An event before it is numbered and encoded: its type and its payload object."""
+class EventDraft(NamedTuple):
+    """An event before it is numbered and encoded: its type and its payload object. A tuple: so many are made."""
 
     type: str
     payload: Any

@@ -1,7 +1,7 @@
 """What the machine asks its owner to do: the closed set of effects.
 
 An effect with `durable` waits for the receipt of the commit that it came with; the others do not. Each effect that
-has an answer is answered at most once.
+has an answer is answered at most once. They are msgspec structs because those are cheap to make.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
+import msgspec
 
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
 
 
-@attrs.frozen(kw_only=True)
-class RunPhase:
+class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
     """Run the hooks of a phase. Answer: `PhaseDone`."""
 
     phase: Phase
@@ -25,8 +24,7 @@ class RunPhase:
     durable: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class CallModel:
+class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the model. Answers: `ModelStreamed`*, then `ModelAnswered` or `ModelFailed`.
 
     Attributes:
@@ -42,8 +40,7 @@ class CallModel:
     durable: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class StartCall:
+class StartCall(msgspec.Struct, frozen=True, kw_only=True):
     """Run a body: in the call's actor if there is one, else in a new one.
 
     Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless
@@ -59,8 +56,7 @@ class StartCall:
     durable: bool = True
 
 
-@attrs.frozen(kw_only=True)
-class ParkCall:
+class ParkCall(msgspec.Struct, frozen=True, kw_only=True):
     """The call waits for a decision: give it an actor that holds the ticket, if it has none."""
 
     call_id: str
@@ -68,8 +64,7 @@ class ParkCall:
     durable: bool = True
 
 
-@attrs.frozen(kw_only=True)
-class ReleaseCall:
+class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True):
     """The call has ended without its body: end its actor, if there is one.
 
     Durable only so that it comes after the call's `ParkCall`.
@@ -79,16 +74,14 @@ class ReleaseCall:
     durable: bool = True
 
 
-@attrs.frozen(kw_only=True)
-class CancelWork:
+class CancelWork(msgspec.Struct, frozen=True, kw_only=True):
     """Cancel everything that the run has started. Answer: `WorkStopped`."""
 
     reason: str
     durable: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """The run is over; its terminal event is in this commit."""
 
     durable: bool = True

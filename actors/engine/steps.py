@@ -7,6 +7,10 @@ model, bodies, a decision) or in the terminal event.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
 import attrs
 
 from ..contract import events as ev
@@ -44,32 +48,18 @@ def admit(d: Draft) -> None:
 
 def arrive(d: Draft, cursor: Cursor) -> None:
     """Enter a run-level phase."""
-    d.cursor, d.changed = cursor, True
-    if PHASE_OF[cursor] in d.spec.hooked:
+    d.cursor = cursor
+    if d.spec.hooked and PHASE_OF[cursor] in d.spec.hooked:
         d.phase_open = True
         d.do(RunPhase(phase=PHASE_OF[cursor], step=d.step))
     else:
-        leave(d)
+        _AFTER[cursor](d)
 
 
 def leave(d: Draft) -> None:
     """The phase at the cursor is through: go on."""
     d.phase_open = False
-    match d.cursor:
-        case Cursor.RUN_START:
-            begin_step(d)
-        case Cursor.STEP_START:
-            arrive(d, Cursor.BEFORE_INFERENCE)
-        case Cursor.BEFORE_INFERENCE:
-            ask_model(d)
-        case Cursor.AFTER_INFERENCE:
-            use_answer(d)
-        case Cursor.STEP_END:
-            step_over(d)
-        case Cursor.RUN_END:
-            terminal(d)
-        case _:
-            raise RuntimeError(f"{d.cursor} is no phase that can be left")
+    _AFTER[d.cursor](d)
 
 
 def begin_step(d: Draft) -> None:
@@ -320,3 +310,14 @@ def step_over(d: Draft) -> None:
         return
     d.output = None
     begin_step(d)
+
+
+_AFTER: Final[Mapping[Cursor, Callable[[Draft], None]]] = {
+    Cursor.RUN_START: begin_step,
+    Cursor.STEP_START: partial(arrive, cursor=Cursor.BEFORE_INFERENCE),
+    Cursor.BEFORE_INFERENCE: ask_model,
+    Cursor.AFTER_INFERENCE: use_answer,
+    Cursor.STEP_END: step_over,
+    Cursor.RUN_END: terminal,
+}
+"""What follows a run-level phase."""
