@@ -61,13 +61,16 @@ class Child:
 class Stream:
     """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
 
-    `put` waits while more than `BUFFER_LIMIT` characters wait for the store.
+    `put` waits while more than `BUFFER_LIMIT` characters wait for the store. What may be the beginning of a secret
+    waits for what follows it.
     """
 
-    def __init__(self, nudge: Callable[[], None]) -> None:
+    def __init__(self, nudge: Callable[[], None], settled: Callable[[str], int]) -> None:
         self._nudge = nudge
+        self._settled = settled
         self._parts: list[str] = []
         self._size = 0
+        self._ready = 0
         self._room: trio.Event | None = None
 
     def add(self, text: str) -> None:
@@ -75,6 +78,7 @@ class Stream:
         text = text_of(text)
         self._parts.append(text)
         self._size += len(text)
+        self._ready = -1
         self._nudge()
 
     async def put(self, text: str) -> None:
@@ -85,18 +89,28 @@ class Stream:
             await self._room.wait()
         self.add(text)
 
-    def take(self) -> str:
-        """All that waits."""
-        text = "".join(self._parts)
-        self._parts.clear()
-        self._size = 0
+    def take(self, *, last: bool = False) -> str:
+        """What may be shown of all that waits; all of it if nothing will follow."""
+        self._look()
+        whole = "".join(self._parts)
+        cut = len(whole) if last else self._ready
+        text, held = whole[:cut], whole[cut:]
+        self._parts = [held] if held else []
+        self._size, self._ready = len(held), 0
         if self._room is not None:
             self._room.set()
             self._room = None
         return text
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        """True if something waits that may be shown."""
+        self._look()
+        return self._ready > 0
+
+    def _look(self) -> None:
+        if self._ready < 0:
+            self._parts = ["".join(self._parts)]
+            self._ready = self._settled(self._parts[0])
 
 
 @attrs.define(eq=False)
@@ -116,8 +130,9 @@ class Streams:
 class Children:
     """The live children of one incarnation of a run actor."""
 
-    def __init__(self, nursery: trio.Nursery, nudge: Callable[[], None]) -> None:
+    def __init__(self, nursery: trio.Nursery, nudge: Callable[[], None], settled: Callable[[str], int]) -> None:
         self._nursery = nursery
+        self._settled = settled
         self.nudge = nudge
         self.live: dict[str, Child] = {}
         self.inputs: deque[Input] = deque()
@@ -179,11 +194,14 @@ class Children:
 
     def message_stream(self, message_id: str) -> Streams:
         """The buffer of one message."""
-        return self.messages.setdefault(message_id, Streams(Stream(self.nudge), Stream(self.nudge)))
+        return self.messages.get(message_id) or self.messages.setdefault(message_id, self._streams())
 
     def call_stream(self, call_id: str, attempt: int) -> Streams:
         """The buffer of one attempt of a call."""
-        return self.calls.setdefault((call_id, attempt), Streams(Stream(self.nudge), Stream(self.nudge)))
+        return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self._streams())
+
+    def _streams(self) -> Streams:
+        return Streams(Stream(self.nudge, self._settled), Stream(self.nudge, self._settled))
 
     def take_streams(self) -> list[Input]:
         """All streamed text that waits, as one input per message or call."""
@@ -200,7 +218,7 @@ class Children:
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
         """What an attempt streamed that has not been taken; nothing more will come."""
         streams = self.calls.pop((call_id, attempt), None)
-        return [] if streams is None else self._call_inputs(call_id, attempt, streams)
+        return [] if streams is None else self._call_inputs(call_id, attempt, streams, last=True)
 
     def name_stubborn(self) -> tuple[Stubborn, ...]:
         """What did not end within its grace: threads that were given up, and children that still run."""
@@ -210,14 +228,14 @@ class Children:
         return tuple(Stubborn(call_id=call_id, stack=stack) for call_id, stack in named.items())
 
     @staticmethod
-    def _call_inputs(call_id: str, attempt: int, streams: Streams) -> list[Input]:
+    def _call_inputs(call_id: str, attempt: int, streams: Streams, *, last: bool = False) -> list[Input]:
         out: list[Input] = []
         if streams.progress is not None:
             fraction, text = streams.progress
             streams.progress = None
             out.append(CallProgressed(call_id=call_id, attempt=attempt, fraction=fraction, text=text))
-        if streams.text:
-            text = streams.text.take()
+        text = streams.text.take(last=last)
+        if text:
             out.append(CallPrinted(call_id=call_id, attempt=attempt, index=streams.printed, text=text))
             streams.printed += 1
         return out

@@ -261,7 +261,7 @@ class Incarnation:
             streams = self._children.messages.pop(message.message_id, None)
             flight = self._state.row.inference
             if streams is not None and flight is not None:
-                text, reasoning = streams.text.take(), streams.reasoning.take()
+                text, reasoning = streams.text.take(last=True), streams.reasoning.take(last=True)
                 if reasoning or (
                     text and flight.text_index
                 ):  # a text that was never streamed comes whole, with the answer

@@ -40,6 +40,7 @@ from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .board import Board
 from .clock import Clock
+from .holdback import HoldBack
 from .roster import GRACE
 from .runtime import Runtime
 from .services import log_crash
@@ -107,7 +108,8 @@ async def open_runtime(
         raise UsageError(f"max_running={max_running}: give at least 1, or None for no limit")
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
-    board, rests, redactor = Board(), Board(), Redactor(secrets)
+    hidden = tuple(secrets)
+    board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(hidden)
     ended: list[Callable[[Ref[Any], Exit], None]] = []
     lost: list[Exit] = []
 
@@ -124,7 +126,7 @@ async def open_runtime(
             name="runtime", stop_budget=GRACE, on_exit=tell_runtime, on_restart=partial(_log_restart, redactor)
         ) as supervisor:
             runtime = Runtime(
-                real_store, clock or Clock(), board, rests, redactor, table, deps, supervisor, max_running
+                real_store, clock or Clock(), board, rests, redactor, holdback, table, deps, supervisor, max_running
             )
             ended.append(runtime.roster.ended)
             await _open_store(supervisor, real_store, runtime)

@@ -86,7 +86,7 @@ class RunActor:
         if not first:
             return
         async with open_collapsing_nursery() as nursery:
-            children = Children(nursery, ctx.mailbox.nudge)
+            children = Children(nursery, ctx.mailbox.nudge, self.services.holdback.settled)
             performer = Performer(
                 services=self.services,
                 info=state.info,

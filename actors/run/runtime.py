@@ -38,6 +38,7 @@ from .board import Board
 from .clock import Clock
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
+from .holdback import HoldBack
 from .roster import Roster
 from .run_actor import Born
 from .services import Degraded, Services
@@ -72,7 +73,7 @@ class Runtime:
     """Made by `open_runtime`. Every method must be called from trio; any task may call.
 
     Attributes:
-        store, clock, redactor: what the runs share.
+        store, clock, redactor, holdback: what the runs share.
         board, rests: where tasks wait for runs to change, and to come to rest.
         agents: by key.
         roster: the runs that have an owner here.
@@ -83,6 +84,7 @@ class Runtime:
     board: Board
     rests: Board
     redactor: Redactor
+    holdback: HoldBack
     agents: dict[str, Agent[Any]]
     _deps: Any
     supervisor: Supervisor
@@ -94,6 +96,7 @@ class Runtime:
             store=self.store,
             clock=self.clock,
             redactor=self.redactor,
+            holdback=self.holdback,
             board=self.board,
             rests=self.rests,
             threads=trio.CapacityLimiter(THREADS),

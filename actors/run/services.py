@@ -17,6 +17,7 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from .board import Board
 from .clock import Clock
+from .holdback import HoldBack
 
 logger = logging.getLogger("greenroom.run")
 
@@ -69,6 +70,7 @@ class Services:
 
     Attributes:
         store, clock, redactor: one each.
+        holdback: what may be shown of a text that is still coming.
         board: every durable change of a run. rests: only those at which it is done or waits.
         threads: slots for sync tools.
         jitter: a random number in [0.5, 1.5) for retry delays.
@@ -78,6 +80,7 @@ class Services:
     store: Store
     clock: Clock
     redactor: Redactor
+    holdback: HoldBack
     board: Board
     rests: Board
     threads: trio.CapacityLimiter
