@@ -24,6 +24,7 @@ from .calls import drive
 from .commands import cancel_unowned, command_arrived
 from .ending import abandon, end, fail, work_stopped
 from .gates import gate_answered
+from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
     Abandon,
     Activate,
@@ -45,7 +46,7 @@ from .inputs import (
 )
 from .recovery import activate
 from .state import Draft, RunState, Step
-from .steps import admit, leave, model_answered, model_failed, model_streamed, tools_done
+from .steps import admit, arrive, leave, tools_done
 
 
 def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Step:
@@ -73,7 +74,8 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
         case CallProgressed() | CallPrinted():
             body_said(d, message)
         case ModelAnswered():
-            model_answered(d, message)
+            if model_answered(d, message):
+                arrive(d, Cursor.AFTER_INFERENCE)
         case CallSuspended() | CallReturned() | CallRaised():
             body_said(d, message)
             _go_on(d)

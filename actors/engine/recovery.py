@@ -16,9 +16,10 @@ from .calls import drive
 from .effects import ParkCall, RunPhase
 from .ending import run_end, stop_work
 from .gates import gate, tool_of
+from .inference import ask_again
 from .inputs import Activate
 from .state import Draft
-from .steps import admit, arrive, ask_again, tools_done
+from .steps import admit, arrive, tools_done
 from .tickets import open_ticket
 
 UNKNOWN = Suspend(

@@ -11,28 +11,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import attrs
-
 from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.ids import fingerprint
 from ..contract.lifecycle import Stage, Termination, TerminationKind
-from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
+from ..contract.messages import Message, Producer
 from ..contract.phases import PHASE_OF, Cursor
-from ..contract.rows import CallRow, Inference
 from .calls import drive
 from .decisions import cancelled
-from .effects import CallModel, RunPhase
-from .ending import append_input, append_step, discard_inference, end, fail, terminal
-from .inputs import ModelAnswered, ModelFailed, ModelStreamed
-from .state import Draft, milliseconds
+from .effects import RunPhase
+from .ending import append_input, append_step, end, fail, terminal
+from .inference import ask_model
+from .state import Draft
 from .stops import StepFacts, failed_step, first_stop, loop_window, trace
-
-MODEL_ATTEMPTS = 3
-"""How often one inference is asked before a retryable failure ends the run."""
-ONE_REQUEST = Usage(requests=1)
-FIRST_DELAY = 0.5
-"""Seconds before the second attempt; doubles."""
 
 
 def admit(d: Draft) -> None:
@@ -69,178 +59,6 @@ def begin_step(d: Draft) -> None:
     append_input(d)
     d.emit("run.step.started", ev.StepStarted(step=d.step))
     arrive(d, Cursor.STEP_START)
-
-
-def ask_model(d: Draft, *, attempt: int = 1, delay: float = 0.0) -> None:
-    """Ask for an answer under a new message id."""
-    d.cursor, d.changed = Cursor.INFERENCE, True
-    d.inference = Inference(message_id=d.new_message_id(), attempt=attempt, started_at=d.now)
-    d.emit(
-        "run.inference.started",
-        ev.InferenceStarted(step=d.step, message_id=d.inference.message_id, attempt=attempt),
-    )
-    d.do(
-        CallModel(
-            message_id=d.inference.message_id,
-            step=d.step,
-            attempt=attempt,
-            answers=d.answers,
-            delay=delay,
-        )
-    )
-
-
-# --- what the model says ---------------------------------------------------------------------------------------------
-
-
-def model_streamed(d: Draft, message: ModelStreamed) -> None:
-    """More of the answer."""
-    flight = d.inference
-    if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
-        return
-    text, reasoning = flight.text_index, flight.reasoning_index
-    if message.reasoning:
-        d.emit(
-            "run.reasoning.delta",
-            ev.ReasoningDelta(message_id=flight.message_id, index=reasoning, text=message.reasoning),
-        )
-        reasoning += 1
-    if message.text:
-        d.emit("run.message.delta", ev.MessageDelta(message_id=flight.message_id, index=text, text=message.text))
-        text += 1
-    d.inference = attrs.evolve(flight, text_index=text, reasoning_index=reasoning)
-
-
-def model_failed(d: Draft, message: ModelFailed) -> None:
-    """The model could not answer: ask again if that may help, else the run fails."""
-    flight = d.inference
-    if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
-        return
-    d.answers += 1
-    detail = f"{message.kind}: {message.text}"
-    if not message.retryable or flight.attempt >= MODEL_ATTEMPTS:
-        discard_inference(d, "the model failed")
-        d.cursor = Cursor.AFTER_INFERENCE  # the model is not in flight any more
-        d.errors += 1
-        fail(d, "model_error", detail)
-        return
-    ask_again(d, message.kind, detail, delay=FIRST_DELAY * 2 ** (flight.attempt - 1))
-
-
-def ask_again(d: Draft, code: str, detail: str, *, delay: float = 0.0) -> None:
-    """Repeat an inference whose answer was not got; its text so far is discarded."""
-    flight = d.inference
-    attempt = 1 if flight is None else flight.attempt + 1
-    if flight is not None:
-        discard_inference(d, "the inference is repeated")
-        d.emit(
-            "run.inference.retried",
-            ev.InferenceRetried(step=d.step, message_id=flight.message_id, code=code, detail=detail),
-        )
-    ask_model(d, attempt=attempt, delay=delay)
-
-
-def model_answered(d: Draft, message: ModelAnswered) -> None:
-    """The answer is here: note it, then after_inference."""
-    flight, response = d.inference, message.response
-    if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
-        return
-    usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
-    d.usage = d.usage + usage
-    d.answers += 1
-    d.cursor = Cursor.AFTER_INFERENCE
-    requests = _requests(d, response)
-    d.emit(
-        "run.inference.completed",
-        ev.InferenceCompleted(
-            step=d.step,
-            message_id=flight.message_id,
-            model=response.model,
-            usage=usage,
-            calls=len(response.calls if isinstance(requests, str) else requests),
-            duration_ms=milliseconds(flight.started_at, d.now),
-        ),
-    )
-    if response.refusal is not None and not response.text and not response.calls:
-        discard_inference(d, "the model refused")
-        fail(d, "model_refusal", response.refusal)
-        return
-    if isinstance(requests, str):
-        discard_inference(d, "the answer can not be used")
-        fail(d, "model_behavior_error", requests)
-        return
-    _note_answer(d, flight, response, requests)
-    arrive(d, Cursor.AFTER_INFERENCE)
-
-
-def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | str:
-    """The response's calls under ids that are unique in the run, or why they can not be used."""
-    seen: dict[str, CallRequest] = {}
-    out: list[CallRequest] = []
-    new: set[str] = set()
-    for call in response.calls:
-        known = seen.get(call.call_id) if call.call_id else None
-        if known is not None:
-            if (known.tool, known.arguments) != (call.tool, call.arguments):
-                return f"two different calls came under one id {call.call_id!r}"
-            continue
-        seen[call.call_id] = call
-        name = _free_id(call.call_id, d.used, new)
-        new.add(name)
-        if name != call.call_id:
-            call = attrs.evolve(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
-        out.append(call)
-    return tuple(out)
-
-
-def _free_id(wish: str, used: frozenset[str], new: set[str]) -> str:
-    """The id itself if no call of the run has it, else `<id>#<n>`."""
-    name, number = wish, 2 if wish else len(used) + len(new) + 1
-    while not name or name in used or name in new:
-        name, number = f"{wish or 'call'}#{number}", number + 1
-    return name
-
-
-def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]) -> None:
-    text = "\n\n".join(response.text)
-    if text or not requests:
-        d.emit("run.message.completed", ev.MessageCompleted(message_id=flight.message_id, role="assistant", text=text))
-    elif flight.text_index:
-        d.emit(
-            "run.message.discarded", ev.MessageDiscarded(message_id=flight.message_id, reason="the answer has no text")
-        )
-    d.answer = response.text[-1] if response.text else ""
-    producer = Producer(run_id=d.info.run_id, step=d.step)
-    d.draft = Message(id=flight.message_id, role="assistant", content=text, calls=requests, producer=producer)
-    for index, request in enumerate(requests):
-        _note_call(d, index, request)
-    if requests:
-        d.used = d.used.union(request.call_id for request in requests)
-
-
-def _note_call(d: Draft, index: int, request: CallRequest) -> None:
-    tool = d.spec.tools.get(request.tool)
-    effect = "read" if tool is None else tool.effect
-    row = CallRow(
-        call_id=request.call_id,
-        index=index,
-        step=d.step,
-        tool=request.tool,
-        arguments=request.arguments,
-        fingerprint=fingerprint(d.spec.key, request.tool, request.arguments),
-        requested=request,
-        effect=effect,
-    )
-    d.put(row)
-    d.emit(
-        "run.tool.call",
-        ev.ToolCalled(
-            call_id=row.call_id, tool=row.tool, status=row.status, arguments=row.arguments, effect=effect, step=d.step
-        ),
-    )
-
-
-# --- what follows ----------------------------------------------------------------------------------------------------
 
 
 def use_answer(d: Draft) -> None:
