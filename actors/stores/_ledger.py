@@ -245,6 +245,7 @@ class Ledger:
         answer = _verdict.judged(judge, facts, command)
         if answer.status != "accepted":
             return Posted(answer)
+        command = _verdict.journaled(facts, command, answer)
         run.inbox.append((command, answer))
         position = len(run.inbox)
         run.ids[command.command_id] = position

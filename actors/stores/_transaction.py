@@ -309,7 +309,7 @@ class Transactor:
             return Result(error=error)
         if answer.status != "accepted":
             return Result(Posted(answer))
-        item = InboxItem(position=posted + 1, command=command)
+        item = InboxItem(position=posted + 1, command=_verdict.journaled(facts, command, answer))
         _sql.add_command(connection, number, item, answer, _verdict.target_key(facts, command))
         self._changes.posts += 1
         return Result(Posted(answer, item))

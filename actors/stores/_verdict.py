@@ -53,6 +53,15 @@ def judged(judge: Judge, facts: Facts, command: Command) -> Answer:
     return answer if answer.command_id else attrs.evolve(answer, command_id=command.command_id)
 
 
+def journaled(facts: Facts, command: Command, answer: Answer) -> Command:
+    """An accepted command as its run reads it: an early decision is for the call as it is now, not as it may become."""
+    decision, call = command.decision, facts.call
+    if answer.code != "early" or decision is None or call is None:
+        return command
+    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or call.fingerprint)
+    return attrs.evolve(command, decision=bound, early=True)
+
+
 def target_key(facts: Facts, command: Command) -> str | None:
     """What an accepted command occupies, so that no other decision can."""
     return facts.target_key if command.decision is not None else None
