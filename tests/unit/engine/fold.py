@@ -37,6 +37,16 @@ class Fold:
         assert self.terminal is None, f"{event.type} after {self.terminal}"
         assert type(event.payload) is CATALOGUE[event.type]
         self.sequence += 1
+        match event.payload:
+            case ev.RunMoved() | ev.RunWaiting() | ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
+                self._take_lifecycle(event)
+            case ev.ApprovalRequested() | ev.ApprovalResolved() | ev.DecisionRefused():
+                self._take_decision(event.payload)
+            case _:
+                self._take_step(event)
+                self._take_call(event)
+
+    def _take_lifecycle(self, event: EventDraft) -> None:
         payload = event.payload
         match payload:
             case ev.RunMoved() | ev.RunWaiting():
@@ -51,6 +61,10 @@ class Fold:
                 assert payload.last_sequence == self.sequence
                 assert (payload.usage, payload.steps) == (self.usage, self.steps)
                 self.terminal = event
+
+    def _take_step(self, event: EventDraft) -> None:
+        payload = event.payload
+        match payload:
             case ev.StepStarted():
                 assert payload.step == self.step + 1
                 self.step = payload.step
@@ -67,6 +81,9 @@ class Fold:
             case ev.MessageCompleted() | ev.MessageDiscarded():
                 assert payload.message_id not in self.closed_messages
                 self.closed_messages.add(payload.message_id)
+
+    def _take_decision(self, payload: object) -> None:
+        match payload:
             case ev.ApprovalRequested():
                 assert payload.ticket_id not in self.tickets
                 self.tickets[payload.ticket_id] = "open"
@@ -77,8 +94,6 @@ class Fold:
                 self.approvals[payload.call_id or ""] += payload.resolution == "approved"
             case ev.DecisionRefused():
                 self.consequences[payload.command_id] += 1
-            case _:
-                self._take_call(event)
 
     def _take_call(self, event: EventDraft) -> None:
         payload = event.payload

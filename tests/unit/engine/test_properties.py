@@ -8,7 +8,7 @@ again with them.
 from typing import Any
 
 import pytest
-from hypothesis import example, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import stop
