@@ -55,8 +55,6 @@ def _module(place: str, target: str) -> ModuleType:
         return _from_file(Path(place), target)
     if not place or not all(part.isidentifier() for part in place.split(".")):
         raise NotAnAgent(f"{target!r} names no agent; write file.py:name or package.module:name")
-    if Path(f"{place}.py").is_file() and importlib.util.find_spec(place.split(".", maxsplit=1)[0]) is None:
-        raise NotAnAgent(f"there is no module {place!r}, but a file {place}.py; write {place}.py:name")
     sys.meta_path.append(_Beside(Path.cwd()))
     module: ModuleType = _imported(place, lambda: importlib.import_module(place))
     return module

@@ -36,7 +36,7 @@ def demo(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = given.db if given.db is not None else places.demo_database()
+    database = places.database(given.db)
     if given.resume is None:
         resume, folder = None, _folder(given.directory or Path())
         if given.db is None:
@@ -115,6 +115,6 @@ def _again(given: argparse.Namespace) -> Callable[[str], str]:
     database = [] if given.db is None else ["--db", str(given.db)]
 
     def command(run_id: str) -> str:
-        return shlex.join(["greenroom", "demo", "--resume", run_id, *database])
+        return shlex.join([places.program(), "demo", "--resume", run_id, *database])
 
     return command

@@ -87,7 +87,7 @@ def runs(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = given.db if given.db is not None else places.demo_database()
+    database = places.database(given.db)
     status = None if given.status is None else gr.RunStatus(given.status)
     query = RunQuery(status=status, agent=given.agent, limit=given.limit)
     page = trio.run(_page, database, query)
@@ -138,7 +138,7 @@ def show(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = given.db if given.db is not None else places.demo_database()
+    database = places.database(given.db)
     known = trio.run(_known, database, given.run_id)
     screen = open_screen(machine=given.json)
     told = story.Story(known.record, known.thread, known.events, Redactor(), database=database)

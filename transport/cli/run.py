@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         text=given.text or "",
         run_id=given.run_id,
         resume=given.resume,
-        database=given.db,
+        database=None if given.db is None else places.database(given.db),
         approve=approve,
         by=places.user(),
         again=_again(given),
@@ -62,6 +62,6 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
 
 def _again(given: argparse.Namespace) -> Callable[[str], str]:
     def command(run_id: str) -> str:
-        return shlex.join(["greenroom", "run", given.agent, "--db", str(given.db), "--resume", run_id])
+        return shlex.join([places.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id])
 
     return command

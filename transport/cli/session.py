@@ -27,7 +27,7 @@ from greenroom.transport.terminal.question import Change, answerable_by_yes, ask
 from greenroom.transport.terminal.screen import Screen
 from greenroom.transport.terminal.timeline import Timeline
 
-from . import exits
+from . import exits, places
 
 FRAME: Final = 0.1
 """Seconds between two pictures of the status line."""
@@ -136,7 +136,7 @@ async def work(job: Job, screen: Screen) -> int:
 def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
     if database is None or not _owned(database):
         return error
-    return gr.StoreOpenError(f"{error} (greenroom runs --db {database})")
+    return gr.StoreOpenError(f"{error} ({places.program()} runs --db {database})")
 
 
 def _owned(database: Path) -> bool:
@@ -335,7 +335,7 @@ class Session:
 
     def _how_to_go_on(self, run_id: str) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
-        self._say(f"look at it:  greenroom show {run_id} --db {self._job.database}", "dim")
+        self._say(f"look at it:  {places.program()} show {run_id} --db {self._job.database}", "dim")
 
     def _told(self, status: str, exit_code: int, /, **more: Any) -> dict[str, Any]:
         run_id = self._run_id

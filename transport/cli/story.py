@@ -22,6 +22,7 @@ from greenroom.transport.terminal.question import Row, details
 from greenroom.transport.terminal.screen import Screen, Style, wire
 from greenroom.transport.terminal.timeline import Timeline
 
+from . import places
 from .session import plain_ticket, shown_output
 
 _STYLES: Final[dict[gr.Stage, Style]] = {
@@ -158,5 +159,5 @@ class Story:
     def _again(self) -> str:
         view = self._view
         if view.agent == DEMO and self._record.info.workspace is not None:
-            return shlex.join(["greenroom", "demo", "--resume", view.run_id, "--db", str(self._database)])
-        return f"greenroom run FILE.py:AGENT --resume {view.run_id} --db {shlex.quote(str(self._database))}"
+            return shlex.join([places.program(), "demo", "--resume", view.run_id, "--db", str(self._database)])
+        return f"{places.program()} run FILE.py:AGENT --resume {view.run_id} --db {shlex.quote(str(self._database))}"

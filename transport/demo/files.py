@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import BinaryIO, Final
 
 import attrs
 
@@ -211,16 +212,23 @@ def language_of(name: str) -> str:
     return _NAMES.get(path.name) or LANGUAGES.get(path.suffix.lower()) or "other text"
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; never follows a link at its end, never waits for a pipe.
+
+    Raises:
+        OSError: it can not be opened, or is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
 def _bytes_of(path: Path, limit: int) -> bytes | None:
-    """The first bytes of a regular file; None if it can not be read. Never follows a link, never waits for a pipe."""
+    """The first bytes of a regular file; None if it can not be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path) as file:
+            return file.read(limit)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        try:
-            return file.read(limit)
-        except OSError:
-            return None

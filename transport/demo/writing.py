@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from greenroom.actors.errors import ToolError
 
-from .files import MARK
+from .files import MARK, open_regular
 
 _LONGEST = 100
 """Characters of a report's name."""
@@ -35,14 +34,12 @@ def former_report(path: Path) -> str | None:
         ToolError: something else is there.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ToolError(f"{path.name!r} is there and can not be read ({error.strerror}); it is left alone") from error
-    with os.fdopen(descriptor, "rb") as file:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        text = file.read().decode("utf-8", "replace") if regular else ""
     if not text.startswith(MARK):
         raise ToolError(f"{path.name!r} is there and is not a report of the census; it is left alone")
     return text

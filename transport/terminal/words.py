@@ -77,9 +77,8 @@ def lines_of(text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """1 line, 2 lines, 1,000 lines; a noun in -y gets -ies."""
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else many}"
+    """1 line, 2 lines, 1,000 lines; for nouns whose plural is in -s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def duration(seconds: float) -> str:

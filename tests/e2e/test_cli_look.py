@@ -1,0 +1,138 @@
+"""`greenroom runs` and `greenroom show`, --version and --help, and the examples that the documents name."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import greenroom as gr
+
+from .cli_kit import Inside, one_line
+
+pytestmark = pytest.mark.slow
+
+AGENTS = """
+import greenroom as gr
+from greenroom.testing import ScriptedModel, call
+
+@gr.tool(needs_approval=True, effect="write")
+async def publish(text: str) -> str:
+    return "published"
+
+support = gr.Agent("support", tools=[publish], model=ScriptedModel([call("publish", text="a\\nb\\x1b[2Jc"), "done"]))
+brief = gr.Agent("brief", model=ScriptedModel(["hello there"]))
+"""
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    """A database with a run that waits, one that is done, and one that was refused."""
+    (tmp_path / "agents.py").write_text(AGENTS)
+    inside = Inside(tmp_path, tmp_path / "state", monkeypatch)
+    assert inside("run", "agents.py:support", "publish it", "--db", "a.db", "--run-id", "waits-1").returncode == 3
+    assert inside("run", "agents.py:brief", "hi", "--db", "a.db", "--run-id", "done-1").returncode == 0
+    assert inside("run", "agents.py:brief", "ho", "--db", "a.db", "--run-id", "done-2").returncode == 0
+    return inside
+
+
+def ids(inside: Inside, *options: str) -> list[str]:
+    done = inside("runs", "--db", "a.db", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line)["runId"] for line in done.stdout.splitlines()]
+
+
+def test_runs_are_listed_newest_first_and_can_be_chosen(inside: Inside) -> None:
+    assert ids(inside) == ["done-2", "done-1", "waits-1"]
+    assert ids(inside, "--status", "waiting") == ["waits-1"]
+    assert ids(inside, "--agent", "brief", "--limit", "1") == ["done-2"]
+    assert ids(inside, "--agent", "nobody") == []
+    shown = inside("runs", "--db", "a.db", "--limit", "2").stdout.splitlines()
+    assert shown[0].split() == ["run", "agent", "stage", "started", "steps", "events"]
+    assert shown[1].split()[:3] == ["done-2", "brief", "completed"]
+    assert shown[-1] == "there are more: raise --limit"
+    assert inside("runs", "--db", "a.db", "--agent", "nobody").stdout == "no runs\n"
+
+
+def test_show_tells_what_waits_exactly_and_how_to_go_on(inside: Inside) -> None:
+    """The argument's control characters are spelled out: nothing can hide behind them."""
+    shown = inside("show", "waits", "--db", "a.db").stdout
+    assert "waits-1  support  needs_approval" in shown
+    assert "asked: publish it" in shown
+    assert "waits for a decision: publish (tool_permission, waits-1.t1)" in shown
+    assert "  │ a\n  │ b\\x1b[2Jc\n" in shown
+    assert "\x1b" not in shown
+    assert "greenroom run FILE.py:AGENT --resume waits-1 --db a.db" in shown
+
+
+def test_show_tells_the_output_of_a_run_that_is_done(inside: Inside) -> None:
+    shown = inside("show", "done-1", "--db", "a.db").stdout
+    assert "completed (natural_end)\nhello there\n" in shown
+
+
+def test_show_lists_every_event(inside: Inside) -> None:
+    told = json.loads(inside("show", "done-1", "--db", "a.db", "--json", "--events").stdout)
+    lines = inside("show", "done-1", "--db", "a.db", "--events").stdout.splitlines()
+    for event in told["events"]:
+        assert any(line.split()[:1] == [str(event["sequence"])] and event["type"] in line for line in lines)
+    assert told["lastSequence"] == len(told["events"])
+    assert (told["status"], told["output"]) == ("done", "hello there")
+    assert "events" not in json.loads(inside("show", "done-1", "--db", "a.db", "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "nobody", "--db", "a.db"], "no run has the id 'nobody'"),
+        (["show", "done", "--db", "a.db"], "2 runs begin with 'done', such as done-2 and done-1"),
+        (["runs", "--db", "a.db", "--limit", "0"], "0 is not between 1 and 1000"),
+        (["runs", "--db", "a.db", "--status", "odd"], "invalid choice: 'odd'"),
+        (["shwo"], "invalid choice: 'shwo'"),
+        ([], "name a command"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_two(inside: Inside, arguments: list[str], words: str) -> None:
+    done = inside(*arguments)
+    assert done.returncode == 2
+    assert words in one_line(done.stderr)
+
+
+def test_before_the_first_demo_there_is_nothing_to_look_at(inside: Inside) -> None:
+    done = inside("runs")
+    assert done.returncode == 5
+    assert "does not exist" in one_line(done.stderr)
+
+
+def test_version_says_the_version(inside: Inside) -> None:
+    assert inside("--version").stdout == f"greenroom {gr.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["", "run", "demo", "runs", "show"])
+def test_help_has_an_example_and_all_exit_codes(inside: Inside, command: str) -> None:
+    done = inside(*command.split(), "--help")
+    assert done.returncode == 0
+    assert f"  greenroom {command}" in done.stdout
+    assert all(f"\n  {code:>3}  " in done.stdout for code in (0, 1, 2, 3, 4, 5, 130))
+
+
+# --- examples --------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_run_as_programs(root: Path, tmp_path: Path) -> None:
+    for name, expected in (("hello.py", "It is 42."), ("approval.py", "paid back 4200 cents of order 7")):
+        command = [sys.executable, "-W", "error", str(root / "examples" / name)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+
+
+def test_the_examples_run_by_the_command_line(inside: Inside, root: Path) -> None:
+    examples = root / "examples"
+    assert "It is 42." in inside("run", examples / "hello.py", "hello").stdout
+    asked = inside("run", examples / "approval.py", "refund 4200 cents of order 7")
+    assert asked.returncode == 3
+    small = inside("run", examples / "approval.py", "refund 300 cents of order 8")
+    assert small.returncode == 0
+    assert "paid back 300 cents of order 8" in small.stdout
+    assert inside("run", examples / "approval.py", "refund 4200 cents of order 7", "--yes").returncode == 0

@@ -1,0 +1,222 @@
+"""The story of a run as lines, and the questions that it asks."""
+
+import io
+import json
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.transport.terminal.question import PREVIEW, Change, answerable_by_yes, ask, details, read_value
+from greenroom.transport.terminal.screen import JsonScreen, Screen
+from greenroom.transport.terminal.timeline import Line, Timeline
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Teller:
+    """Makes events and tells them to a timeline."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self._sequence = 0
+
+    def __call__(self, kind: str, at: float = 0.0, **payload: Any) -> tuple[Line, ...]:
+        self._sequence += 1
+        return self.timeline.tell(
+            gr.Event(
+                id=f"r-{self._sequence}",
+                sequence=self._sequence,
+                type=kind,
+                version=1,
+                run_id="r",
+                session_id=None,
+                agent_id="helper",
+                timestamp=START + timedelta(seconds=at),
+                payload=payload,
+            )
+        )
+
+
+@pytest.fixture
+def tell() -> Teller:
+    return Teller()
+
+
+def test_a_call_is_told_by_who_what_how_long_and_its_result(tell: Teller) -> None:
+    tell("run.created")
+    tell("run.message.completed", role="assistant", text="Let me see.")
+    (says,) = tell("run.tool.call", 1.0, call_id="c", tool="look", arguments={"path": "."})
+    assert (says.kind, says.who, says.what) == ("text", "helper", "Let me see.")
+    (start,) = tell("run.tool.started", 1.0, call_id="c", attempt=1)
+    assert (start.kind, start.at, start.who, start.what) == ("start", 1.0, "look", 'path="."')
+    assert tell.timeline.now(START + timedelta(seconds=3)) == 'look path="." · 2.0 s'
+    assert tell("run.tool.progress", call_id="c", fraction=0.5, text="half") == ()
+    assert tell.timeline.now(START + timedelta(seconds=3)) == 'look path="." · 50% half · 2.0 s'
+    assert tell("run.tool.output.delta", call_id="c", index=0, text="one\ntw")[0].what == "one"
+    half, done = tell(
+        "run.tool.result", 4.0, call_id="c", tool="look", status="succeeded", result="x", duration_ms=3000
+    )
+    assert half.what == "tw"
+    assert (done.kind, done.outcome, done.seconds) == ("ok", "x", 3.0)
+    assert tell.timeline.now(START) == ""
+
+
+def test_several_calls_at_once_are_one_status_line(tell: Teller) -> None:
+    for name in ("a", "b", "c"):
+        tell("run.tool.call", call_id=name, tool=name, arguments={})
+        tell("run.tool.started", call_id=name, attempt=1)
+    assert tell.timeline.now(START) == "a · 0 ms (and 2 other calls)"
+
+
+def test_thinking_is_what_goes_on_between_calls(tell: Teller) -> None:
+    tell("run.inference.started", 1.0, step=1)
+    assert tell.timeline.now(START + timedelta(seconds=1.5)) == "helper thinks · 500 ms"
+    (again,) = tell("run.inference.retried", 2.0, code="overloaded", detail="try later")
+    assert again.what == "asks the model again: try later"
+    tell("run.inference.completed")
+    assert tell.timeline.now(START) == ""
+
+
+def test_a_denied_call_is_told_once(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="pay", arguments={})
+    (waits,) = tell("run.approval.requested", ticket_id="t", call_id="c", tool="pay", arguments={}, reason="user_input")
+    assert (waits.kind, waits.outcome) == ("wait", "waits for a decision")
+    (no,) = tell("run.approval.resolved", ticket_id="t", call_id="c", resolution="denied", by="ann", reason="no\x1b!")
+    assert (no.kind, no.who, no.outcome) == ("no", "pay", "denied by ann: no\\x1b!")
+    assert tell("run.tool.result", call_id="c", tool="pay", status="cancelled", duration_ms=0) == ()
+
+
+def test_what_is_unusual_is_noted(tell: Teller) -> None:
+    (note,) = tell("run.degraded", reason="agent_changed")
+    assert note.what == "goes on with less than it asked for: agent_changed"
+    (note,) = tell("run.cleanup.overrun", call_id="c", tool="sleepy", grace_seconds=5.0)
+    assert note.what == "did not end within its grace of 5.0 s; its late result is dropped"
+    assert tell("run.some.later.type", anything=1) == ()
+
+
+def test_a_line_of_plain_text_has_no_colours() -> None:
+    out = io.StringIO()
+    Screen(out).line(Line(at=1.2, kind="ok", who="look", what="a", outcome="b", seconds=0.02))
+    assert out.getvalue() == "    1.2s  ok      look                20 ms  a → b\n"
+
+
+def test_the_json_screen_says_nothing_for_people() -> None:
+    out = io.StringIO()
+    screen = JsonScreen(out)
+    screen.row("hello")
+    screen.line(Line(at=0, kind="ok", who="x"))
+    screen.outcome({"at": START})
+    assert json.loads(out.getvalue()) == {"at": "2026-01-01T00:00:00.000Z"}
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def ticket(**changes: Any) -> gr.Ticket:
+    values: dict[str, Any] = {
+        "ticket_id": "r.t1",
+        "run_id": "r",
+        "call_id": "c",
+        "tool": "write",
+        "arguments": {"name": "a", "content": "x"},
+        "fingerprint": "f",
+        "reason": "tool_permission",
+        "requested_at": START,
+        **changes,
+    }
+    return gr.Ticket(**values)
+
+
+class Typing:
+    """A keyboard with somebody who types these lines, then Ctrl-D."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = deque(lines)
+
+    def forget(self) -> None: ...
+
+    async def line(self) -> str | None:
+        return self.lines.popleft() if self.lines else None
+
+
+async def answered(asked: gr.Ticket, *lines: str, change: Change | None = None) -> tuple[gr.Decision | None, str]:
+    out = io.StringIO()
+    keyboard: Any = Typing(*lines)
+    decision = await ask(asked, keyboard=keyboard, screen=Screen(out), change=change)
+    return decision, out.getvalue()
+
+
+async def test_yes_and_no_decide_exactly_the_action_that_was_shown() -> None:
+    decision, shown = await answered(ticket(), "YES")
+    assert decision == ticket().approve()
+    assert decision is not None
+    assert decision.fingerprint == "f"
+    assert "May write run?" in shown
+    decision, _ = await answered(ticket(), "n", "not now")
+    assert decision == ticket().deny("not now")
+    decision, _ = await answered(ticket(), "n", "")
+    assert decision == ticket().deny()
+
+
+@pytest.mark.parametrize("lines", [[], ["q"], ["", "hm", "q"], ["n"]])
+async def test_leaving_decides_nothing(lines: list[str]) -> None:
+    """Ctrl-D at the question leaves; at the reason it is a no without one."""
+    decision, shown = await answered(ticket(), *lines)
+    assert decision == (ticket().deny() if lines == ["n"] else None)
+    assert shown.count("type one of: y, n, v, q") == (2 if len(lines) == 3 else 0)
+
+
+async def test_an_unknown_outcome_has_three_ways_out() -> None:
+    unknown = ticket(reason="outcome_unknown")
+    assert (await answered(unknown, "r"))[0] == unknown.approve()
+    assert (await answered(unknown, "y", "u", "", "u", '{"paid": 5}'))[0] == unknown.approve({"paid": 5})
+    assert (await answered(unknown, "c", "it is paid"))[0] == unknown.deny("it is paid")
+    assert not answerable_by_yes(unknown)
+
+
+async def test_a_ticket_that_wants_a_value_asks_for_it() -> None:
+    wants = ticket(
+        reason="user_input",
+        action="ask:colour",
+        message="Which colour?",
+        response_schema={"type": "string"},
+        resume_mode="use_decision_as_tool_result",
+    )
+    decision, shown = await answered(wants, "a", "blue")
+    assert decision == wants.approve("blue")
+    assert "write asks for an answer: ask:colour\nWhich colour?\n" in shown
+    assert '{"type": "string"}' in shown
+    assert not answerable_by_yes(wants)
+    assert answerable_by_yes(ticket(reason="user_input"))
+
+
+@pytest.mark.parametrize(("typed", "value"), [("", None), ("null", None), ("3", 3), ('"3"', "3"), ("plain", "plain")])
+def test_a_value_is_json_or_text(typed: str, value: object) -> None:
+    assert read_value(typed) == value
+
+
+async def test_long_content_is_cut_until_somebody_asks_for_all() -> None:
+    long = ticket(arguments={"content": "\n".join(f"line {number}" for number in range(100))})
+    _, shown = await answered(long, "q")
+    assert f"line {PREVIEW - 1}\n" in shown
+    assert f"line {PREVIEW}\n" not in shown
+    assert "… 76 more lines; v shows all" in shown
+    _, shown = await answered(long, "v", "q")
+    assert "line 99\n" in shown
+
+
+def test_a_change_of_a_file_is_shown_as_a_diff_and_whole_on_demand() -> None:
+    before, after = "\n".join("abcdefgh"), "\n".join("abcdXfgh")
+    change = Change(argument="content", path="/tmp/f", before=before, after=after)  # noqa: S108 - never opened
+    rows = [text for text, _ in details(ticket(), change)]
+    assert "  -e" in rows
+    assert "  +X" in rows
+    assert "   a" not in rows
+    assert "   a" in [text for text, _ in details(ticket(), change, whole=True)]
+    same = Change(argument="content", path="f", before=after, after=after)
+    assert any("stays the same" in text for text, _ in details(ticket(), same))
+    new = Change(argument="content", path="f", before=None, after="one\n\x1b[2J")
+    assert [text for text, _ in details(ticket(), new)][-2:] == ["  + one", "  + \\x1b[2J"]
