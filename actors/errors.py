@@ -124,10 +124,10 @@ class LeaseLost(StoreError):
 
 
 class RunDegraded(GreenroomError):
-    """Nobody works on the run in this process: its agent or its deps are missing. It stays as it is.
+    """Nobody works on the run in this process: its agent or deps are missing, or it crashes. It stays as it is.
 
     Attributes:
-        reason: deps_missing or agent_unknown.
+        reason: deps_missing, agent_unknown, or gave_up (its owner crashed again and again).
     """
 
     def __init__(self, run_id: str, reason: str, detail: str) -> None:

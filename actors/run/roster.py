@@ -179,9 +179,12 @@ class Roster:
         self._forget(ref.id)
         if actor is not None and actor.degraded is not None:
             self._degraded[ref.id] = actor.degraded
-        if isinstance(exit_, GaveUp) and not self.closing and (actor is None or actor.abandon is None):
-            error = exit_.error
-            self.spawn(ref.id, abandon=f"the run's owner crashed again and again: {type(error).__name__}: {error}")
+        if isinstance(exit_, GaveUp) and not self.closing:
+            why = f"the run's owner crashed again and again: {type(exit_.error).__name__}: {exit_.error}"
+            if actor is None or actor.abandon is None:
+                self.spawn(ref.id, abandon=why)
+            else:  # its end could not be written either: it stays for the next start, and who waits for it is told
+                self._degraded[ref.id] = ("gave_up", self.services.redactor.text(why))
         self._admit()
         self._look_idle()
         self.services.board.changed(ref.id)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import attrs
+import trio
 
 from greenroom.supervision import ActorContext, Ref, open_collapsing_nursery
 
@@ -30,10 +31,14 @@ from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
 from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input
 from ..engine.state import RunState
+from ..errors import StoreDown, StoreUnavailable
 from .children import Children
 from .incarnation import ClaimLost, Hint, Incarnation, Orders
 from .performer import Performer
 from .services import Degraded, Services
+
+RETRY: Final = 0.5
+"""Seconds between two tries to claim a run while the store does not answer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,7 +120,7 @@ class RunActor:
         if born is not None and attempt == 0:
             return born.claim, born.state, (), born.history
         store = self.services.store
-        claim = await store.claim(self.run_id)
+        claim = await self._claim()
         if claim is None:
             return None
         record = await store.load(self.run_id)
@@ -124,6 +129,20 @@ class RunActor:
         if record.row.cursor is not Cursor.ADMISSION:
             self.orders.admitted = True
         return claim, RunState.from_record(record), record.inbox, None
+
+    async def _claim(self) -> Claim | None:
+        """A new claim; None if there is nothing (any more) to work on.
+
+        A store that does not answer is waited for: its own patience bounds that. Crashing would count as one of the
+        three after which the run is given up.
+        """
+        while True:
+            try:
+                return await self.services.store.claim(self.run_id)
+            except StoreUnavailable:
+                await trio.sleep(RETRY)
+            except StoreDown:  # the runtime fails of it and says so; every run stays as it is
+                return None
 
     async def _live_objects(self, info: RunInfo) -> Agent[Any] | None:
         """The agent, with deps in place; None if the run is degraded."""

@@ -36,7 +36,7 @@ class RunView:
         step: the current step, from 1.
         last_sequence: of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: why nobody works on the run here (deps_missing, agent_unknown), or None.
+        degraded: why nobody works on the run here (deps_missing, agent_unknown, gave_up), or None.
     """
 
     run_id: str

@@ -1,0 +1,100 @@
+"""Nobody waits for ever: not for a run that can not even be given up, not behind a store that was away for a moment."""
+
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.run.incarnation import Incarnation
+from greenroom.supervision import chaos
+from greenroom.testing import ScriptedModel, call
+
+
+@gr.tool(needs_approval=True)
+async def pay() -> str:
+    """Needs an approval."""
+    return "paid"
+
+
+def agent(*tools: Any, key: str = "a") -> gr.Agent:
+    """Calls its one tool and is done."""
+    (tool,) = tools or (pay,)
+    return gr.Agent(key, tools=[tool], model=ScriptedModel([call(tool.name, id="c"), "done"]))
+
+
+class Away:
+    """A store that does not answer for its next so many writes."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, point: str) -> None:
+        if self.times and point == "before_commit":
+            self.times -= 1
+            raise OSError("disk full")
+
+
+async def test_who_waits_for_a_run_that_can_not_even_be_given_up_is_told(autojump_clock, monkeypatch):
+    def poisoned(self, message):
+        raise ZeroDivisionError("poison")
+
+    async with gr.open_runtime(agents=[agent()]) as runtime:
+        run = await runtime.start("a", "x")
+        await run.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(Incarnation, "feed", poisoned)
+            await run.decide("c", "resume")
+            with trio.fail_after(60), pytest.raises(gr.RunDegraded, match="poison") as caught:
+                await run.result()
+            assert caught.value.reason == "gave_up"
+            assert (await run.view()).degraded == "gave_up"
+        await runtime.resume(run.id)  # somebody has found out why; the accepted decision is still there
+        with trio.fail_after(60):
+            assert isinstance(await run.result(), gr.Completed)
+
+
+@pytest.mark.parametrize("times", range(1, 12))
+async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_life(autojump_clock, times):
+    away = Away()
+    store = gr.MemoryStore(faults=away)
+    async with gr.open_runtime(store, agents=[agent()]) as runtime:
+        names = [(await runtime.start("a", "x")).id for _ in range(3)]
+        for name in names:
+            await (await runtime.get(name)).wait()
+    away.times = times
+    async with gr.open_runtime(store, agents=[agent()]) as runtime:
+        await trio.sleep(25)
+        assert away.times == 0
+        assert len(runtime.roster) == 3  # all have their owner again, without a command that wakes them
+        for name in names:
+            run = await runtime.get(name)
+            assert (await run.decide("c", "resume")).status == "accepted"
+            with trio.fail_after(60):
+                assert isinstance(await run.result(), gr.Completed)
+
+
+@pytest.mark.xfail(reason="the children's nursery stands inside the incarnation, which waits for the last of them")
+def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_grace():
+    @gr.tool(grace=1.0)
+    async def stubborn(ctx: gr.ToolContext[trio.Event]) -> str:
+        """Hears of no cancel."""
+        with trio.CancelScope(shield=True):
+            await ctx.deps.wait()
+        return "too late"
+
+    async def scenario():
+        go = trio.Event()
+        async with gr.open_runtime(agents=[agent(stubborn)], deps=go, drain=0) as runtime:
+            run = await runtime.start("a", "x")
+            await trio.sleep(1)
+            crash = chaos.CrashAt(0, lambda task: task.name == f"runtime/{run.id}", ZeroDivisionError())
+            for task in chaos.program_tasks():
+                crash.before_task_step(task)
+            outcome = None
+            with trio.move_on_after(60):
+                outcome = await run.wait()
+            go.set()
+            return outcome
+
+    assert isinstance(chaos.run(scenario), gr.Waiting)  # outcome_unknown: the body may still take effect
