@@ -24,7 +24,7 @@ from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke
-from .children import Child, Children, Cue, Release, Streams
+from .children import Child, Children, Cue, Release
 from .foreign import Unusable, suspend_of, text_of
 
 LARGE: Final = 262_144
@@ -102,7 +102,6 @@ class CallActor:
         return returned(call_id, attempt, value)
 
     def _context(self, tool: Tool[..., Any], cue: StartCall) -> ToolContext[Any] | SyncToolContext[Any]:
-        streams = self._children.call_stream(cue.call_id, cue.attempt)
         facts: dict[str, Any] = {
             "deps": self._deps,
             "run_id": self._info.run_id,
@@ -112,8 +111,8 @@ class CallActor:
             "decision": cue.decision,
         }
         if tool.is_async:
-            return ToolContext(**facts, **_async_reports(streams, self._children))
-        return SyncToolContext(**facts, **_thread_reports(streams, self._children))
+            return ToolContext(**facts, **_async_reports(cue, self._children))
+        return SyncToolContext(**facts, **_thread_reports(cue, self._children))
 
 
 def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
@@ -133,27 +132,30 @@ def gate_context(info: RunInfo, deps: Any, call_id: str, decision: Decision | No
     )
 
 
-def _async_reports(streams: Streams, children: Children) -> dict[str, Any]:
+def _async_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     async def progress(fraction: float, text: str) -> None:
-        streams.tell(fraction, text)
+        children.call_stream(cue.call_id, cue.attempt).tell(fraction, text)
         children.nudge()
 
     async def output(text: str) -> None:
-        await streams.text.put(text)
+        await children.call_stream(cue.call_id, cue.attempt).text.put(text)
 
     return {"report_progress": progress, "report_output": output}
 
 
-def _thread_reports(streams: Streams, children: Children) -> dict[str, Any]:
+def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     def set_progress(fraction: float, text: str) -> None:
-        streams.tell(fraction, text)
+        children.call_stream(cue.call_id, cue.attempt).tell(fraction, text)
         children.nudge()
+
+    def add_output(text: str) -> None:
+        children.call_stream(cue.call_id, cue.attempt).text.add(text)
 
     def progress(fraction: float, text: str) -> None:
         trio.from_thread.run_sync(set_progress, fraction, text)
 
     def output(text: str) -> None:
-        trio.from_thread.run_sync(streams.text.add, text)
+        trio.from_thread.run_sync(add_output, text)
 
     return {"report_progress": progress, "report_output": output}
 

@@ -193,11 +193,11 @@ class Children:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     def message_stream(self, message_id: str) -> Streams:
-        """The buffer of one message."""
+        """The buffer of one message; made at its first use."""
         return self.messages.get(message_id) or self.messages.setdefault(message_id, self._streams())
 
     def call_stream(self, call_id: str, attempt: int) -> Streams:
-        """The buffer of one attempt of a call."""
+        """The buffer of one attempt of a call; made at its first use."""
         return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self._streams())
 
     def _streams(self) -> Streams:
@@ -242,6 +242,8 @@ class Children:
 
     def streamed(self) -> bool:
         """True if streamed text waits."""
+        if not self.messages and not self.calls:
+            return False
         return any(streams.text or streams.reasoning for streams in self.messages.values()) or any(
             streams.text or streams.progress is not None for streams in self.calls.values()
         )

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARGIN: Final = 0.001
 """Seconds added when waiting for a moment: stored times are whole milliseconds."""
 
@@ -20,11 +21,17 @@ class Clock:
     def __init__(self, wall: datetime | None = None) -> None:
         self._wall = wall or datetime.now(UTC)
         self._start = trio.current_time()
+        self._microseconds = (self._wall - _EPOCH) // timedelta(microseconds=1)
+        self._newest = (0, _EPOCH)
 
     def now(self) -> datetime:
         """The present, UTC."""
-        moment = self._wall + timedelta(seconds=trio.current_time() - self._start)
-        return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+        millisecond = (self._microseconds + round((trio.current_time() - self._start) * 1e6)) // 1000
+        newest, moment = self._newest
+        if millisecond != newest:  # many inputs are taken within one millisecond
+            moment = _EPOCH + timedelta(milliseconds=millisecond)
+            self._newest = millisecond, moment
+        return moment
 
     def trio_time(self, moment: datetime) -> float:
         """When `moment` is, on trio's clock (a hair later, so that `now()` has reached it)."""

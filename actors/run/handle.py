@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
 
@@ -17,12 +17,14 @@ from ..errors import RunDegraded, UnknownRun, UsageError
 from .view import RunView, at_rest, make_outcome, make_view
 
 if TYPE_CHECKING:
+    from .run_actor import RunActor
     from .runtime import Runtime
 
 T = TypeVar("T")
 
 PAGE = 500
 """Events read from the store at once by a follower."""
+_WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 
 @attrs.frozen(repr=False)
@@ -107,9 +109,19 @@ class Run(Generic[T]):
 
     async def _rest(self, *, final: bool) -> Any:
         runtime = self._runtime
+        actor: RunActor | None = None
         while True:
             notice = runtime.rests.notice(self.id)
-            record = await self._record()
+            live = runtime.roster.get(self.id)
+            actor = live or actor
+            known = None if actor is None else actor.durable
+            if known is not None and known.row.status in _WORKING and live is not None:
+                await notice.wait()  # its owner is here: what comes next is told here
+                continue
+            if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
+                record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again
+            else:
+                record = await self._record()
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)

@@ -70,12 +70,15 @@ class _Entry:
     """A submitted commit: what waits for its receipt."""
 
     effects: tuple[Effect, ...]
-    status: RunStatus
-    terminal: bool
+    state: RunState
 
 
 class Incarnation:
-    """Feeds the machine, submits commits, releases effects. Everything but `live` is synchronous."""
+    """Feeds the machine, submits commits, releases effects. Everything but `live` is synchronous.
+
+    Attributes:
+        durable: the run as the newest receipt has it, or as it was taken up.
+    """
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class Incarnation:
         self._mailbox, self._performer, self._orders = mailbox, performer, orders
         self._children: Children = performer.children
         self._encoder = EventEncoder(state.info, services.redactor)
+        self.durable = state
         self._outbox: deque[_Entry] = deque()
         self._receipts: deque[Receipt] = deque()
         self._closing: tuple[RunState, Input] | None = None
@@ -114,8 +118,9 @@ class Incarnation:
         for message in first:
             self.feed(message)
         self._turn()
-        if not self._outbox:
-            self._tell_rest(self._state.row.status)  # a run that was waiting before goes on waiting without a commit
+        if not self._outbox:  # a run that was waiting before goes on waiting without a commit
+            self._tell_rest(self._state.row.status)
+            self._services.rests.changed(self._claim.run_id)
         while not self._over():
             await self._wait()
             if self._behind:
@@ -136,16 +141,17 @@ class Incarnation:
         history = self._performer.history
         if history is not None:
             history.extend(commit.messages)
-        terminal = taken.state.row.stage in TERMINAL
-        if terminal:
+        if taken.state.row.stage in TERMINAL:
             self._closing = (before, message)
-        durable = tuple(effect for effect in taken.effects if self._must_wait(effect))
-        self._outbox.append(_Entry(durable, taken.state.row.status, terminal))
+        durable: list[Effect] = []
+        at_once: list[Effect] = []
+        for effect in taken.effects:
+            (durable if self._must_wait(effect) else at_once).append(effect)
+        self._outbox.append(_Entry(tuple(durable), taken.state))
         frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
         self._services.store.submit(self._claim, commit, frames, self._deliver)
-        for effect in taken.effects:
-            if not self._must_wait(effect):
-                self._perform(effect)
+        for effect in at_once:
+            self._perform(effect)
 
     def _must_wait(self, effect: Effect) -> bool:
         return effect.durable or (isinstance(effect, CallModel) and self._performer.history is None)
@@ -155,7 +161,7 @@ class Incarnation:
         for effect in effects:
             if self._outbox and self._must_wait(effect):
                 entry = self._outbox[-1]
-                self._outbox[-1] = _Entry((*entry.effects, effect), entry.status, entry.terminal)
+                self._outbox[-1] = _Entry((*entry.effects, effect), entry.state)
             else:
                 self._perform(effect)
 
@@ -202,9 +208,11 @@ class Incarnation:
             raise ClaimLost(receipt.kind)
         if receipt.released is not None:
             self._services.directory.released(receipt.released)
-        self._tell_rest(entry.status)
+        self.durable = entry.state
+        status = entry.state.row.status
+        self._tell_rest(status)
         self._services.board.changed(self._claim.run_id)
-        if entry.status is not RunStatus.RUNNING:
+        if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.rests.changed(self._claim.run_id)
         for effect in entry.effects:
             self._perform(effect)

@@ -37,14 +37,13 @@ def streaming(
 
 async def ask(model: Model, request: ModelRequest, message_id: str, children: Children) -> Input:
     """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
-    streams = children.message_stream(message_id)
     try:
         async with model.stream(request) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
-                    await streams.text.put(event.text)
+                    await children.message_stream(message_id).text.put(event.text)
                 elif isinstance(event, ReasoningDelta):
-                    await streams.reasoning.put(event.text)
+                    await children.message_stream(message_id).reasoning.put(event.text)
                 else:
                     return _answered(message_id, event)
     except ModelError as error:

@@ -64,6 +64,7 @@ class RunActor:
         abandon: why the run is to be ended as failed(internal_error) at once.
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
+        life: the present incarnation, or the last one.
     """
 
     services: Services
@@ -76,12 +77,21 @@ class RunActor:
     abandon: str | None = None
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
+    life: Incarnation | None = None
+
+    @property
+    def durable(self) -> RunState | None:
+        """The run as it is known to be in the store (it may be further there); None if that is not known here."""
+        if self.life is not None:
+            return self.life.durable
+        return None if self.born is None else self.born.state
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """One incarnation."""
+        self.life = None
         owned = await self._take(ctx.attempt)
         if owned is None:
             return
@@ -100,7 +110,7 @@ class RunActor:
                 children=children,
                 history=None if history is None else list(history),
             )
-            life = Incarnation(
+            self.life = life = Incarnation(
                 self.services,
                 claim=claim,
                 state=state,

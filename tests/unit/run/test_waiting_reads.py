@@ -1,0 +1,66 @@
+"""Waiting for a run whose owner is here needs no look at the store: the owner's receipts say what is durable."""
+
+from typing import Any, Literal
+
+import greenroom as gr
+from greenroom.actors.contract.rows import RunRecord
+from greenroom.testing import ScriptedModel, call
+
+
+class CountingStore(gr.MemoryStore):
+    """Counts how often a run is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads = 0
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        self.loads += 1
+        return await super().load(run_id, calls=calls)
+
+
+@gr.tool(needs_approval=True)
+async def pay(cents: int) -> int:
+    return cents
+
+
+def paying() -> gr.Agent[Any]:
+    return gr.Agent("paying", tools=[pay], model=ScriptedModel([call("pay", cents=5), "done"]))
+
+
+async def test_a_run_that_works_here_is_waited_for_without_reading() -> None:
+    store = CountingStore()
+    agent = gr.Agent("short", model=ScriptedModel(["done"]))
+    async with gr.open_runtime(store, agents=[agent]) as runtime:
+        run = await runtime.start(agent, "hi")
+        outcome = await run.wait()
+        assert store.loads == 0
+        assert outcome == await run.wait()  # it is gone by now: this one is read
+        assert store.loads == 1
+
+
+async def test_a_rest_is_read_for_a_command_may_be_in_the_inbox() -> None:
+    store = CountingStore()
+    agent = paying()
+    async with gr.open_runtime(store, agents=[agent]) as runtime:
+        run = await runtime.start(agent, "hi")
+        first = await run.wait()
+        assert isinstance(first, gr.Waiting)
+        loads = store.loads
+        assert loads == 1
+        await run.decide(first.tickets[0].approve())
+        outcome = await run.wait()
+        assert isinstance(outcome, gr.Completed)
+        assert outcome.output == "done"
+
+
+async def test_a_run_that_waits_when_it_is_taken_up_is_at_rest_for_those_who_wait_already() -> None:
+    """Its new owner writes nothing, and still says where it stands."""
+    store = CountingStore()
+    agent = paying()
+    async with gr.open_runtime(store, agents=[agent], drain=0) as runtime:
+        run = await runtime.start(agent, "hi")
+        await run.wait()
+    async with gr.open_runtime(store, agents=[agent], drain=0) as runtime:
+        again = await runtime.get(run.id)
+        assert isinstance(await again.wait(), gr.Waiting)
