@@ -53,10 +53,8 @@ class Birth:
                 raise UsageError(f"{name}={value!r}: give a str")
             object.__setattr__(self, name, value if value is None else text_of(value))
         for name in ("run_id", "thread_id", "session_id"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
-                raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
-        if self.execution is not None and self.execution not in MODES:
+            _check_id(name, getattr(self, name))
+        if self.execution is not None and self.execution not in tuple(MODES):  # it may be anything, also unhashable
             raise UsageError(f"execution={self.execution!r} is not known; use one of {', '.join(MODES)}")
         if self.on_busy not in ("queue", "refuse"):
             raise UsageError(f"on_busy={self.on_busy!r} is not known; use 'queue' or 'refuse'")
@@ -71,6 +69,11 @@ class Birth:
         return content_digest(
             [self.agent.key, self.text, self.thread_id, self.session_id, self.by, self.workspace, due, self.execution]
         )
+
+
+def _check_id(name: str, value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+        raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
 
 
 def new_run(birth: Birth, now: datetime) -> NewRun:
@@ -104,11 +107,12 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
 
     Raises:
-        UsageError: the parent has no finished step of that number.
+        UsageError: the parent has no finished step of that number, or the run id can not be.
     """
+    _check_id("new_run_id", run_id)
     info, finished = parent.info, parent.row.counters.rounds
-    if not 0 <= step <= finished:
-        raise UsageError(f"step={step}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
+    if type(step) is not int or not 0 <= step <= finished:
+        raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
     history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
     inputs = (message for message in reversed(history) if message.producer is not None and message.producer.step == 0)
     text = next((message.content for message in inputs), "")

@@ -62,7 +62,7 @@ class Run(Generic[T]):
             UnknownRun: no such run. UsageError: `after` is negative, or `until` is not known.
             RuntimeClosed: the runtime closes before the end is reached (from the iteration).
         """
-        if after < 0 or until not in ("end", "rest"):
+        if type(after) is not int or after < 0 or until not in ("end", "rest"):
             raise UsageError(f"events(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
         return self._open_events(after, until)
 

@@ -104,11 +104,10 @@ async def open_runtime(
         RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
         BaseException: the block's own exception, bare.
     """
-    if max_running is not None and max_running < 1:
-        raise UsageError(f"max_running={max_running}: give at least 1, or None for no limit")
+    _check_options(max_running, drain=drain, store_patience=store_patience)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
-    hidden = tuple(secrets)
+    hidden = _values(secrets)
     board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(hidden)
     ended: list[Callable[[Ref[Any], Exit], None]] = []
     lost: list[Exit] = []
@@ -152,9 +151,27 @@ def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -
         log_crash(redactor, f"the actor of run {ref.id} (incarnation {attempt} follows)", exit_.error)
 
 
-def _by_key(agents: Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
+def _check_options(max_running: Any, **seconds: Any) -> None:
+    if max_running is not None and (type(max_running) is not int or max_running < 1):
+        raise UsageError(f"max_running={max_running!r}: give at least 1, or None for no limit")
+    for name, value in seconds.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise UsageError(f"{name}={value!r}: give seconds, 0 or more")
+
+
+def _values(secrets: Any) -> tuple[str, ...]:
+    if isinstance(secrets, str) or not isinstance(secrets, Iterable):
+        raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
+    return tuple(secrets)
+
+
+def _by_key(agents: Any) -> dict[str, Agent[Any]]:
     table: dict[str, Agent[Any]] = {}
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise UsageError(f"agents={agents!r}: give a list of agents")
     for agent in agents:
+        if not isinstance(agent, Agent):
+            raise UsageError(f"agents: {agent!r} is not an Agent; make one with gr.Agent(...)")
         if table.setdefault(agent.key, agent) is not agent:
             raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
     return table

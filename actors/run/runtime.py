@@ -380,7 +380,7 @@ class Runtime:
             if known.spec.digest != wanted.spec.digest:
                 raise UsageError(f"another agent has the key {wanted.key!r} in this runtime; keys must be unique")
             return wanted
-        agent = self.agents.get(wanted)
+        agent = self.agents.get(wanted) if isinstance(wanted, str) else None
         if agent is None:
             keys = ", ".join(sorted(self.agents)) or "none"
             raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
