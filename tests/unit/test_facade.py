@@ -1,0 +1,175 @@
+"""The names that others write against: they are there, they take what the page says, and what they give is frozen."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import attrs
+import pytest
+
+import greenroom as gr
+import greenroom.actors.testing
+import greenroom.testing
+
+NAMES = (
+    *("tool", "ToolContext", "SyncToolContext", "Suspend", "SetResult", "Block", "Agent", "stop", "stop_at_tools"),
+    *("open_runtime", "Runtime", "Run", "RunView", "run", "RunPage", "RunSummary", "RunInfo", "Event"),
+    *("Completed", "Stopped", "Waiting", "Failed", "Cancelled", "Termination", "Answer", "Decision", "Ticket"),
+    *(
+        "Message",
+        "Usage",
+        "ModelRequest",
+        "ModelResponse",
+        "CallRequest",
+        "Model",
+        "Store",
+        "MemoryStore",
+        "SQLiteStore",
+    ),
+    *("GreenroomError", "UsageError", "UnknownRun", "UnknownAgent", "RunExists", "ThreadBusy", "RunDegraded"),
+    *("RuntimeClosed", "RuntimeFailed", "StoreError", "StoreOpenError", "StoreUnavailable", "StoreDown", "ModelError"),
+    *("ToolError", "ToolDefinitionError", "AgentDefinitionError"),
+)
+FROZEN = (
+    *(gr.Completed, gr.Stopped, gr.Waiting, gr.Failed, gr.Cancelled, gr.Answer, gr.Decision, gr.Ticket, gr.Event),
+    *(gr.Message, gr.Usage, gr.ModelRequest, gr.ModelResponse, gr.CallRequest, gr.RunView, gr.Agent, gr.Run),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_is_public(name):
+    assert hasattr(gr, name)
+
+
+def test_every_import_of_the_facade_is_a_re_export():
+    """`import a as a` is what type checkers take as public; anything else would be hidden from them."""
+    tree = ast.parse(Path(gr.__file__).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            assert all(alias.asname == alias.name for alias in node.names), ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    ("function", "keywords"),
+    [
+        (gr.open_runtime, {"agents", "deps", "drain", "store_patience", "max_running"}),
+        (gr.run, {"deps"}),
+        (gr.Run.events, {"after", "until"}),
+        (gr.Run.cancel, {"mode", "reason", "by"}),
+        (gr.Runtime.runs, {"status", "limit", "cursor"}),
+        (gr.Runtime.fork, {"step"}),
+        (gr.Runtime.resume, {"deps"}),
+        (
+            gr.Suspend,
+            {"action", "message", "parameters", "response_schema", "resume_mode", "expires_after", "on_expiry"},
+        ),
+        (gr.Agent, {"instructions", "tools", "model", "execution", "stop", "output_type", "tool_use", "on_deny"}),
+        (gr.Message, {"id", "role", "content", "calls", "call_id", "producer"}),
+        (gr.Usage, {"requests", "input", "output", "cached", "reasoning"}),
+        (gr.ModelRequest, {"agent", "messages", "tools", "settings"}),
+        (gr.Completed, {"output", "usage", "termination"}),
+        (gr.Stopped, {"code", "detail", "output"}),
+        (gr.Waiting, {"tickets"}),
+        (gr.Failed, {"code", "message", "termination"}),
+        (gr.Cancelled, {"reason", "by"}),
+        (gr.Answer, {"status", "code", "detail"}),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", ""),
+)
+def test_it_takes_the_keywords_of_the_page(function, keywords):
+    parameters = inspect.signature(function).parameters
+    for name in keywords:
+        assert parameters[name].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def test_the_defaults_are_those_of_the_page():
+    defaults = {name: parameter.default for name, parameter in inspect.signature(gr.open_runtime).parameters.items()}
+    assert defaults["store"] is None
+    assert (defaults["drain"], defaults["store_patience"], defaults["max_running"]) == (5.0, 30.0, None)
+    events = inspect.signature(gr.Run.events).parameters
+    assert (events["after"].default, events["until"].default) == (0, "end")
+    suspend = gr.Suspend()
+    assert (suspend.resume_mode, suspend.on_expiry, suspend.expires_after) == ("replay_tool_call", "deny", None)
+
+
+@pytest.mark.parametrize("kind", FROZEN, ids=lambda kind: kind.__name__)
+def test_what_people_hold_is_frozen(kind):
+    assert attrs.has(kind)
+    assert kind.__setattr__ is not object.__setattr__
+    field = attrs.fields(kind)[0].name
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(kind.__new__(kind), field, 1)
+
+
+def test_a_stopped_outcome_is_a_completed_one():
+    assert issubclass(gr.Stopped, gr.Completed)
+
+
+def test_the_stop_conditions_stand_under_stop():
+    for name in (
+        "MaxRounds",
+        "Timeout",
+        "TokenBudget",
+        "ConsecutiveErrors",
+        "StopOnTool",
+        "ContentMatch",
+        "LoopDetection",
+    ):
+        assert hasattr(gr.stop, name)
+
+
+@pytest.mark.parametrize("name", ["ScriptedModel", "FunctionModel", "call", "text", "fail", "delay", "think", "refuse"])
+def test_the_test_kit_is_the_same_under_both_names(name):
+    assert getattr(greenroom.testing, name) is getattr(greenroom.actors.testing, name)
+
+
+def test_errors_of_the_caller_are_value_errors_and_all_are_greenroom_errors():
+    for name in (
+        "UnknownRun",
+        "UnknownAgent",
+        "RunExists",
+        "ThreadBusy",
+        "ToolDefinitionError",
+        "AgentDefinitionError",
+    ):
+        assert issubclass(getattr(gr, name), gr.UsageError)
+    assert issubclass(gr.UsageError, ValueError)
+    for name in (
+        "UsageError",
+        "StoreError",
+        "ModelError",
+        "RunDegraded",
+        "RuntimeClosed",
+        "RuntimeFailed",
+        "ToolError",
+    ):
+        assert issubclass(getattr(gr, name), gr.GreenroomError)
+
+
+def test_every_public_name_of_the_facade_has_a_docstring():
+    mute = [
+        name
+        for name, value in vars(gr).items()
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value)) and not value.__doc__
+    ]
+    assert mute == []
+
+
+def test_a_ticket_makes_decisions_for_exactly_its_action():
+    from datetime import UTC, datetime
+
+    ticket = gr.Ticket(
+        ticket_id="t1",
+        run_id="r1",
+        call_id="c1",
+        tool="refund",
+        arguments={},
+        fingerprint="f" * 32,
+        reason="tool_permission",
+        requested_at=datetime.now(UTC),
+    )
+    yes, no = ticket.approve(result=1, reason="ok", by="ada"), ticket.deny("no")
+    assert (yes.action, yes.target, yes.fingerprint, yes.result, yes.reason, yes.decided_by) == (
+        *("resume", "t1", "f" * 32, 1, "ok", "ada"),
+    )
+    assert (no.action, no.target, no.fingerprint, no.reason) == ("cancel", "t1", "f" * 32, "no")
