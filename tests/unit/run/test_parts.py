@@ -1,0 +1,221 @@
+"""The small parts of the shell by themselves: clock, board, streams, the border, births."""
+
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+import greenroom as gr
+from greenroom.actors.contract.messages import Producer
+from greenroom.actors.contract.rows import RunRecord, RunRow
+from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
+from greenroom.actors.run.birth import Birth, fork_of, new_run
+from greenroom.actors.run.board import Board
+from greenroom.actors.run.call_actor import LARGE, returned
+from greenroom.actors.run.children import BUFFER_LIMIT, Stream
+from greenroom.actors.run.clock import Clock
+from greenroom.actors.run.foreign import LATEST, Unusable, command_of, response_of, suspend_of, text_of
+
+NOON = datetime(2031, 5, 1, 12, tzinfo=UTC)
+
+
+# --- clock -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_clock_moves_with_trios_and_keeps_whole_milliseconds(autojump_clock):
+    clock = Clock(NOON)
+    assert clock.now() == NOON
+    await trio.sleep(3600.0004)
+    assert clock.now() == NOON + timedelta(hours=1)
+
+
+async def test_when_a_moment_has_come_on_trios_clock_it_has_come_on_ours(autojump_clock):
+    clock = Clock(NOON)
+    for seconds in (0.0001, 0.0015, 1 / 3, 59.9999):
+        moment = clock.now() + timedelta(seconds=seconds)
+        await trio.sleep_until(clock.trio_time(moment))
+        assert clock.now() >= moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+# --- board -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_change_between_looking_and_waiting_is_not_missed():
+    board = Board()
+    notice = board.notice("r1")
+    board.changed("r1")
+    with trio.fail_after(1):
+        await notice.wait()
+
+
+async def test_a_change_wakes_all_who_wait_for_that_run_and_nobody_else():
+    board = Board()
+    first, second, other = board.notice("r1"), board.notice("r1"), board.notice("r2")
+    board.changed("r1")
+    assert first.is_set()
+    assert second.is_set()
+    assert not other.is_set()
+    assert not board.notice("r1").is_set()
+
+
+async def test_a_closed_board_wakes_everybody_and_says_so():
+    board = Board()
+    notice = board.notice("r1")
+    board.close()
+    assert notice.is_set()
+    with pytest.raises(RuntimeClosed):
+        board.notice("r1")
+    board.changed("r1")
+
+
+def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():
+    board = Board()
+    with pytest.raises(StoreDown), board.looking():
+        raise StoreDown("for good")
+    with pytest.raises(RuntimeClosed), board.looking():  # noqa: PT012 - it closes while somebody looks
+        board.close()
+        raise StoreDown("not open")
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def stream(settled=len) -> tuple[Stream, list[None]]:
+    nudges: list[None] = []
+    return Stream(lambda: nudges.append(None), settled), nudges
+
+
+def test_a_stream_merges_and_nudges():
+    waits, nudges = stream()
+    assert not waits
+    waits.add("a")
+    waits.add("b")
+    assert waits
+    assert (waits.take(), len(nudges)) == ("ab", 2)
+    assert not waits
+    assert waits.take() == ""
+
+
+def test_a_stream_keeps_back_what_is_not_settled_until_the_last():
+    waits, _ = stream(lambda text: text.rfind(" ") + 1)
+    waits.add("one tw")
+    assert waits
+    assert waits.take() == "one "
+    assert not waits
+    waits.add("o")
+    assert not waits
+    assert waits.take() == ""
+    assert waits.take(last=True) == "two"
+
+
+async def test_a_writer_waits_while_too_much_is_on_its_way(autojump_clock):
+    waits, _ = stream()
+    waits.add("x" * (BUFFER_LIMIT + 1))
+    with trio.move_on_after(5) as scope:
+        await waits.put("y")
+    assert scope.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waits.put, "y")
+        nursery.start_soon(waits.put, "z")
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(waits.take()) == {"x"}
+    assert sorted(waits.take()) == ["y", "z"]
+
+
+# --- the border ------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_every_text_can_be_encoded_behind_the_border(text):
+    cleaned = text_of(text)
+    cleaned.encode()
+    assert len(cleaned) == len(text)
+
+
+def test_a_good_suspension_passes_unchanged():
+    wish = gr.Suspend(
+        action="a", message="m", parameters={"n": [1]}, response_schema={"type": "string"}, expires_after=5
+    )
+    assert attrs.asdict(suspend_of(wish)) == attrs.asdict(wish)
+
+
+@pytest.mark.parametrize("seconds", [LATEST * 2, float("inf")])
+def test_a_suspension_beyond_all_dates_is_refused(seconds):
+    with pytest.raises(Unusable, match="hundred years"):
+        suspend_of(gr.Suspend(expires_after=seconds))
+
+
+@pytest.mark.parametrize("response", [None, "text", gr.ModelResponse(usage=None), gr.ModelResponse(text=(1,))])
+def test_what_is_no_answer_of_a_model_is_refused(response):
+    with pytest.raises(Unusable):
+        response_of(response)
+
+
+def test_a_command_with_another_id_than_a_text_is_refused():
+    from greenroom.actors.contract.decisions import Command
+
+    with pytest.raises(UsageError, match="id"):
+        command_of(Command(command_id=7, kind="send"))
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["a", "é", "字", "\U0001f600"])
+def test_a_result_is_cut_exactly_when_its_bytes_are_too_many(unit):
+    most = LARGE // len(unit.encode())
+    assert not returned("c1", 1, unit * most).large
+    cut = returned("c1", 1, unit * (most + 1))
+    assert cut.large
+    assert cut.result == unit * (most + 1)
+    assert len(cut.shown) < 10_000
+
+
+# --- births ----------------------------------------------------------------------------------------------------------
+
+
+def birth(**options) -> Birth:
+    return Birth(agent=gr.Agent("helper"), text="hi", run_id="r1", **options)
+
+
+def test_the_content_of_a_start_is_all_that_was_asked_for_and_not_how():
+    same = birth(has_deps=True, on_busy="refuse")
+    assert birth().content() == same.content()
+    for other in ({"by": "ada"}, {"thread_id": "t"}, {"deadline": NOON}, {"execution": "parallel_streaming"}):
+        assert birth(**other).content() != birth().content()
+
+
+def test_one_deadline_in_two_time_zones_is_the_same_content():
+    from datetime import timezone
+
+    there = NOON.astimezone(timezone(timedelta(hours=5)))
+    assert birth(deadline=there).content() == birth(deadline=NOON).content()
+    assert new_run(birth(deadline=there), NOON).info.deadline == NOON
+
+
+def test_a_new_run_keeps_its_input_until_it_begins():
+    new = new_run(birth(), NOON)
+    assert new.messages == ()
+    (message,) = new.row.pending_input
+    assert (message.role, message.content, message.producer) == ("user", "hi", Producer(run_id="r1", step=0))
+
+
+def said(run_id: str, step: int) -> gr.Message:
+    return gr.Message(
+        id=f"{run_id}.{step}", role="user", content=f"{run_id} {step}", producer=Producer(run_id=run_id, step=step)
+    )
+
+
+def test_a_fork_ends_at_its_step_also_between_other_runs():
+    new = new_run(birth(thread_id="t"), NOON)
+    counters = new.row.counters.__class__(rounds=2)
+    record = RunRecord(info=new.info, row=RunRow(counters=counters))
+    thread = [said("r0", 0), said("r0", 1), said("r1", 0), said("r1", 1), said("r1", 2), said("r2", 0), said("r2", 1)]
+    for step, length in ((0, 3), (1, 4), (2, 5)):
+        child = fork_of(record, thread, step, "f", NOON)
+        assert child.messages == tuple(thread[:length])
+        assert child.thread_parent == ("t", length)
+        assert child.created.payload.input == "r1 0"
