@@ -71,17 +71,19 @@ def sample(seed: int) -> Callable[[int], tuple[int, int] | None]:
 def told() -> Iterator[list[str]]:
     """What the runtime has told its operator about crashes; it does not flood the report."""
     logger, lines = logging.getLogger("greenroom.run"), []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    logger.propagate = False
+
+    def keep(record: logging.LogRecord) -> bool:
+        lines.append(record.getMessage())
+        return False
+
+    logger.addFilter(keep)
     yield lines
-    logger.propagate = True
-    logger.removeHandler(handler)
+    logger.removeFilter(keep)
 
 
 def show(what: str, report: chaos.Report) -> None:
-    """For the log of the CI."""
+    """For the log of the CI (pytest -rA)."""
+    print(f"\n{what}: {report}")  # noqa: T201
     report.require()
 
 
