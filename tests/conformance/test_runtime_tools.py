@@ -22,9 +22,6 @@ def seen_by_model(helper: gr.Agent, request: int = -1) -> list[str]:
     return [message.content for message in helper.model.requests[request].messages if message.role == "tool"]
 
 
-NO_EARLY = pytest.mark.xfail(reason="no store journals a command that was answered `early` with early=True")
-
-
 # --- contexts --------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +76,7 @@ async def test_progress_and_output_of_an_async_tool_are_events_in_order(shelf, a
         events = await events_of(run)
     progress = payloads(events, "tool.progress")
     output = payloads(events, "tool.output.delta")
-    assert progress[0] == {"call_id": "c1", "fraction": 0.5, "text": "half"}
+    assert progress[0] == {"call_id": "c1", "attempt": 1, "fraction": 0.5, "text": "half"}
     assert progress[-1]["fraction"] == 1.0
     assert "".join(entry["text"] for entry in output) == "abc"
     assert [entry["index"] for entry in output] == list(range(len(output)))
@@ -109,6 +106,30 @@ async def test_a_sync_tool_runs_in_a_thread_with_plain_functions(tmp_path):
     assert "".join(entry["text"] for entry in payloads(events, "tool.output.delta")) == "some output"
     assert payloads(events, "tool.progress")[-1]["fraction"] == 0.5
     assert seen_by_model(helper) == ["got 3"]
+
+
+async def test_at_most_thirty_two_threads_work_at_once_in_a_runtime(tmp_path):
+    lock, full, running, peaks = threading.Lock(), threading.Event(), set(), []
+
+    @gr.tool
+    def work(n: int) -> int:
+        with lock:
+            running.add(n)
+            peaks.append(len(running))
+            if len(running) == 32:
+                full.set()
+        full.wait(10)
+        with lock:
+            running.discard(n)
+        return n
+
+    calls = [call("work", n=n, id=f"c{n}") for n in range(40)]
+    helper = agent(calls, "done", tools=[work], execution="parallel_streaming", max_bodies=40)
+    with trio.fail_after(30):
+        async with gr.open_runtime(agents=[helper]) as runtime:
+            assert (await (await runtime.start(helper, "hi")).result()).output == "done"
+    assert max(peaks) == 32
+    assert seen_by_model(helper) == [str(n) for n in range(40)]
 
 
 async def test_a_page_0_context_annotation_works_for_sync_tools(tmp_path):
@@ -607,7 +628,6 @@ async def test_decide_all_gives_each_decision_its_own_answer(shelf, autojump_clo
     assert view.calls == {"c0": "succeeded", "c1": "cancelled", "c2": "succeeded"}
 
 
-@NO_EARLY
 async def test_a_decision_by_call_id_may_come_before_the_ticket(shelf, autojump_clock):
     @gr.tool
     async def slow(ctx: gr.ToolContext) -> str:
@@ -626,7 +646,6 @@ async def test_a_decision_by_call_id_may_come_before_the_ticket(shelf, autojump_
     assert seen_by_model(helper) == ["told early bird"]
 
 
-@NO_EARLY
 async def test_an_early_decision_that_is_not_used_is_recorded(shelf, autojump_clock):
     @gr.tool
     async def slow() -> str:
