@@ -296,6 +296,7 @@ async def test_events_until_rest_after_a_decision_do_not_end_at_the_old_rest(she
         assert (await events_of(run, until="rest"))[-1].type == "run.completed"
 
 
+@pytest.mark.slow
 async def test_more_events_than_a_page_come_all_and_in_order(shelf, autojump_clock):
     helper = gr.Agent("helper", model=ScriptedModel(["word " * 1200], chunk=5))
     async with home(shelf, agents=[helper]) as runtime:

@@ -118,6 +118,7 @@ async def test_deltas_of_a_cancelled_answer_are_discarded(shelf, autojump_clock)
 # --- readers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_follower_that_never_reads_slows_nobody(shelf, autojump_clock):
     helper = chatty(["word " * 300, delay(1)])
     async with home(shelf) as runtime:
@@ -206,11 +207,12 @@ class Firehose(OwnModel):
 
     async def answer(self, request):
         while self.sent < self.total:
-            yield TextDelta("x" * self.piece)
+            yield TextDelta("o" * self.piece)
             self.sent += self.piece
-        yield gr.ModelResponse(text=("x" * self.sent,))
+        yield gr.ModelResponse(text=("o" * self.sent,))
 
 
+@pytest.mark.slow
 async def test_a_model_is_not_read_further_while_too_much_waits_for_the_store(tmp_path, autojump_clock):
     outages, model = Outages(), Firehose(10_000_000)
     store = gr.SQLiteStore(tmp_path / "runs.db", writer="inline", faults=outages)

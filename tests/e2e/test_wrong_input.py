@@ -362,6 +362,7 @@ async def test_the_second_reviewer_hears_who_was_first_and_when(shelf, autojump_
         assert str(NOW.year) in answer.detail
 
 
+@pytest.mark.slow
 async def test_more_commands_than_a_run_can_keep_are_answered_busy_and_nothing_is_lost(shelf, autojump_clock):
     helper = agent([delay(1000), "one"], "two")
     async with home(shelf, agents=[helper]) as runtime:
