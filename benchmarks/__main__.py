@@ -21,6 +21,7 @@ NAMES = (
     "waiting_memory",
     "decision_latency",
     "cancelling",
+    "engine",
     "kernel",
 )
 
@@ -61,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
         results.append(measure(_load(name), quick=wanted.quick, say=_say))
         _say("")
         print(report.table(results[-1], quick=wanted.quick), flush=True)
+    facts |= {"pace at the end": machine.pace(), "load at the end": machine.load()}
     facts["took"] = f"{time.monotonic() - began:.0f} s"
     if wanted.json is not None:
         report.write_json(wanted.json, facts, results, quick=wanted.quick)

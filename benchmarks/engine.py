@@ -1,0 +1,93 @@
+"""What the run machine itself costs, without actors, store or events in bytes: microseconds per run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from greenroom.actors.contract.decisions import Command, Decision, InboxItem
+from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
+from greenroom.actors.contract.phases import Cursor
+from greenroom.actors.contract.rows import RunInfo, RunRow
+from greenroom.actors.contract.spec import AgentSpec, ToolSpec
+from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.machine import step
+from greenroom.actors.engine.state import RunState
+
+from .harness import Benchmark, Case, Figure
+from .machine import plain_python
+
+RUNS = 2_000
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+INFO = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="d", created_at=NOW, execution="sequential")
+USAGE = Usage(requests=1, input=900, output=50)
+ASKS = ModelResponse(
+    text=("let me see",), calls=(CallRequest(call_id="c1", tool="t", arguments={"path": "a/b", "n": 3}),), usage=USAGE
+)
+DECISION = Decision(target="r.t1", action="resume", decision_id="d1", decided_by="ann")
+
+OPENING = (
+    inp.Activate(admitted=False, agent_digest="d"),
+    inp.Admit(),
+    inp.ModelAnswered(message_id="r.m1", response=ASKS),
+)
+APPROVAL = (
+    inp.CommandArrived(item=InboxItem(position=1, command=Command(command_id="d1", kind="decide", decision=DECISION))),
+)
+ENDING = (
+    inp.CallReturned(call_id="c1", attempt=1, result="ok", shown="ok"),
+    inp.ModelAnswered(message_id="r.m3", response=ModelResponse(text=("done",), usage=USAGE)),
+)
+
+
+def spec(gate: str) -> AgentSpec:
+    """An agent with one tool, gated always or never."""
+    return AgentSpec(key="a", digest="d", tools={"t": ToolSpec(name="t", effect="write", gate=gate)})
+
+
+def play(agent: AgentSpec, messages: tuple[inp.Input, ...]) -> RunState:
+    """Feed a new run."""
+    state = RunState(info=INFO, row=RunRow(last_sequence=1))
+    for message in messages:
+        state = step(agent, state, message, NOW).state
+    return state
+
+
+def _case(key: str, act: Callable[[], object]) -> Case:
+    """The median of five blocks, so that a first slow one does not count."""
+
+    def case(quick: bool) -> dict[str, float]:
+        runs = 20 if quick else RUNS
+        blocks = []
+        for _ in range(5):
+            began = time.process_time()
+            for _ in range(runs):
+                act()
+            blocks.append((time.process_time() - began) / runs * 1e6)
+        return {key: sorted(blocks)[2]}
+
+    return case
+
+
+def _play_out(agent: AgentSpec, messages: tuple[inp.Input, ...]) -> Callable[[], object]:
+    assert play(agent, messages).row.cursor is Cursor.ENDED
+    return lambda: play(agent, messages)
+
+
+BENCHMARK = Benchmark(
+    name="engine",
+    about="the run machine alone, CPU time; beside it, plain Python on the same processor in the same minute",
+    cases={
+        "tool": _case("tool", _play_out(spec("never"), (*OPENING, *ENDING))),
+        "approval": _case("approval", _play_out(spec("always"), (*OPENING, *APPROVAL, *ENDING))),
+        "plain": _case("plain", plain_python),
+    },
+    derive=lambda values: {"per_plain": values["tool"] / values["plain"]},
+    figures=(
+        Figure(key="tool", what="a run with one tool, 5 inputs", unit="us", digits=1),
+        Figure(key="approval", what="a run with one tool and one approval, 6 inputs", unit="us", digits=1),
+        Figure(key="plain", what="1,000 additions in a loop of plain Python", unit="us", digits=1),
+        Figure(key="per_plain", what="the run with one tool, in such loops", unit="x", digits=1),
+    ),
+)
