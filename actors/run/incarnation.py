@@ -369,5 +369,5 @@ class Incarnation:
 
     def _busy(self) -> bool:
         """True while something works; a parked call and an expiry that waits for its answer can go on elsewhere."""
-        working = (c for c in self._children.live.values() if c.mailbox is None and not c.key.startswith(EXPIRE))
+        working = (c for c in self._children.live.values() if c.ticket is None and not c.key.startswith(EXPIRE))
         return any(working) or bool(self._children.inputs)

@@ -78,6 +78,27 @@ async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clo
         assert payloads(await events_of(run), "tool.result")[0]["result"] == "finished"
 
 
+async def test_an_approved_body_gets_the_drain_too(shelf, autojump_clock):
+    """A call that was parked keeps its mailbox while its body runs: it works nevertheless, and is waited for."""
+
+    @gr.tool(needs_approval=True)
+    async def slow() -> str:
+        await trio.sleep(3)
+        return "finished"
+
+    helper = agent(call("slow", id="c1"), "done", tools=[slow])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        await run.wait()
+        await run.decide("c1", "resume")
+        await trio.sleep(1)
+    assert 2.9 < trio.current_time() < 4
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.get("r1")
+        assert (await run.result()).output == "done"
+        assert payloads(await events_of(run), "tool.result")[0]["result"] == "finished"
+
+
 async def test_a_body_that_does_not_end_within_the_drain_is_a_question_at_the_next_start(shelf, autojump_clock):
     ran = []
 
