@@ -137,6 +137,7 @@ class Roster:
         abandon: str | None = None,
     ) -> None:
         """Give a run an actor."""
+        held = held or run_id in self._held
         room = self._max_running is None or len(self._working) < self._max_running
         admitted = not held and (room or abandon is not None)
         actor = RunActor(
@@ -175,10 +176,12 @@ class Roster:
 
     def ended(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good; called in its last step."""
-        actor = self._actors.get(ref.id)
+        actor, held = self._actors.get(ref.id), ref.id in self._held
         self._forget(ref.id)
         if actor is not None and actor.degraded is not None:
             self._degraded[ref.id] = actor.degraded
+            if held:
+                self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {type(exit_.error).__name__}: {exit_.error}"
             if actor is None or actor.abandon is None:

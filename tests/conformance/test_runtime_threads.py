@@ -145,6 +145,28 @@ async def test_runs_without_a_thread_id_do_not_share_anything(shelf, autojump_cl
     assert contents(helper.model.requests[1]) == ["two"]
 
 
+@pytest.mark.parametrize("how", ["resumed", "commanded"])
+async def test_a_degraded_run_that_is_taken_up_still_waits_for_its_thread(shelf, autojump_clock, how):
+    slow, late = agent([delay(50), "slow"], key="slow"), agent("late", key="late")
+    async with home(shelf, agents=[slow, late], drain=0) as runtime:
+        await runtime.start(slow, "one", thread_id="t", run_id="r1")
+        await runtime.start(late, "two", thread_id="t", run_id="r2")
+        await trio.sleep(1)
+    async with home(shelf, agents=[slow]) as runtime:
+        first, second = await runtime.get("r1"), await runtime.get("r2")
+        await trio.sleep(1)
+        assert (await second.view()).degraded == "agent_unknown"
+        await (await runtime.start(late, "elsewhere")).result()  # now the agent is known
+        if how == "resumed":
+            await runtime.resume("r2")
+        else:
+            assert (await second.send("hurry")).ok
+        await trio.sleep(1)
+        assert [(await run.view()).stage for run in (first, second)] == ["running", "planned"]
+        assert (await second.result()).output == "late"
+        assert (await first.view()).stage == "completed"
+
+
 # --- slots -----------------------------------------------------------------------------------------------------------
 
 
