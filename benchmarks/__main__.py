@@ -15,6 +15,7 @@ from .harness import Benchmark, Result, measure
 
 NAMES = (
     "run_overhead",
+    "run_linearity",
     "run_durable",
     "durable_steps",
     "import_time",
