@@ -40,8 +40,9 @@ ModelEvent = TextDelta | ReasoningDelta | ModelResponse
 class Model(abc.ABC):
     """One streaming port to a language model.
 
-    `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving the context
-    closes the connection before it returns, also on cancellation. A model holds no state of a run: the request carries all of it.
+    `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving
+    the context closes the connection before it returns, also on cancellation. A model holds no state of a run: the
+    request carries all of it.
     """
 
     name: str = "model"
@@ -66,9 +67,12 @@ class Receipt:
     """What became of a submitted commit. Receipts of one run come in the order of its commits.
 
     Attributes:
-        kind: committed; lease_lost (another claim is newer, or `expected_last` does not match: nothing written); inbox_ahead (a terminal
-            commit met unconsumed inbox items: nothing written, consume them first); failed (this commit can not be written,
-            others are unharmed); down (the store has failed for good).
+        kind: how it went.
+            committed: durable.
+            lease_lost: another claim is newer, or `expected_last` does not match; nothing written.
+            inbox_ahead: a terminal commit met unconsumed inbox items; nothing written, consume them first.
+            failed: this commit can not be written; others are unharmed.
+            down: the store has failed for good.
         last: sequence of the run's newest durable event (for committed).
         error: what went wrong.
         released: a run that was held back because its thread was busy, and may now be worked on.
@@ -81,7 +85,9 @@ class Receipt:
 
 
 Deliver = Callable[[Receipt], None]
-"""Called in the trio thread, once per submitted commit, maybe before `submit` returns. Must not raise and must not wait."""
+"""Called in the trio thread, once per submitted commit, maybe before `submit` returns. Must not raise and must not
+wait.
+"""
 
 
 class StoreHooks(Protocol):
@@ -145,7 +151,7 @@ class RunPage:
 
 @attrs.frozen(kw_only=True)
 class StoreStatistics:
-    """Counts since the store was opened. `queued` commits and posts wait now; `bytes_written` is 0 where it is not known."""
+    """Counts since the store was opened; `bytes_written` is 0 where it is not known, `queued` is what waits now."""
 
     commits: int = 0
     transactions: int = 0
@@ -156,11 +162,14 @@ class StoreStatistics:
 
 
 class Store(abc.ABC):
-    """Where runs live. One contract for memory, SQLite and what comes; `actors.testing.check_store` holds an implementation to it.
+    """Where runs live; `actors.testing.check_store` holds an implementation to this contract.
 
-    Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`; one that can not be written makes
-    every later one of that run fail until it is loaded again (`expected_last`), and leaves other runs alone. What is queued is
-    written even if the task that queued it is cancelled.
+    Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`. One that can not be
+    written makes every later one of that run fail until the run is claimed and loaded again, and leaves other runs
+    alone. What is queued is written even if the task that queued it is cancelled.
+
+    Every method may raise StoreDown when the store is not open or has failed for good; reads may raise StoreError when
+    the data is damaged.
     """
 
     threaded: bool = False
@@ -200,16 +209,16 @@ class Store(abc.ABC):
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """Queue a commit; `frames` are the encoded `commit.events`. Never waits, never raises for what the store does.
 
-        A commit whose row is terminal also frees the thread for the oldest held run (`Receipt.released`), and is refused with
-        inbox_ahead if the inbox holds items beyond `commit.row.inbox`.
+        A commit whose row is terminal also frees the thread for the oldest held run (`Receipt.released`), and is
+        refused with inbox_ahead if the inbox holds items beyond `commit.row.inbox`.
         """
 
     @abc.abstractmethod
     async def post(self, run_id: str, command: Command, judge: Judge) -> Answer:
         """Judge a command and, if it is accepted, journal it; one transaction.
 
-        `hooks.posted` is called for a newly accepted one. The same id with the same content is answered `duplicate` with the first
-        answer's code (the judge sees it as `Facts.known`).
+        `hooks.posted` is called for a newly accepted one. The same id with the same content is answered `duplicate`
+        with the first answer's code (the judge sees it as `Facts.known`).
 
         Raises:
             UnknownRun: no such run. StoreUnavailable: not journaled. StoreDown: unknown.
@@ -237,7 +246,11 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def prune(self, before: datetime) -> int:
-        """Delete done runs (events, calls, tickets, commands, rows) that ended before a time; threads stay. Returns how many."""
+        """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows); threads stay.
+
+        Returns:
+            How many.
+        """
 
     @abc.abstractmethod
     def statistics(self) -> StoreStatistics:

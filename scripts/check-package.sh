@@ -37,6 +37,7 @@ cd "$scratch/elsewhere"
 printf 'one\ntwo\n' >notes/a.txt
 printf 'print("three")\n' >notes/b.py
 
+export XDG_STATE_HOME=$scratch/state
 echo "package: running it away from the repository"
 "$scratch/empty/bin/python" -I -c 'import greenroom, greenroom.actors, greenroom.supervision, greenroom.transport'
 "$scratch/empty/bin/greenroom" --version

@@ -60,7 +60,8 @@ class Run(Generic[T]):
 
         Raises:
             UnknownRun: no such run. UsageError: `after` is negative, or `until` is not known.
-            RuntimeClosed: the runtime closes before the end is reached (from the iteration).
+            RunDegraded, RuntimeClosed: nobody works on the run here, or the runtime closes, before the end is reached
+                (from the iteration, after everything that there is).
         """
         if type(after) is not int or after < 0 or until not in ("end", "rest"):
             raise UsageError(f"events(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
@@ -87,6 +88,9 @@ class Run(Generic[T]):
                 continue
             if record.row.status is RunStatus.DONE or (until == "rest" and at_rest(record)):
                 return
+            reason = self._runtime.roster.degraded(self.id)
+            if reason is not None:
+                raise RunDegraded(self.id, *reason)
             await notice.wait()
 
     async def wait(self) -> Completed[T] | Waiting | Failed | Cancelled:

@@ -82,10 +82,13 @@ class SQLiteStore(Front):
 
         Raises:
             ValueError: the writer is neither "thread" nor "inline".
+            StoreOpenError: the path is a folder.
         """
         if writer not in ("thread", "inline"):
             raise ValueError(f"writer={writer!r} is not known; use 'thread' or 'inline'")
         self.path = Path(path)
+        if self.path.is_dir():
+            raise StoreOpenError(f"{self.path} is a folder; name a file in it, such as {self.path / 'greenroom.db'}")
         self.threaded = writer == "thread"
         self._read_only = read_only
         self._migrations = migrations

@@ -290,3 +290,8 @@ async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
 def test_the_writer_must_be_known(path: Path) -> None:
     with pytest.raises(ValueError, match="'thread' or 'inline'"):
         SQLiteStore(path, writer="process")  # type: ignore[arg-type]
+    folder = tmp_path / "here"
+    folder.mkdir()
+    with pytest.raises(StoreOpenError, match="is a folder"):
+        SQLiteStore(folder)
+    assert list(tmp_path.iterdir()) == [folder]
