@@ -290,6 +290,9 @@ async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
 def test_the_writer_must_be_known(path: Path) -> None:
     with pytest.raises(ValueError, match="'thread' or 'inline'"):
         SQLiteStore(path, writer="process")  # type: ignore[arg-type]
+
+
+def test_a_folder_is_no_database_and_gets_no_lock_file(tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     with pytest.raises(StoreOpenError, match="is a folder"):
