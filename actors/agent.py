@@ -161,6 +161,10 @@ def _check_parts(agent: Agent[Any]) -> None:
     for name in ("instructions", "description"):
         if not isinstance(getattr(agent, name), str):
             raise _fault(agent, f"{name}={getattr(agent, name)!r}: give a str (functions are not supported yet)")
+        try:
+            getattr(agent, name).encode()
+        except UnicodeEncodeError as error:
+            raise _fault(agent, f"{name} holds what is no text: {error}; decode it with errors='replace'") from error
     if not isinstance(agent.model, Model | str | None):
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():

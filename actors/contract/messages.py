@@ -119,7 +119,8 @@ class ModelResponse:
     """What one model call came to.
 
     Attributes:
-        text: the texts of the answer, in order; the last one is the final text.
+        text: the texts of the answer, in order and as they were streamed: put together they are the message, and the
+            last one is the final text.
         calls: the calls asked for, in the model's order, with the provider's ids (may be empty strings).
         usage: tokens of this request.
         model: what answered, as the provider names it.

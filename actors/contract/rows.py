@@ -298,9 +298,10 @@ class RunRecord:
 
     @property
     def at_rest(self) -> bool:
-        """Done, or waiting with nothing in the inbox."""
-        status = self.row.status
-        return status is RunStatus.DONE or (status is RunStatus.WAITING and not self.inbox)
+        """Done, or waiting with every command acted on; a run on its way out does not rest before its end."""
+        row = self.row
+        waits = row.status is RunStatus.WAITING and row.termination is None and not self.inbox
+        return waits or row.status is RunStatus.DONE
 
 
 @attrs.frozen(kw_only=True)

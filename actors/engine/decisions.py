@@ -10,13 +10,14 @@ import attrs
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.decisions import Command, Decision, Ticket
+from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow, CancelWish, Facts
 from .bodies import out_of_turn
 from .ending import end
-from .gates import gate, json_text, takes_result
+from .gates import gate, takes_result
 from .judge import Judge
 from .state import Draft
 from .tickets import close_call, resolve
@@ -140,8 +141,8 @@ def expire(d: Draft, call: CallRow) -> None:
         value = ticket.expiry_result
         call = d.put(call, status=CallStatus.RESUMING)
         _say_resumed(d, call, ticket)
-        shown = value if isinstance(value, str) else json_text(value)
-        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
+        shown, large = shown_value(value)
+        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
         return
     text = "The approval expired: nobody decided in time."
     close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")

@@ -6,12 +6,11 @@ is provisional: an earlier tool of the same step may change the gate's mind, so 
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from ..contract.calls import CallStatus
 from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
@@ -106,8 +105,8 @@ def ask_again(d: Draft) -> None:
 def _impose(d: Draft, call: CallRow, verdict: SetResult | Block) -> None:
     if isinstance(verdict, SetResult):
         status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
-        shown = verdict.value if isinstance(verdict.value, str) else json_text(verdict.value)
-        close_call(d, call, status, result=verdict.value, shown=shown, code=verdict.code)
+        shown, large = shown_value(verdict.value)
+        close_call(d, call, status, result=verdict.value, shown=shown, code=verdict.code, large=large)
         return
     close_call(d, call, CallStatus.FAILED, result=None, shown=f"Blocked: {verdict.reason}", code="permission_denied")
     end(d, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
@@ -116,8 +115,8 @@ def _impose(d: Draft, call: CallRow, verdict: SetResult | Block) -> None:
 def _allow(d: Draft, call: CallRow) -> None:
     if call.status is CallStatus.RESUMING and call.decision is not None and takes_result(call):
         value = call.decision.result
-        shown = value if isinstance(value, str) else json_text(value)
-        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown)
+        shown, large = shown_value(value)
+        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
     else:
         d.put(call, at=CallAt.ALLOWED)
 
@@ -129,8 +128,3 @@ def takes_result(call: CallRow) -> bool:
         return False
     told = ticket.reason == "outcome_unknown" and decision.result is not None
     return told or ticket.resume_mode == "use_decision_as_tool_result"
-
-
-def json_text(value: Any) -> str:
-    """A result as the text that a model gets."""
-    return msgspec.json.encode(value).decode()

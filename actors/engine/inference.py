@@ -153,7 +153,7 @@ def _free_id(wish: str, used: frozenset[str], new: set[str]) -> str:
 
 
 def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]) -> None:
-    text = "\n\n".join(response.text)
+    text = "".join(response.text)
     if text or not requests:
         d.emit("run.message.completed", ev.MessageCompleted(message_id=flight.message_id, role="assistant", text=text))
     elif flight.text_index:

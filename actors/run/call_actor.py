@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import msgspec
 import trio
 
 from greenroom.supervision import Mailbox
@@ -18,6 +17,7 @@ from greenroom.supervision import Mailbox
 from ..agent import Agent
 from ..contract.codec import normalise
 from ..contract.decisions import Decision, Suspend
+from ..contract.excerpt import shown_value
 from ..contract.rows import RunInfo
 from ..engine.effects import ParkCall, StartCall
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
@@ -27,9 +27,6 @@ from ..tools.invoke import Invocation, ToolFailed, invoke
 from .children import Child, Children, Cue, Release
 from .foreign import Unusable, suspend_of, text_of
 
-LARGE: Final = 262_144
-"""Bytes of a result above which event and model get its head and tail; the row holds all of it."""
-_EDGE: Final = 4_096
 _MAILBOX: Final = 8
 """Messages to a parked call: one cue is all that the engine ever sends at a time."""
 
@@ -168,11 +165,7 @@ def make_mailbox(call_id: str) -> Mailbox[Cue]:
 def returned(call_id: str, attempt: int, value: Any) -> CallReturned:
     """A body's value as JSON data and as the text that the model gets; never fails, for the effect has happened."""
     data, why = normalise(value)
-    shown = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    shown, large = shown_value(data)
     if why is not None:
-        shown = f"The call succeeded, but its result can not be shown ({why})."
-    if len(shown) * 4 <= LARGE or len(shown.encode()) <= LARGE:  # a character takes up to four bytes
-        return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=shown)
-    cut = len(shown) - 2 * _EDGE
-    text = f"{shown[:_EDGE]}\n[... {cut} of {len(shown)} characters left out ...]\n{shown[-_EDGE:]}"
-    return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=text, large=True)
+        shown, large = f"The call succeeded, but its result can not be shown ({why}).", False
+    return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=shown, large=large)

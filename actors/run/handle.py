@@ -14,7 +14,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun, UsageError
-from .view import RunView, at_rest, make_outcome, make_view
+from .view import RunView, make_outcome, make_view
 
 if TYPE_CHECKING:
     from .run_actor import RunActor
@@ -86,7 +86,7 @@ class Run(Generic[T]):
             record = await self._record()
             if record.row.last_sequence > after:
                 continue
-            if record.row.status is RunStatus.DONE or (until == "rest" and at_rest(record)):
+            if record.row.status is RunStatus.DONE or (until == "rest" and record.at_rest):
                 return
             reason = self._runtime.roster.degraded(self.id)
             if reason is not None:
@@ -129,10 +129,10 @@ class Run(Generic[T]):
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)
-            if done or (at_rest(record) and not final):
+            if done or (record.at_rest and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
             reason = runtime.roster.degraded(self.id)
-            if reason is not None and not at_rest(record):
+            if reason is not None and (final or not record.at_rest):
                 raise RunDegraded(self.id, *reason)
             await notice.wait()
 

@@ -57,7 +57,9 @@ class HoldBack:
         end = size if begun is None else begun.start()
         for start in self._long:
             end = _before(text, start, end)
-        return min(end, _open_shape(text))
+        if end < size:  # what is held back may be the end of a shape that began before
+            return min(end, _open_shape(text[:end]))
+        return _open_shape(text)
 
 
 def _open_shape(text: str) -> int:

@@ -118,11 +118,6 @@ def shown_termination(termination: Termination | None, redactor: Redactor) -> Te
     return attrs.evolve(termination, detail=redactor.text(termination.detail))
 
 
-def at_rest(record: RunRecord) -> bool:
-    """Done, or waiting with every command acted on; one that is on its way out does not rest before its end."""
-    return record.at_rest and (record.row.status is RunStatus.DONE or record.row.termination is None)
-
-
 Outcome = Completed[Any] | Waiting | Failed | Cancelled
 
 

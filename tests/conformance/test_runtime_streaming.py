@@ -12,7 +12,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.abc import Model, TextDelta
-from greenroom.actors.run.call_actor import LARGE
+from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.run.children import BUFFER_LIMIT
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
 
@@ -61,7 +61,6 @@ async def test_reasoning_is_streamed_beside_the_text_and_is_no_part_of_it(shelf,
     assert "hmm" not in messages[-1].content
 
 
-@pytest.mark.xfail(reason="an answer's texts are joined by an empty line that no delta has shown")
 async def test_several_texts_of_one_answer_are_consistent_with_their_deltas(shelf, autojump_clock):
     async with home(shelf) as runtime:
         run = await runtime.start(chatty([text("first part"), text("second part")]), "hi")

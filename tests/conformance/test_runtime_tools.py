@@ -714,3 +714,21 @@ async def test_one_script_serves_many_runs_at_once(shelf, autojump_clock):
         runs = [await runtime.start(helper, "hi") for _ in range(20)]
         assert [(await run.result()).output for run in runs] == ["done"] * 20
     model.assert_complete()
+
+
+async def test_a_large_decision_result_is_shown_as_an_excerpt_and_kept_whole(shelf, autojump_clock):
+    @gr.tool
+    async def ask() -> str:
+        raise gr.Suspend(resume_mode="use_decision_as_tool_result")
+
+    helper = agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        assert (await run.decide("c1", "resume", result="y" * 400_000)).ok
+        await run.result()
+        (result,) = payloads(await events_of(run), "tool.result")
+        assert len(result["result"]) < 10_000
+        assert len(helper.model.requests[1].messages[-1].content) < 10_000
+        record = await runtime.store.load(run.id, calls="all")
+    assert record.calls[0].result == "y" * 400_000

@@ -297,3 +297,8 @@ def test_importing_agents_and_tools_loads_no_json_schema_library():
     code = "import sys, greenroom.actors.agent, greenroom.actors.testing.models; print('jsonschema' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_instructions_with_a_lone_surrogate_are_refused_with_the_way_out():
+    with pytest.raises(AgentDefinitionError, match="holds what is no text"):
+        Agent("helper", instructions="caf\udce9")

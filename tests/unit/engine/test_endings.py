@@ -48,7 +48,7 @@ def test_a_text_is_the_final_output_the_last_of_several() -> None:
     w = World(agent())
     w.says("first", "second")
     assert (w.last().output, w.last().termination) == ("second", "natural_end")
-    assert [m.content for m in w.store.messages] == ["first\n\nsecond"]
+    assert [m.content for m in w.store.messages] == ["firstsecond"]
     w.check_end()
 
 

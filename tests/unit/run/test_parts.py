@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
+from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.contract.messages import Producer
 from greenroom.actors.contract.rows import RunRecord, RunRow
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
 from greenroom.actors.run.birth import Birth, fork_of, new_run
 from greenroom.actors.run.board import Board
-from greenroom.actors.run.call_actor import LARGE, returned
+from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.children import BUFFER_LIMIT, Stream
 from greenroom.actors.run.clock import Clock
 from greenroom.actors.run.foreign import LATEST, Unusable, command_of, response_of, suspend_of, text_of
