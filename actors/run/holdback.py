@@ -57,9 +57,8 @@ class HoldBack:
         end = size if begun is None else begun.start()
         for start in self._long:
             end = _before(text, start, end)
-        if end < size:  # what is held back may be the end of a shape that began before
-            return min(end, _open_shape(text[:end]))
-        return _open_shape(text)
+        end = min(end, _open_shape(text))
+        return end if end == size else min(end, _open_shape(text[:end]))  # the rest may end a shape that began before
 
 
 def _open_shape(text: str) -> int:
