@@ -249,7 +249,7 @@ def escaped(world: World, scenario: Any, seed: int, *faults: chaos.StepHook) -> 
     try:
         chaos.run(scenario, world, seed=seed, instruments=faults)
     except BaseException as error:  # noqa: BLE001, ASYNC103
-        yield f"escaped: {type(error).__name__}: {error}"
+        yield f"escaped: {type(error).__name__}: {error}"  # noqa: ASYNC104
 
 
 class Planned:

@@ -226,12 +226,14 @@ class Told:
         for line in self.effects:
             if line["what"] == "begin" and (line["call"], line["attempt"]) not in ended:
                 self._interrupted(line, begun, asked, out)
+        last = {payload["call_id"]: payload["ticket_id"] for payload in unknown}
         for payload in unknown:
             answer = next((one for one in self.answers if one["ticket"] == payload["ticket_id"]), None)
             if answer is not None:  # else it acted, and the process was killed before it could say so
                 how = "ended" if answer["action"] == "cancel" else "told" if answer["result"] else "run again"
                 self.kinds[f"outcome_unknown: {how}"] += 1
-                if how == "run again" and not begun[payload["call_id"]]:
+                settled = last[payload["call_id"]] == payload["ticket_id"]  # else a kill came before the body, again
+                if how == "run again" and settled and not begun[payload["call_id"]]:
                     out.append(f"{payload['call_id']} was to be run again and never began")
         return out
 
