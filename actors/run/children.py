@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from greenroom.supervision import Mailbox, flatten
+from greenroom.supervision import Mailbox, cleanup, flatten
 
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
@@ -127,10 +127,21 @@ class Streams:
 
 
 class Children:
-    """The live children of one incarnation of a run actor."""
+    """The live children of one incarnation of a run actor.
+
+    Their tasks live in the runtime's workplace; `end` is called when the incarnation goes. After that nothing counts
+    that they do.
+
+    Attributes:
+        live: by key. inputs: what they owe. stubborn: threads that were given up, with their stacks.
+        crash: a child crashed in a way that is the run actor's own crash.
+    """
 
     def __init__(self, nursery: trio.Nursery, nudge: Callable[[], None], settled: Callable[[str], int]) -> None:
         self._nursery = nursery
+        self._gone: trio.Event | None = None
+        self._ended = False
+        self.crash: Exception | None = None
         self._settled = settled
         self.nudge = nudge
         self.live: dict[str, Child] = {}
@@ -167,19 +178,57 @@ class Children:
                 await body(child)
         except BaseException as error:
             real = flatten(error)
-            if broke is None or not isinstance(real, Exception):
+            if not isinstance(real, Exception):
+                self._lost(child)
                 raise
-            self.owe(broke(real))
+            self._broke(real, broke)
         finally:
-            self.live.pop(child.key, None)
-            if child.mailbox is not None:
-                child.mailbox.close()
+            self._leave(child)
+
+    def _broke(self, error: Exception, broke: Callable[[Exception], Input] | None) -> None:
+        """A crash becomes an input, or (without a word for it) the run actor's own crash."""
+        if self._ended:
+            return
+        if broke is None:
+            self.crash = error
+            return
+        try:
+            self.owe(broke(error))
+        except Exception as own:  # noqa: BLE001 - what it means is that the run actor begins again
+            self.crash = own
+
+    def _lost(self, child: Child) -> None:
+        """The task was ended from outside, and not by its run: what it owed will never come."""
+        if not self._ended:
+            self.crash = RuntimeError(f"the task of {child.key!r} was ended from outside")
+
+    def _leave(self, child: Child) -> None:
+        self.live.pop(child.key, None)
+        if child.mailbox is not None:
+            child.mailbox.close()
+        if self._gone is not None and not self.live:
+            self._gone.set()
+        if not self._ended:
             self.nudge()
 
+    async def end(self, *, wait: bool) -> None:
+        """Cancel all children, drop what they still say, and wait for them within the longest grace among them.
+
+        What does not end in time stays in the workplace until it does. Cancellation: shielded, bounded by the grace.
+        """
+        self._ended = True
+        grace = self.cancel_all("the run's owner has gone")
+        if not self.live or not wait:
+            return
+        self._gone = trio.Event()
+        with cleanup(grace, what="wait for the run's children"):
+            await self._gone.wait()
+
     def owe(self, message: Input) -> None:
-        """A child's outcome; never refused."""
-        self.inputs.append(message)
-        self.nudge()
+        """A child's outcome; never refused. After the end it is dropped."""
+        if not self._ended:
+            self.inputs.append(message)
+            self.nudge()
 
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""

@@ -242,6 +242,8 @@ class Incarnation:
             pass
 
     def _take_one(self) -> bool:
+        if self._children.crash is not None:
+            raise self._children.crash
         if self._receipts:
             self._received(self._receipts.pop(0))
         elif self._closing is not None or self._behind:

@@ -44,6 +44,7 @@ from .holdback import HoldBack
 from .roster import GRACE
 from .runtime import Runtime
 from .services import log_crash
+from .workplace import WORKPLACE
 
 T = TypeVar("T")
 
@@ -83,10 +84,10 @@ async def open_runtime(
 ) -> AsyncIterator[Runtime]:
     """A runtime for the time of the block. Every run in the store that is not done is taken up again.
 
-    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a
-        durable point, then
-    their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with them. (`await
-    runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no drain.
+    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a durable
+    point, then their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with
+    them. (`await runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no
+    drain.
 
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
@@ -115,7 +116,7 @@ async def open_runtime(
     def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
             log_crash(redactor, f"{ref.name} while the runtime closed", exit_.error)
-        if ref.id != STORE:
+        if ref.id not in (STORE, WORKPLACE):
             ended[0](ref, exit_)
         elif isinstance(exit_, GaveUp):
             lost.append(exit_)
@@ -129,6 +130,7 @@ async def open_runtime(
             )
             ended.append(runtime.roster.ended)
             await _open_store(supervisor, real_store, runtime)
+            await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
             try:
                 await runtime.recover()
                 yield runtime

@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from greenroom.supervision import ActorContext, Ref, open_collapsing_nursery
+from greenroom.supervision import ActorContext, Ref
 
 from ..agent import Agent
 from ..contract.decisions import InboxItem
@@ -100,28 +100,29 @@ class RunActor:
         first = self._first(agent, inbox)
         if not first:
             return
-        async with open_collapsing_nursery() as nursery:
-            children = Children(nursery, ctx.mailbox.nudge, self.services.holdback.settled)
-            performer = Performer(
-                services=self.services,
-                info=state.info,
-                agent=agent,
-                deps=self.deps,
-                children=children,
-                history=None if history is None else list(history),
-            )
-            self.life = life = Incarnation(
-                self.services,
-                claim=claim,
-                state=state,
-                spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
-                mailbox=ctx.mailbox,
-                performer=performer,
-                orders=self.orders,
-            )
+        children = Children(self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled)
+        performer = Performer(
+            services=self.services,
+            info=state.info,
+            agent=agent,
+            deps=self.deps,
+            children=children,
+            history=None if history is None else list(history),
+        )
+        self.life = life = Incarnation(
+            self.services,
+            claim=claim,
+            state=state,
+            spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
+            mailbox=ctx.mailbox,
+            performer=performer,
+            orders=self.orders,
+        )
+        try:
             with suppress(ClaimLost):
                 await life.live(first)
-            nursery.cancel_scope.cancel("the run's owner has gone")
+        finally:
+            await children.end(wait=not life.state.row.stubborn)  # noqa: ASYNC102 - shielded and bounded inside
 
     async def _take(
         self, attempt: int
@@ -147,6 +148,7 @@ class RunActor:
         three after which the run is given up.
         """
         while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
             try:
                 return await self.services.store.claim(self.run_id)
             except StoreUnavailable:

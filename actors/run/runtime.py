@@ -42,6 +42,7 @@ from .holdback import HoldBack
 from .roster import Roster
 from .run_actor import Born
 from .services import Degraded, Services
+from .workplace import Workplace
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Runtime:
     _deps: Any
     supervisor: Supervisor
     max_running: int | None
+    workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -100,6 +102,7 @@ class Runtime:
             board=self.board,
             rests=self.rests,
             threads=trio.CapacityLimiter(THREADS),
+            workplace=self.workplace,
             jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
             directory=self,
         )

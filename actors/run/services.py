@@ -18,6 +18,7 @@ from ..contract.rows import RunInfo
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
+from .workplace import Workplace
 
 logger = logging.getLogger("greenroom.run")
 
@@ -73,6 +74,7 @@ class Services:
         holdback: what may be shown of a text that is still coming.
         board: every durable change of a run. rests: only those at which it is done or waits.
         threads: slots for sync tools.
+        workplace: where the tasks of all runs live.
         jitter: a random number in [0.5, 1.5) for retry delays.
         directory: the runtime.
     """
@@ -84,6 +86,7 @@ class Services:
     board: Board
     rests: Board
     threads: trio.CapacityLimiter
+    workplace: Workplace
     jitter: Callable[[], float]
     directory: Directory
 

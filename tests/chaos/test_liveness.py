@@ -74,7 +74,6 @@ async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_lif
                 assert isinstance(await run.result(), gr.Completed)
 
 
-@pytest.mark.xfail(reason="the children's nursery stands inside the incarnation, which waits for the last of them")
 def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_grace():
     @gr.tool(grace=1.0)
     async def stubborn(ctx: gr.ToolContext[trio.Event]) -> str:
