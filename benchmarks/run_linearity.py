@@ -1,16 +1,24 @@
-"""Whether many runs at once cost more each than few: 1,000, 5,000 and 10,000 in memory."""
+"""Whether many runs at once cost more each than few, and what Python's garbage collector has to do with it."""
 
 from __future__ import annotations
+
+import gc
 
 from .harness import Benchmark, Case, Figure, Values, on_trio
 from .run_overhead import at_once
 
+THRESHOLD = 50_000
+"""New objects between two collections of the youngest generation; Python's own is 700."""
 
-def _case(count: int) -> Case:
+
+def _case(count: int, *, rarely: bool = False) -> Case:
     async def main(quick: bool) -> Values:
         runs = count // 50 if quick else count
+        if rarely:
+            gc.set_threshold(THRESHOLD, 20, 20)
         spent = await at_once(runs)
-        return {f"cpu_ms_{count}": spent.cpu / runs * 1e3, f"wall_{count}": spent.wall}
+        key = f"{count}_rarely" if rarely else str(count)
+        return {f"cpu_ms_{key}": spent.cpu / runs * 1e3, f"wall_{key}": spent.wall}
 
     return on_trio(main)
 
@@ -18,14 +26,25 @@ def _case(count: int) -> Case:
 BENCHMARK = Benchmark(
     name="run_linearity",
     about="one-tool runs in memory, all started together; ratios within one round",
-    cases={"1000": _case(1_000), "5000": _case(5_000), "10000": _case(10_000)},
+    cases={
+        "1000": _case(1_000),
+        "5000": _case(5_000),
+        "10000": _case(10_000),
+        "1000, collected rarely": _case(1_000, rarely=True),
+        "10000, collected rarely": _case(10_000, rarely=True),
+    },
     derive=lambda values: {
-        f"linear_{count}": values[f"cpu_ms_{count}"] / values["cpu_ms_1000"] for count in (5_000, 10_000)
+        "linear_5000": values["cpu_ms_5000"] / values["cpu_ms_1000"],
+        "linear_10000": values["cpu_ms_10000"] / values["cpu_ms_1000"],
+        "linear_rarely": values["cpu_ms_10000_rarely"] / values["cpu_ms_1000_rarely"],
     },
     figures=(
         Figure(key="cpu_ms_1000", what="1,000 at once, CPU per run", unit="ms", digits=3),
         Figure(key="cpu_ms_10000", what="10,000 at once, CPU per run", unit="ms", digits=3),
         Figure(key="linear_5000", what="CPU per run, 5,000 against 1,000", unit="x", at_most=1.25),
         Figure(key="linear_10000", what="CPU per run, 10,000 against 1,000", unit="x", at_most=1.25),
+        Figure(key="cpu_ms_1000_rarely", what="1,000 at once, gc.set_threshold(50_000, 20, 20)", unit="ms", digits=3),
+        Figure(key="cpu_ms_10000_rarely", what="10,000 at once, the same", unit="ms", digits=3),
+        Figure(key="linear_rarely", what="CPU per run, 10,000 against 1,000, the same", unit="x", digits=2),
     ),
 )

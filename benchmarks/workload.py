@@ -51,7 +51,7 @@ class QuietModel(gr.Model):
         yield _Answer(self._call if request.answers < self._steps else self._done, self._delay)
 
 
-@gr.tool(replay="safe")
+@gr.tool  # replay="unsafe", as a tool is unless somebody says otherwise: its start is durable before its body runs
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     await trio.lowlevel.checkpoint()
