@@ -176,7 +176,7 @@ class Children:
         try:
             with child.scope:
                 await body(child)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - what is no Exception is raised
             real = flatten(error)
             if not isinstance(real, Exception):
                 self._lost(child)

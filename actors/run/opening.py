@@ -137,7 +137,7 @@ async def open_runtime(
             finally:
                 runtime.roster.close()
                 cancelled = trio.current_effective_deadline() <= trio.current_time()
-                await runtime.roster.drain(0.0 if cancelled else drain)
+                await runtime.roster.drain(0.0 if cancelled else drain)  # noqa: ASYNC102 - shielded and bounded inside
                 board.close()
                 rests.close()
     except SupervisorGaveUp as error:

@@ -121,8 +121,7 @@ class Runtime:
         """Start a run; returns when run.created is durable.
 
         The run id is the idempotency key: the same id with the same content returns the same run. Creating and taking
-            hold of the run are
-        one shielded step; after Cancelled the run may exist: start it again with its id.
+        hold of the run are one shielded step; after Cancelled the run may exist: start it again with its id.
 
         Args:
             agent: an Agent, or the key of one that the runtime knows.
@@ -157,9 +156,7 @@ class Runtime:
         info = new.info
         encoder = EventEncoder(info, self.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
-        with trio.CancelScope(
-            shield=True
-        ):  # the store answers or fails within its patience; then the run has its owner
+        with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
             created = await self.store.create_run(new, frame)
             if created.existing is None and created.claim is not None:
                 state = RunState(info=info, row=new.row)

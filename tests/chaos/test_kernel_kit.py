@@ -54,12 +54,12 @@ async def work(world, i, decisions, results):
     except trio.Cancelled:
         if world.bug == "swallow":
             world.log("swallowed", i)
-            await results.send((i, "swallowed"))
-            return
+            await results.send((i, "swallowed"))  # noqa: ASYNC102 - planted on purpose
+            return  # noqa: ASYNC104 - planted on purpose
         if world.bug == "swallow-quiet":
             world.log("swallowed", i)
-            return
-        await clean_up(world, i)
+            return  # noqa: ASYNC104 - planted on purpose
+        await clean_up(world, i)  # noqa: ASYNC102 - planted on purpose
         raise
     world.log("settled", i)
     await results.send((i, "ok"))
@@ -160,7 +160,7 @@ def test_steps_are_counted_alike_for_the_same_seed():
 
 def test_a_deadlock_is_reported_with_who_waits_where_instead_of_hanging():
     async def stuck():
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - the nursery is what is tested
             nursery.start_soon(trio.sleep_forever, name="waits-for-ever")
 
     with pytest.raises(chaos.DeadlockError, match="waits-for-ever"):

@@ -63,7 +63,7 @@ def static(tree, name, stop_time=0.3):
             await trio.sleep_forever()
         finally:
             with cleanup(1.0, what=name):
-                await trio.sleep(stop_time)
+                await trio.sleep(stop_time)  # noqa: ASYNC102 - a clean-up that takes time is what is tested
             tree.down.append((name, trio.current_time()))
 
     return ChildSpec(id=name, start=body, shutdown=2.0)
@@ -328,7 +328,7 @@ def test_runs_end_before_the_writer_in_nested_supervisors_wherever_it_is_cancell
                 await trio.sleep_forever()
             finally:
                 with cleanup(1):
-                    await trio.sleep(0.1)
+                    await trio.sleep(0.1)  # noqa: ASYNC102 - a clean-up that takes time is what is tested
                 world.order.append(ctx.ref.name)
 
         async def runs(ctx):
