@@ -49,7 +49,7 @@ test: lint types ## every gate: format, lint, types, tests with coverage
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	find $(CODE) -name '*.py' -exec $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF) {} +
+	find $(CODE) -name '*.py' -print0 | xargs -0 -n 24 -P 2 $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF)
 
 types: $(DEV_STAMP) ## mypy --strict
 	$(PY) -m mypy
