@@ -25,7 +25,7 @@ from .tickets import open_ticket
 UNKNOWN = Suspend(
     reason="outcome_unknown",
     action="outcome_unknown",
-    message="The process ended while this call ran; it may or may not have taken effect. "
+    message="The run lost its owner while this call ran; it may or may not have taken effect. "
     "Resume runs it again, resume with a result uses that result, cancel ends the call.",
 )
 

@@ -66,6 +66,7 @@ class CallActor:
             await mailbox.wait()
             if not len(mailbox):
                 continue
+            await trio.lowlevel.checkpoint_if_cancelled()  # cancelled after it was told: its body must not begin
             cue = mailbox.pop()  # taken and acted on in one stretch; what it started is in the run's rows
             again = not isinstance(cue, Release) and await self._attempt(child, cue)
 

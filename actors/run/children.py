@@ -6,7 +6,8 @@ conflating buffer per message, and the parent is nudged. A child publishes its e
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
@@ -21,6 +22,13 @@ from .foreign import text_of
 
 BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before its writer has to wait."""
+
+SLACK: Final = 1.0
+"""Seconds beyond the longest grace before what still runs is named stubborn."""
+
+
+class ClaimLost(Exception):
+    """This owner must stop, and write nothing more: another claim is newer, or the store or the workplace has gone."""
 
 
 @attrs.frozen
@@ -43,6 +51,7 @@ class Child:
         mailbox: of a parked call: where its decision arrives.
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
+        ended: set in its last synchronous step.
     """
 
     key: str
@@ -51,6 +60,7 @@ class Child:
     mailbox: Mailbox[Cue] | None = None
     ticket: Ticket | None = None
     attempt: int = 0
+    ended: trio.Event = attrs.field(factory=trio.Event)
     task: trio.lowlevel.Task | None = None
 
     def __repr__(self) -> str:
@@ -71,6 +81,7 @@ class Stream:
         self._size = 0
         self._ready = 0
         self._room: trio.Event | None = None
+        self._hushed = False
 
     def add(self, text: str) -> None:
         """Add text at once, whatever the size (for threads, which are bounded by their own pace)."""
@@ -80,9 +91,15 @@ class Stream:
         self._ready = -1
         self._nudge()
 
+    def hush(self) -> None:
+        """The work is being stopped: nobody takes text any more, so nobody waits for room either."""
+        self._hushed = True
+        if self._room is not None:
+            self._room.set()
+
     async def put(self, text: str) -> None:
-        """Add text; waits while too much is on its way."""
-        while self._size > BUFFER_LIMIT:
+        """Add text; waits while too much is on its way (not in a clean-up: nobody would make room)."""
+        while self._size > BUFFER_LIMIT and not self._hushed:
             if self._room is None:
                 self._room = trio.Event()
             await self._room.wait()
@@ -121,9 +138,24 @@ class Streams:
     progress: tuple[float, str] | None = None
     printed: int = 0
 
+    def hush(self) -> None:
+        """Nobody waits for room any more."""
+        self.text.hush()
+        self.reasoning.hush()
+
     def tell(self, fraction: float, text: str) -> None:
         """How far a call is; the newest report wins."""
         self.progress = (fraction, text_of(text))
+
+
+def _after(before: Child, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
+    """A body that begins when an older attempt, which hid from its cancel, has ended at last."""
+
+    async def later(child: Child) -> None:
+        await before.ended.wait()
+        await body(child)
+
+    return later
 
 
 class Children:
@@ -137,8 +169,16 @@ class Children:
         crash: a child crashed in a way that is the run actor's own crash.
     """
 
-    def __init__(self, nursery: trio.Nursery, nudge: Callable[[], None], settled: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        nudge: Callable[[], None],
+        settled: Callable[[str], int],
+        left: Mapping[str, Child] | None = None,
+    ) -> None:
         self._nursery = nursery
+        self._left = dict(left or {})
+        self._hushed = False
         self._gone: trio.Event | None = None
         self._ended = False
         self.crash: Exception | None = None
@@ -165,6 +205,9 @@ class Children:
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
         child = Child(key, trio.CancelScope(), grace)
+        before = self._left.get(key)
+        if before is not None and not before.ended.is_set():
+            body = _after(before, body)
         self.live[key] = child
         self._nursery.start_soon(self._run, child, body, broke, name=key)
         return child
@@ -175,11 +218,14 @@ class Children:
         child.task = trio.lowlevel.current_task()
         try:
             with child.scope:
+                await trio.lowlevel.checkpoint_if_cancelled()  # cancelled before it began: it must not act
                 await body(child)
         except BaseException as error:  # noqa: ASYNC103 - what is no Exception is raised
             real = flatten(error)
+            if isinstance(real, trio.Cancelled) and trio.current_effective_deadline() > -math.inf:
+                real = RuntimeError("it let a cancellation out that was not its own")  # a fault of its code, not ours
             if not isinstance(real, Exception):
-                self._lost(child)
+                self._lost()
                 raise
             self._broke(real, broke)
         finally:
@@ -197,13 +243,17 @@ class Children:
         except Exception as own:  # noqa: BLE001 - what it means is that the run actor begins again
             self.crash = own
 
-    def _lost(self, child: Child) -> None:
-        """The task was ended from outside, and not by its run: what it owed will never come."""
+    def _lost(self) -> None:
+        """The workplace is being ended under a living run (KeyboardInterrupt in a tool): its owner goes, too.
+
+        That is nobody's crash: what is durable is the checkpoint.
+        """
         if not self._ended:
-            self.crash = RuntimeError(f"the task of {child.key!r} was ended from outside")
+            self.crash = ClaimLost("the workplace has ended")
 
     def _leave(self, child: Child) -> None:
         self.live.pop(child.key, None)
+        child.ended.set()
         if child.mailbox is not None:
             child.mailbox.close()
         if self._gone is not None and not self.live:
@@ -211,18 +261,21 @@ class Children:
         if not self._ended:
             self.nudge()
 
-    async def end(self, *, wait: bool) -> None:
+    async def end(self, *, wait: bool) -> Mapping[str, Child]:
         """Cancel all children, drop what they still say, and wait for them within the longest grace among them.
 
         What does not end in time stays in the workplace until it does. Cancellation: shielded, bounded by the grace.
+
+        Returns:
+            Who is left, by key: a later attempt of the same call waits for it.
         """
         self._ended = True
         grace = self.cancel_all("the run's owner has gone")
-        if not self.live or not wait:
-            return
-        self._gone = trio.Event()
-        with cleanup(grace, what="wait for the run's children"):
-            await self._gone.wait()
+        if self.live and wait:
+            self._gone = trio.Event()
+            with cleanup(grace + SLACK, what="wait for the run's children"):
+                await self._gone.wait()
+        return {key: child for key, child in {**self._left, **self.live}.items() if not child.ended.is_set()}
 
     def owe(self, message: Input) -> None:
         """A child's outcome; never refused. After the end it is dropped."""
@@ -233,6 +286,9 @@ class Children:
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
         grace = 0.0
+        self._hushed = True
+        for streams in (*self.messages.values(), *self.calls.values()):
+            streams.hush()
         for child in tuple(self.live.values()):
             child.scope.cancel(reason)
             grace = max(grace, child.grace)
@@ -249,7 +305,10 @@ class Children:
         return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self._streams())
 
     def _streams(self) -> Streams:
-        return Streams(Stream(self.nudge, self._settled), Stream(self.nudge, self._settled))
+        streams = Streams(Stream(self.nudge, self._settled), Stream(self.nudge, self._settled))
+        if self._hushed:
+            streams.hush()
+        return streams
 
     def take_streams(self) -> list[Input]:
         """All streamed text that waits, as one input per message or call."""
@@ -271,7 +330,8 @@ class Children:
     def name_stubborn(self) -> tuple[Stubborn, ...]:
         """What did not end within its grace: threads that were given up, and children that still run."""
         named = dict(self.stubborn)
-        for key, child in self.live.items():
+        left = {key: child for key, child in self._left.items() if not child.ended.is_set()}
+        for key, child in {**left, **self.live}.items():
             named[key.removeprefix("call:")] = self.where(child)
         return tuple(Stubborn(call_id=call_id, stack=stack) for call_id, stack in named.items())
 

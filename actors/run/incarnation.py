@@ -33,15 +33,12 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step
 from ..engine.state import RunState
-from .children import Child, Children
+from .children import SLACK, Child, Children, ClaimLost
 from .performer import Performer
 from .services import Services
 
 EXPIRE = "expire:"
 """Begins the command id of an expiry, and the name of the child that posts it."""
-SLACK = 1.0
-"""Seconds beyond the longest grace before what still runs is named stubborn."""
-
 
 Hint = InboxItem
 """What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
@@ -58,10 +55,6 @@ class Orders:
 
     admitted: bool = True
     draining: bool = False
-
-
-class ClaimLost(Exception):
-    """Another claim is newer, or the store has failed for good: this owner must stop, and write nothing more."""
 
 
 @attrs.frozen
@@ -114,6 +107,8 @@ class Incarnation:
         Raises:
             ClaimLost: stop without a word. StoreError: a commit could not be written; begin again from the store.
         """
+        if self._state.row.cursor is not Cursor.ADMISSION and self._state.row.status is RunStatus.RUNNING:
+            self._services.directory.resting(self._claim.run_id, False)  # in the middle of its work: it holds a slot
         for message in first:
             self.feed(message)
         self._turn()

@@ -96,7 +96,8 @@ async def open_runtime(
         drain: seconds.
         store_patience: seconds that a store which does not answer is waited for before the runtime fails.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
-            slot, and takes one back without queueing when it goes on.
+            slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
+            work.
         secrets: values that must not appear in events, ticket views and messages of errors.
         clock: another one than the system's: give the same one again to reopen a store in virtual time.
 

@@ -16,9 +16,10 @@ from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, Re
 from ..engine.gates import APPROVAL
 from ..engine.inputs import CallRaised, Input, PhaseDone
 from ..engine.state import RunState
-from ..tools.invoke import wants_approval
+from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import Child, Children, Release
+from .foreign import text_of
 from .model_actor import broken, streaming
 from .services import Services, log_crash
 
@@ -144,7 +145,7 @@ class Performer:
 
         def broke(error: Exception) -> Input:
             log_crash(self.services.redactor, f"the actor of call {call_id} of run {self.info.run_id}", error)
-            text = f"The call's actor crashed: {type(error).__name__}: {error}"
+            text = text_of(f"The call's actor crashed: {shown_text(error)}")
             attempt = child_of[call_key(call_id)].attempt
             return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
 

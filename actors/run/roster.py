@@ -136,7 +136,11 @@ class Roster:
         held: bool = False,
         abandon: str | None = None,
     ) -> None:
-        """Give a run an actor."""
+        """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
+        live = self._actors.get(run_id)
+        if live is not None:
+            live.equip(agent, deps)
+            return
         held = held or run_id in self._held
         room = self._max_running is None or len(self._working) < self._max_running
         admitted = not held and (room or abandon is not None)

@@ -13,8 +13,7 @@ incarnation takes a new claim and rebuilds the run from the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -32,8 +31,8 @@ from ..contract.spec import AgentSpec
 from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input
 from ..engine.state import RunState
 from ..errors import StoreDown, StoreUnavailable
-from .children import Children
-from .incarnation import ClaimLost, Hint, Incarnation, Orders
+from .children import Child, Children, ClaimLost
+from .incarnation import Hint, Incarnation, Orders
 from .performer import Performer
 from .services import Degraded, Services
 
@@ -65,6 +64,7 @@ class RunActor:
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
         life: the present incarnation, or the last one.
+        left: children of earlier incarnations that have overrun their grace; a later attempt of a call waits for them.
     """
 
     services: Services
@@ -78,6 +78,7 @@ class RunActor:
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
+    left: Mapping[str, Child] = attrs.field(factory=dict)
 
     @property
     def durable(self) -> RunState | None:
@@ -89,18 +90,32 @@ class RunActor:
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
 
+    def equip(self, agent: Agent[Any] | None, deps: Any) -> None:
+        """Give it live objects that it may not have yet."""
+        self.agent = self.agent or agent
+        if deps is not None:
+            self.deps, self.has_deps = deps, True
+
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """One incarnation."""
         self.life = None
-        owned = await self._take(ctx.attempt)
-        if owned is None:
-            return
-        claim, state, inbox, history = owned
-        agent = None if self.abandon is not None else await self._live_objects(state.info)
-        first = self._first(agent, inbox)
-        if not first:
-            return
-        children = Children(self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled)
+        was_born = self.born is not None
+        while True:
+            owned = await self._take(ctx.attempt)
+            if owned is None:
+                return
+            claim, state, inbox, history = owned
+            agent = None if self.abandon is not None else await self._live_objects(state.info)
+            first = self._first(agent, inbox)
+            if first:
+                break
+            if not len(ctx.mailbox):
+                return  # nobody can work on it, and nothing has come meanwhile
+            while len(ctx.mailbox):
+                ctx.mailbox.pop()  # a hint of what is in the inbox: look again
+        children = Children(
+            self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled, self.left
+        )
         performer = Performer(
             services=self.services,
             info=state.info,
@@ -119,10 +134,12 @@ class RunActor:
             orders=self.orders,
         )
         try:
-            with suppress(ClaimLost):
-                await life.live(first)
+            await life.live(first)
+        except ClaimLost as error:
+            if was_born and error.args == ("lease_lost",):
+                raise  # somebody else took the newborn up first and has left it: begin again from the store
         finally:
-            await children.end(wait=not life.state.row.stubborn)  # noqa: ASYNC102 - shielded and bounded inside
+            self.left = await children.end(wait=not life.state.row.stubborn)  # noqa: ASYNC102 - bounded inside
 
     async def _take(
         self, attempt: int

@@ -116,9 +116,11 @@ class PostRequest(Asked[Posted]):
 
     def settle(self, result: Result[Posted], hooks: StoreHooks) -> None:
         """Tell the runtime of the journaled command, then wake the poster."""
-        if result.value is not None and result.value.item is not None:
-            hooks.posted(self.run_id, result.value.item)
-        Asked.settle(self, result, hooks)
+        try:
+            if result.value is not None and result.value.item is not None:
+                hooks.posted(self.run_id, result.value.item)
+        finally:
+            Asked.settle(self, result, hooks)
 
 
 @attrs.define(eq=False)

@@ -1,11 +1,13 @@
 """Nobody waits for ever: not for a run that can not even be given up, not behind a store that was away for a moment."""
 
+import contextlib
 from typing import Any
 
 import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.decisions import Command
 from greenroom.actors.run.incarnation import Incarnation
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
@@ -97,3 +99,120 @@ def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_gra
             return outcome
 
     assert isinstance(chaos.run(scenario), gr.Waiting)  # outcome_unknown: the body may still take effect
+
+
+def test_a_cancellation_that_a_tool_lets_out_hurts_its_own_call_and_no_other_run():
+    kept = []
+
+    @gr.tool
+    async def leaky() -> str:
+        """Raises somebody else's Cancelled, as a cached future does."""
+        if not kept:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                try:
+                    await trio.sleep_forever()
+                except trio.Cancelled as error:
+                    kept.append(error)
+                    raise
+        raise kept[0]
+
+    @gr.tool(needs_approval=True)
+    async def ask() -> str:
+        return "asked"
+
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            waiting = await runtime.start(
+                gr.Agent("w", tools=[ask], model=ScriptedModel([call("ask", id="c"), "done"])), "x"
+            )
+            await waiting.wait()
+            bad = gr.Agent("b", tools=[leaky], model=ScriptedModel([call("leaky", id="c"), "done"]))
+            for _ in range(5):
+                run = await runtime.start(bad, "x")
+                with trio.fail_after(60):
+                    assert isinstance(await run.result(), gr.Completed)
+            assert (await waiting.decide("c", "resume")).ok
+            return await waiting.result()
+
+    assert isinstance(chaos.run(scenario), gr.Completed)
+
+
+def test_a_clean_up_that_prints_a_lot_ends_although_nobody_takes_its_output():
+    @gr.tool
+    async def chatty(ctx: gr.ToolContext) -> str:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                for _ in range(20):
+                    await ctx.output("x" * 10_000)
+        return "never"
+
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            run = await runtime.start(
+                gr.Agent("a", tools=[chatty], model=ScriptedModel([call("chatty", id="c"), "done"])), "x"
+            )
+            await trio.sleep(1)
+            await run.cancel()
+            with trio.fail_after(60):
+                outcome = await run.result()
+            return outcome, (await runtime.store.load(run.id)).row.stubborn
+
+    outcome, stubborn = chaos.run(scenario)
+    assert isinstance(outcome, gr.Cancelled)
+    assert stubborn == ()
+
+
+def test_a_command_that_meets_a_run_in_its_birth_does_not_disturb_the_start():
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            helper = gr.Agent("a", model=ScriptedModel(["done"]))
+            for number in range(40):
+                answers = []
+
+                async def post(name: str, into: list) -> None:
+                    with contextlib.suppress(gr.UnknownRun):
+                        into.append(await runtime.post(name, Command(command_id="c", kind="send", text="more")))
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(post, f"r{number}", answers)
+                    run = await runtime.start(helper, "x", run_id=f"r{number}")
+                with trio.fail_after(60):
+                    await run.result()
+
+    for seed in range(5):
+        chaos.run(scenario, seed=seed)
+
+
+def test_a_later_attempt_waits_for_an_older_body_that_hides_from_its_cancel():
+    running = []
+    most = []
+
+    @gr.tool(replay="safe", grace=0.5)
+    async def hidden() -> str:
+        running.append(1)
+        most.append(len(running))
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(5)
+        finally:
+            running.pop()
+        return "done"
+
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            run = await runtime.start(
+                gr.Agent("a", tools=[hidden], model=ScriptedModel([call("hidden", id="c"), "done"])), "x"
+            )
+            await trio.sleep(1)
+            crash = chaos.CrashAt(0, lambda task: task.name == f"runtime/{run.id}", ZeroDivisionError())
+            for task in chaos.program_tasks():
+                crash.before_task_step(task)
+            with trio.fail_after(60):
+                return await run.result()
+
+    assert isinstance(chaos.run(scenario), gr.Completed)
+    assert max(most) == 1
+    assert len(most) == 2
