@@ -71,9 +71,14 @@ def data(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) ->
 
 
 def save(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) -> tuple[Path, Path]:
-    """Write `results/<date>.json` and `results/latest.md`."""
+    """Write `results/<date>.json` and `results/latest.md`. What was measured earlier on the same day stays."""
     FOLDER.mkdir(exist_ok=True)
-    paths = FOLDER / f"{facts['date'][:10]}.json", FOLDER / "latest.md"
+    date, earlier = facts["date"][:10], 1
+    path = FOLDER / f"{date}.json"
+    while path.exists():
+        earlier += 1
+        path = FOLDER / f"{date}-{earlier}.json"
+    paths = path, FOLDER / "latest.md"
     write_json(paths[0], facts, results, quick=quick)
     paths[1].write_text(document(facts, results, quick=quick), encoding="utf-8")
     return paths
