@@ -1,4 +1,4 @@
-"""Actors and supervisors on trio. Knows nothing of agents; see design page 6."""
+"""Actors and supervisors on trio. Knows nothing of agents."""
 
 from greenroom.supervision.actor import ActorContext as ActorContext
 from greenroom.supervision.ask import Reply as Reply

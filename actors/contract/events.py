@@ -86,7 +86,10 @@ class RunWaiting(Payload, frozen=True, kw_only=True):
 
 @_event("run.completed")
 class RunCompleted(Payload, frozen=True, kw_only=True):
-    """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped)."""
+    """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped).
+
+    `stubborn` names calls whose body has overrun its grace and still lives; its late result is dropped.
+    """
 
     source: Stage
     to: Stage
@@ -99,11 +102,12 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     active_seconds: float
     steps: int
     last_sequence: int
+    stubborn: tuple[str, ...] = ()
 
 
 @_event("run.failed")
 class RunFailed(Payload, frozen=True, kw_only=True):
-    """The terminal event of a failed run. `code` is one of the failure catalogue."""
+    """The terminal event of a failed run. `code` is one of the failure catalogue; `stubborn`: as in run.completed."""
 
     source: Stage
     to: Stage
@@ -120,7 +124,7 @@ class RunFailed(Payload, frozen=True, kw_only=True):
 
 @_event("run.cancelled")
 class RunCancelled(Payload, frozen=True, kw_only=True):
-    """The terminal event of a cancelled run. `stubborn` names calls whose thread ignored its grace."""
+    """The terminal event of a cancelled run. `stubborn`: as in run.completed."""
 
     source: Stage
     to: Stage

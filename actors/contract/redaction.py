@@ -50,7 +50,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TOO_DEEP: Final = "[nested too deeply to be shown]"
 
 
-def _spellings(secret: str) -> set[str]:
+def spellings(secret: str) -> set[str]:
     """A secret as it stands, as text inside JSON or Python text, and as part of a URL."""
     plain = secret.encode("utf-8", "replace").decode("utf-8")
     inside = {json.dumps(secret)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
@@ -73,7 +73,7 @@ class Redactor:
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
-        named = sorted(set().union(*map(_spellings, values)), key=lambda text: (-len(text), text))
+        named = sorted(set().union(*map(spellings, values)), key=lambda text: (-len(text), text))
         pattern = re.compile("|".join([*map(re.escape, named), *_TOKEN_SHAPES]))
         self._search, self._sub = pattern.search, pattern.sub
         digits = any(not value.strip("0123456789.eE+-") for value in values)

@@ -40,9 +40,8 @@ def end(d: Draft, termination: Termination) -> None:
     """
     if d.cursor in LEAVING:
         return
-    in_flight = (
-        d.followed or d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(call.at) for call in d.calls.values())
-    )
+    asks = d.followed or bool(d.stubborn)  # of what overran its grace, only the owner knows whether it still lives
+    in_flight = asks or d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(c.at) for c in d.calls.values())
     d.termination, d.changed = termination, True
     d.cursor = Cursor.STOPPING
     d.phase_open = False
@@ -61,23 +60,24 @@ def _alive(at: CallAt) -> bool:
     return at in (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER, CallAt.PARKED, CallAt.HELD)
 
 
+def overran(d: Draft, item: Stubborn) -> None:
+    """Something did not end within its grace: told once. While there is such a thing, the end asks who still lives."""
+    if item.call_id in d.stubborn:
+        return
+    d.stubborn += (item.call_id,)
+    d.emit(
+        "run.cleanup.overrun",
+        ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
+    )
+
+
 def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
-    """Everything has ended but for the stubborn calls, which are named from now on."""
+    """Everything has ended but for what is named here; the terminal event names it, and nothing else."""
     if d.cursor is not Cursor.STOPPING:
         return
     for item in stubborn:
-        call = d.calls.get(item.call_id)
-        spec = d.spec.tools.get(call.tool) if call is not None else None
-        d.emit(
-            "run.cleanup.overrun",
-            ev.CleanupOverrun(
-                call_id=item.call_id,
-                tool=None if call is None else call.tool,
-                grace_seconds=5.0 if spec is None else spec.grace,
-                stack=item.stack or None,
-            ),
-        )
-    d.stubborn += tuple(item.call_id for item in stubborn)
+        overran(d, item)
+    d.stubborn = tuple(item.call_id for item in stubborn)
     settle(d)
 
 
@@ -178,6 +178,7 @@ def terminal(d: Draft) -> None:
         "usage": d.usage,
         "active_seconds": d.active_before / 1000,
         "steps": d.rounds,
+        "stubborn": d.stubborn,
         "last_sequence": d.state.row.last_sequence + len(d.events) + 1,
     }
     if target is Stage.COMPLETED:
@@ -188,12 +189,12 @@ def terminal(d: Draft) -> None:
     elif target is Stage.CANCELLED:
         d.emit(
             "run.cancelled",
-            ev.RunCancelled(code=termination.code, reason=termination.detail, stubborn=d.stubborn, **common),
+            ev.RunCancelled(code=termination.code, reason=termination.detail, **common),
         )
     else:
         code = termination.code or "internal_error"
         message = termination.detail or FAILURES[code].message
-        d.emit("run.failed", ev.RunFailed(code=code, message=message, stubborn=d.stubborn, **common))
+        d.emit("run.failed", ev.RunFailed(code=code, message=message, **common))
     d.do(Finish())
 
 

@@ -159,10 +159,22 @@ class DeadlinePassed:
 
 @attrs.frozen(kw_only=True)
 class Stubborn:
-    """A call that did not end within its grace, and where it stands."""
+    """What did not end within its grace, and where it stands.
+
+    `call_id` is the call's, or the name of another child of the run, such as `model:<message id>`.
+    """
 
     call_id: str
+    tool: str | None = None
+    grace: float = 5.0
     stack: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Overran:
+    """A body goes on without its call: told at once, and named by the terminal event if it still lives then."""
+
+    item: Stubborn
 
 
 @attrs.frozen(kw_only=True)
@@ -198,6 +210,7 @@ Input = (
     | CommandArrived
     | CancelUnowned
     | DeadlinePassed
+    | Overran
     | WorkStopped
     | Abandon
 )

@@ -22,7 +22,7 @@ from ..contract.spec import AgentSpec
 from .bodies import body_said, start_body
 from .calls import drive
 from .commands import cancel_unowned, command_arrived
-from .ending import abandon, end, fail, work_stopped
+from .ending import abandon, end, fail, overran, work_stopped
 from .gates import gate_answered
 from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
@@ -41,6 +41,7 @@ from .inputs import (
     ModelAnswered,
     ModelFailed,
     ModelStreamed,
+    Overran,
     PhaseDone,
     WorkStopped,
 )
@@ -94,6 +95,8 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
             cancel_unowned(d, message.items)
         case DeadlinePassed():
             fail(d, "run_timeout", "the run's deadline passed")
+        case Overran():
+            overran(d, message.item)
         case WorkStopped():
             work_stopped(d, message.stubborn)
         case Abandon():

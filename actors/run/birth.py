@@ -20,6 +20,8 @@ from ..contract.spec import MODES, ExecutionMode
 from ..errors import UsageError
 from .foreign import text_of
 
+LOCAL: Final = "local"
+"""The principal of whoever does not say who they are."""
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -91,7 +93,7 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
         execution=birth.execution or birth.agent.execution,
         content=birth.content(),
         session_id=birth.session_id,
-        by=birth.by or "local",
+        by=birth.by or LOCAL,
         workspace=birth.workspace,
         deadline=None if birth.deadline is None else birth.deadline.astimezone(UTC),
         has_deps=birth.has_deps,

@@ -77,14 +77,14 @@ class CallActor:
             text = f"the tool {cue.tool!r} is not there any more"
             self._children.owe(CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text))
             return False
-        outcome = await self._invoke(tool, cue)
+        outcome = await self._invoke(child, tool, cue)
         suspended = isinstance(outcome, CallSuspended)
         if suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
         self._children.owe(outcome)
         return suspended
 
-    async def _invoke(self, tool: Tool[..., Any], cue: StartCall) -> Input:
+    async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record = Invocation()
         try:
@@ -93,8 +93,8 @@ class CallActor:
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
-            if record.stubborn:
-                self._children.stubborn[call_id] = " > ".join(record.stack[-6:])
+            if record.ended is not None:
+                self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
             return _suspended(tool, cue, value)
         return returned(call_id, attempt, value)

@@ -7,7 +7,7 @@ conflating buffer per message, and the parent is nudged. A child publishes its e
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -17,14 +17,30 @@ from greenroom.supervision import Mailbox, cleanup, flatten
 
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
-from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Stubborn
+from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Overran, Stubborn
 from .foreign import text_of
 
 BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before its writer has to wait."""
 
+CALL: Final = "call:"
+"""Begins the key of a call's actor."""
+EXPIRE: Final = "expire:"
+"""Begins the command id of an expiry, and the key of the child that posts it."""
+FRAMES: Final = 6
+"""Frames of a stack that are told, innermost last."""
 SLACK: Final = 1.0
 """Seconds beyond the longest grace before what still runs is named stubborn."""
+
+
+def call_key(call_id: str) -> str:
+    """The key of a call's actor."""
+    return f"{CALL}{call_id}"
+
+
+def call_of(key: str) -> str:
+    """The call whose actor has this key, or the key itself if it is no call's."""
+    return key.removeprefix(CALL)
 
 
 class ClaimLost(Exception):
@@ -40,6 +56,19 @@ Cue = StartCall | Release
 """What a parked call waits for."""
 
 
+@attrs.frozen
+class Left:
+    """A body that has overrun its grace and goes on without its call.
+
+    Attributes:
+        item: what the machine is told of it.
+        ended: set when it ends after all.
+    """
+
+    item: Stubborn
+    ended: trio.Event
+
+
 @attrs.define(eq=False)
 class Child:
     """One task of a run.
@@ -48,6 +77,7 @@ class Child:
         key: unique among the run's live children.
         scope: cancels it and all that it has started.
         grace: seconds that it gets after a cancel.
+        tool: of a call.
         mailbox: of a parked call: where its decision arrives.
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
@@ -57,6 +87,7 @@ class Child:
     key: str
     scope: trio.CancelScope
     grace: float = 5.0
+    tool: str | None = None
     mailbox: Mailbox[Cue] | None = None
     ticket: Ticket | None = None
     attempt: int = 0
@@ -148,7 +179,7 @@ class Streams:
         self.progress = (fraction, text_of(text))
 
 
-def _after(before: Child, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
+def _after(before: Left, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
     """A body that begins when an older attempt, which hid from its cancel, has ended at last."""
 
     async def later(child: Child) -> None:
@@ -165,7 +196,8 @@ class Children:
     that they do.
 
     Attributes:
-        live: by key. inputs: what they owe. stubborn: threads that were given up, with their stacks.
+        live: by key. inputs: what they owe.
+        left: by key, what has overrun its grace: threads that were given up, and what earlier incarnations left behind.
         crash: a child crashed in a way that is the run actor's own crash.
     """
 
@@ -174,10 +206,10 @@ class Children:
         nursery: trio.Nursery,
         nudge: Callable[[], None],
         settled: Callable[[str], int],
-        left: Mapping[str, Child] | None = None,
+        left: Mapping[str, Left] | None = None,
     ) -> None:
         self._nursery = nursery
-        self._left = dict(left or {})
+        self.left = dict(left or {})
         self._hushed = False
         self._gone: trio.Event | None = None
         self._ended = False
@@ -188,7 +220,6 @@ class Children:
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self.messages: dict[str, Streams] = {}
         self.calls: dict[tuple[str, int], Streams] = {}
-        self.stubborn: dict[str, str] = {}
 
     def start(
         self,
@@ -197,6 +228,7 @@ class Children:
         *,
         broke: Callable[[Exception], Input] | None,
         grace: float = 5.0,
+        tool: str | None = None,
     ) -> Child:
         """Start a child. `broke` makes the input for an exception that leaves its body: a crash is a message, too.
 
@@ -204,8 +236,8 @@ class Children:
         """
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
-        child = Child(key, trio.CancelScope(), grace)
-        before = self._left.get(key)
+        child = Child(key, trio.CancelScope(), grace, tool)
+        before = self.left.get(key)
         if before is not None and not before.ended.is_set():
             body = _after(before, body)
         self.live[key] = child
@@ -261,7 +293,7 @@ class Children:
         if not self._ended:
             self.nudge()
 
-    async def end(self, *, wait: bool) -> Mapping[str, Child]:
+    async def end(self, *, wait: bool) -> Mapping[str, Left]:
         """Cancel all children, drop what they still say, and wait for them within the longest grace among them.
 
         What does not end in time stays in the workplace until it does. Cancellation: shielded, bounded by the grace.
@@ -275,7 +307,7 @@ class Children:
             self._gone = trio.Event()
             with cleanup(grace + SLACK, what="wait for the run's children"):
                 await self._gone.wait()
-        return {key: child for key, child in {**self._left, **self.live}.items() if not child.ended.is_set()}
+        return self.still_left()
 
     def owe(self, message: Input) -> None:
         """A child's outcome; never refused. After the end it is dropped."""
@@ -327,13 +359,22 @@ class Children:
         streams = self.calls.pop((call_id, attempt), None)
         return [] if streams is None else self._call_inputs(call_id, attempt, streams, last=True)
 
-    def name_stubborn(self) -> tuple[Stubborn, ...]:
-        """What did not end within its grace: threads that were given up, and children that still run."""
-        named = dict(self.stubborn)
-        left = {key: child for key, child in self._left.items() if not child.ended.is_set()}
-        for key, child in {**left, **self.live}.items():
-            named[key.removeprefix("call:")] = self.where(child)
-        return tuple(Stubborn(call_id=call_id, stack=stack) for call_id, stack in named.items())
+    def give_up(self, child: Child, stack: Sequence[str], ended: trio.Event) -> None:
+        """A child's thread did not end within its grace: the machine is told, and asked about it at the run's end."""
+        item = Stubborn(
+            call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
+        )
+        self.left[child.key] = Left(item, ended)
+        self.owe(Overran(item=item))
+
+    def still_left(self) -> dict[str, Left]:
+        """What has overrun its grace and lives, with what runs now: after a cancel and its grace both are the same."""
+        left = {key: one for key, one in self.left.items() if not one.ended.is_set()}
+        for key, child in self.live.items():
+            if not key.startswith(EXPIRE):  # ours, and bounded by the store's patience
+                item = Stubborn(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
+                left[key] = Left(item, child.ended)
+        return left
 
     @staticmethod
     def _call_inputs(call_id: str, attempt: int, streams: Streams, *, last: bool = False) -> list[Input]:
@@ -364,4 +405,4 @@ class Children:
             f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{line} {frame.f_code.co_name}"
             for frame, line in child.task.iter_await_frames()
         ]
-        return " > ".join(frames[-6:])
+        return " > ".join(frames[-FRAMES:])

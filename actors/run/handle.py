@@ -184,7 +184,7 @@ class Run(Generic[T]):
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
             action: "resume" or "cancel".
-            options: result, edited_arguments, reason, decision_id, by: as in `Decision`.
+            options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:
             ValueError: the action is not known. UnknownRun: no such run.
@@ -218,7 +218,7 @@ class Run(Generic[T]):
             mode: "now" cancels everything that the run has started; "after_step" lets the current step end (a waiting
                 run ends now).
             reason: for the audit and the terminal event.
-            by: a principal.
+            by: a principal; "local" if not given.
             command_id: to repeat a cancel whose answer was lost.
 
         Raises:

@@ -6,11 +6,11 @@ stream is held back as long as it could be the beginning of a secret; what follo
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import quote
+
+from ..contract.redaction import spellings
 
 LONGEST: Final = 16_384
 """Characters that are held back at most: longer than any key, and small beside what may wait for the store."""
@@ -44,7 +44,7 @@ class HoldBack:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        starts = {*_HEADS, *(form for secret in secrets for form in _spellings(secret))}
+        starts = {*_HEADS, *(form for secret in secrets for form in spellings(secret))}
         short = [start for start in starts if len(start) <= _DEEPEST]
         self._long = tuple(start for start in starts if len(start) > _DEEPEST)
         self._begun = re.compile(rf"(?:{_beginnings(short)})\Z").search
@@ -101,10 +101,3 @@ def _before(text: str, start: str, end: int) -> int:
             return place
         place = text.find(start[0], place + 1)
     return end
-
-
-def _spellings(secret: str) -> set[str]:
-    """The forms that the redactor looks for: as it stands, inside JSON or Python text, in a URL."""
-    plain = secret.encode("utf-8", "replace").decode("utf-8")
-    inside = {json.dumps(secret)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
-    return {form for form in {secret, plain, quote(plain, safe=""), *inside} if form}

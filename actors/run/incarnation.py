@@ -33,12 +33,9 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step
 from ..engine.state import RunState
-from .children import SLACK, Child, Children, ClaimLost
+from .children import EXPIRE, SLACK, Child, Children, ClaimLost
 from .performer import Performer
 from .services import Services
-
-EXPIRE = "expire:"
-"""Begins the command id of an expiry, and the name of the child that posts it."""
 
 Hint = InboxItem
 """What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
@@ -297,7 +294,7 @@ class Incarnation:
             return False
         self._stop_at = None
         self._performer.stopping = None
-        self.feed(WorkStopped(stubborn=self._children.name_stubborn()))
+        self.feed(WorkStopped(stubborn=tuple(left.item for left in self._children.still_left().values())))
         return True
 
     # --- time --------------------------------------------------------------------------------------------------------

@@ -18,15 +18,10 @@ from ..engine.inputs import CallRaised, Input, PhaseDone
 from ..engine.state import RunState
 from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
-from .children import Child, Children, Release
+from .children import Child, Children, Release, call_key
 from .foreign import text_of
 from .model_actor import broken, streaming
 from .services import Services, log_crash
-
-
-def call_key(call_id: str) -> str:
-    """The child that is a call's actor."""
-    return f"call:{call_id}"
 
 
 @attrs.define(eq=False)
@@ -123,7 +118,7 @@ class Performer:
             child.mailbox.tell(effect)
             return
         body, broke = self._actor().starting(effect), self._call_broke(effect.call_id)
-        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke)
+        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
 
     def _park(self, effect: ParkCall) -> None:
@@ -132,7 +127,7 @@ class Performer:
         if child is None:
             grace = self._grace(effect.ticket.tool)
             body, broke = self._actor().waiting(effect), self._call_broke(effect.call_id)
-            child = self.children.start(key, body, grace=grace, broke=broke)
+            child = self.children.start(key, body, grace=grace, broke=broke, tool=effect.ticket.tool)
             child.mailbox = make_mailbox(effect.call_id)
         child.ticket = effect.ticket
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -24,6 +25,7 @@ from ..agent import Agent
 from ..contract.decisions import InboxItem
 from ..contract.rows import RunRecord
 from ..errors import RuntimeClosed
+from .children import Left
 from .incarnation import Hint, Orders
 from .run_actor import Born, RunActor
 from .services import Services
@@ -135,6 +137,7 @@ class Roster:
         deps: Any = None,
         held: bool = False,
         abandon: str | None = None,
+        left: Mapping[str, Left] | None = None,
     ) -> None:
         """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
         live = self._actors.get(run_id)
@@ -153,6 +156,7 @@ class Roster:
             deps=deps,
             has_deps=deps is not None,
             abandon=abandon,
+            left=left or {},
         )
         if held:
             self._held.add(run_id)
@@ -189,7 +193,7 @@ class Roster:
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {type(exit_.error).__name__}: {exit_.error}"
             if actor is None or actor.abandon is None:
-                self.spawn(ref.id, abandon=why)
+                self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
             else:  # its end could not be written either: it stays for the next start, and who waits for it is told
                 self._degraded[ref.id] = ("gave_up", self.services.redactor.text(why))
         self._admit()

@@ -28,10 +28,10 @@ from ..contract.messages import Message
 from ..contract.phases import Cursor
 from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
-from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input
+from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input, Overran
 from ..engine.state import RunState
 from ..errors import StoreDown, StoreUnavailable
-from .children import Child, Children, ClaimLost
+from .children import Children, ClaimLost, Left
 from .incarnation import Hint, Incarnation, Orders
 from .performer import Performer
 from .services import Degraded, Services
@@ -64,7 +64,7 @@ class RunActor:
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
         life: the present incarnation, or the last one.
-        left: children of earlier incarnations that have overrun their grace; a later attempt of a call waits for them.
+        left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
     """
 
     services: Services
@@ -78,7 +78,7 @@ class RunActor:
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
-    left: Mapping[str, Child] = attrs.field(factory=dict)
+    left: Mapping[str, Left] = attrs.field(factory=dict)
 
     @property
     def durable(self) -> RunState | None:
@@ -191,8 +191,9 @@ class RunActor:
         if self.abandon is not None:
             return (Abandon(detail=self.abandon),)
         if agent is not None:
+            left = (Overran(item=one.item) for one in self.left.values() if not one.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
-            return (Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
+            return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
         if any(item.command.kind == "cancel" for item in inbox):
             return (CancelUnowned(items=inbox),)
         return ()  # it stays as it is: its inbox is for whoever has the agent and the deps

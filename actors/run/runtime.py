@@ -33,7 +33,7 @@ from ..errors import (
     UsageError,
 )
 from ..models import resolve_model
-from .birth import Birth, fork_of, new_run
+from .birth import LOCAL, Birth, fork_of, new_run
 from .board import Board
 from .clock import Clock
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
@@ -41,7 +41,7 @@ from .handle import Run
 from .holdback import HoldBack
 from .roster import Roster
 from .run_actor import Born
-from .services import Degraded, Services
+from .services import Degraded, Services, logger
 from .workplace import Workplace
 
 T = TypeVar("T")
@@ -279,7 +279,7 @@ class Runtime:
         """
         if self.roster.closing:
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
-        command = attrs.evolve(command_of(command), posted_at=self.clock.now())
+        command = attrs.evolve(_signed(command_of(command)), posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
@@ -321,7 +321,15 @@ class Runtime:
         self.roster.posted(run_id, item)
 
     def unavailable(self, error: Exception | None) -> None:
-        """The store has stopped answering, or answers again (`StoreHooks`). Runs stand at their receipts meanwhile."""
+        """The store has stopped answering, or answers again (`StoreHooks`): told to the log `greenroom.run`.
+
+        Runs stand at their receipts meanwhile, and commands are answered store_unavailable.
+        """
+        if error is None:
+            logger.warning("the store answers again")
+        else:
+            text = self.redactor.text(f"{type(error).__name__}: {error}")
+            logger.warning("the store does not answer (%s); it is tried again for its patience", text)
 
     async def agent_for(self, info: RunInfo) -> Agent[Any]:
         """The agent of a run that is taken up (`Directory`)."""
@@ -390,3 +398,13 @@ class Runtime:
         """Take up every run that is not done."""
         for run_id, held in await self.store.open_runs():
             self.roster.spawn(run_id, held=held)
+
+
+def _signed(command: Command) -> Command:
+    """With a principal: who does not say is LOCAL, as for start. The clock signs its own commands."""
+    if command.by is not None or command.kind == "expire":
+        return command
+    decision = command.decision
+    if decision is not None:
+        decision = attrs.evolve(decision, decided_by=LOCAL)
+    return attrs.evolve(command, by=LOCAL, decision=decision)

@@ -5,7 +5,7 @@ results back with one `run_sync_soon`. While it writes, the next batch gathers: 
 In an outage the thread tries the same batch again; when its patience is over, or it dies of anything else, its end is
 reported to the trio thread, and everything that waits is told "down".
 
-The queue is bounded by those who fill it: a run stops reading its model above 256 events without a receipt, and a
+The queue is bounded by those who fill it: a run takes streamed text only when none of its commits is in flight, and a
 command's task waits for the answer.
 """
 

@@ -50,10 +50,12 @@ class Invocation:
     Attributes:
         stubborn: the body's thread did not end within its grace; it was left alone and its late result is dropped.
         stack: where that thread stood when it was given up, outermost frame first, one `file:line:function` each.
+        ended: set when that thread ends after all.
     """
 
     stubborn: bool = False
     stack: tuple[str, ...] = ()
+    ended: trio.Event | None = None
 
     def __repr__(self) -> str:
         return f"<Invocation{' stubborn' if self.stubborn else ''}>"
@@ -111,7 +113,7 @@ async def _in_thread(
     body = Body(lambda: tool.call(_wired(ctx, body), arguments))
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
-        record.stubborn, record.stack = True, body.stack()
+        record.stubborn, record.stack, record.ended = True, body.stack(), body.done
         await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
         ended = Ended(error=RuntimeError("its thread was given up"))
     if ended.error is not None:

@@ -216,3 +216,83 @@ def test_a_later_attempt_waits_for_an_older_body_that_hides_from_its_cancel():
     assert isinstance(chaos.run(scenario), gr.Completed)
     assert max(most) == 1
     assert len(most) == 2
+
+
+def test_a_body_left_behind_by_a_crash_is_named_by_the_run_that_ends_before_it():
+    @gr.tool(grace=0.5)
+    async def hidden() -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(500)
+        return "too late"
+
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            run = await runtime.start(agent(hidden), "x")
+            await trio.sleep(1)
+            crash = chaos.CrashAt(0, lambda task: task.name == f"runtime/{run.id}", ZeroDivisionError())
+            for task in chaos.program_tasks():
+                crash.before_task_step(task)
+            with trio.fail_after(60):
+                waiting = await run.wait()
+                assert (await run.decide(waiting.tickets[0].deny("enough"))).ok
+                outcome = await run.result()
+            async with run.events() as events:
+                return outcome, [event async for event in events]
+
+    outcome, events = chaos.run(scenario)
+    assert isinstance(outcome, gr.Completed)
+    (overrun,) = [event.payload for event in events if event.type == "run.cleanup.overrun"]
+    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c", "hidden", 0.5)
+    assert events[-1].type == "run.completed"
+    assert list(events[-1].payload["stubborn"]) == ["c"]
+
+
+def test_a_tool_does_not_begin_when_its_run_is_cancelled_in_the_turn_that_starts_it():
+    effects, started = [], []
+
+    @gr.tool(needs_approval=True)
+    async def act() -> str:
+        effects.append("before the first checkpoint")
+        return "acted"
+
+    async def scenario():
+        async with gr.open_runtime(drain=0) as runtime:
+            run = await runtime.start(agent(act), "x")
+            await run.wait()
+            async with trio.open_nursery() as nursery:  # both are durable, and hinted, before the run's actor wakes
+                nursery.start_soon(run.decide, "c", "resume")
+                nursery.start_soon(run.cancel)
+            assert isinstance(await run.result(), gr.Cancelled)
+            async with run.events() as events:
+                started.append("run.tool.started" in [event.type async for event in events])
+
+    for seed in range(10):
+        chaos.run(scenario, seed=seed)
+    assert effects == []
+    assert any(started)  # else the cancel always came first, and nothing was shown
+
+
+def test_a_cancel_that_comes_while_the_deps_provider_thinks_is_obeyed():
+    calls = []
+
+    async def provider(info: gr.RunInfo) -> None:
+        calls.append(info.run_id)
+        await trio.sleep(1)
+        raise LookupError("there are none")
+
+    async def scenario():
+        store = gr.MemoryStore()
+        async with gr.open_runtime(store, agents=[agent()], deps="live", drain=0) as runtime:
+            run = await runtime.start("a", "x")
+            await run.wait()
+        async with gr.open_runtime(store, agents=[agent()], deps=provider, drain=0) as runtime:
+            await trio.sleep(0.5)
+            assert len(calls) == 1
+            again = await runtime.get(run.id)
+            assert (await again.cancel(by="ann")).ok
+            with trio.fail_after(60):
+                return await again.result()
+
+    outcome = chaos.run(scenario)
+    assert isinstance(outcome, gr.Cancelled)
+    assert outcome.by == "ann"

@@ -724,3 +724,23 @@ async def test_a_repeated_cancel_with_its_id_is_a_duplicate_also_after_the_end(s
         await run.result()
         second = await run.cancel(command_id="x")
     assert (first.status, second.status) == ("accepted", "duplicate")
+
+
+async def test_who_does_not_say_who_they_are_is_local_in_every_event(shelf, autojump_clock):
+    @gr.tool(needs_approval=True)
+    async def act() -> str:
+        return "acted"
+
+    helper = agent(call("act", id="c1"), delay(100), "done", tools=[act])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        assert (await run.decide("c1", "resume")).ok
+        await trio.sleep(1)
+        assert (await run.send("more")).ok
+        assert (await run.cancel()).ok
+        outcome = await run.result()
+        events = await events_of(run)
+    assert outcome == gr.Cancelled(reason=None, by="local")
+    for name in ("created", "approval.resolved", "input.received", "cancel.requested", "cancelled"):
+        assert [payload["by"] for payload in payloads(events, name)] == ["local"], name

@@ -701,3 +701,20 @@ async def test_a_crash_of_a_runs_owner_ends_that_run_as_failed_and_no_other(shel
         assert len(payloads(await events_of(bad), "completed", "failed", "cancelled")) == 1
     assert isinstance(outcome, gr.Failed)
     assert outcome.code == "internal_error"
+
+
+async def test_an_outage_of_the_store_and_its_end_are_told_to_the_log(tmp_path, caplog, autojump_clock):
+    outages = Outages()
+    store = gr.SQLiteStore(tmp_path / "runs.db", writer="inline", faults=outages)
+    helper = agent(delay(1), "done")
+    with caplog.at_level("WARNING", "greenroom.run"):
+        async with home(store, agents=[helper], secrets=["hidden-path"]) as runtime:
+            run = await runtime.start(helper, "hi")
+            outages.error = OSError("disk at hidden-path is full")
+            await trio.sleep(5)
+            outages.error = None
+            assert isinstance(await run.result(), gr.Completed)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("the store does not answer" in text and "is full" in text for text in told)
+    assert told[-1] == "the store answers again"
+    assert not any("hidden-path" in text for text in told)

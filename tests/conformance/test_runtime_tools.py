@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, text
@@ -732,3 +733,39 @@ async def test_a_large_decision_result_is_shown_as_an_excerpt_and_kept_whole(she
         assert len(helper.model.requests[1].messages[-1].content) < 10_000
         record = await runtime.store.load(run.id, calls="all")
     assert record.calls[0].result == "y" * 400_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends_first", [False, True])
+async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_it_lives(ends_first):
+    """Real time: a thread. The overrun is told at once; the terminal event names the thread if it still works then."""
+    go, over = threading.Event(), threading.Event()
+
+    @gr.tool(timeout=0.05, grace=0.05)
+    def deaf() -> str:
+        go.wait(20)
+        over.set()
+        return "too late"
+
+    @gr.tool
+    async def settle() -> str:
+        if ends_first:
+            go.set()
+            await trio.to_thread.run_sync(over.wait, 20)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        return "settled"
+
+    helper = agent(call("deaf", id="c1"), call("settle", id="c2"), "done", tools=[deaf, settle])
+    try:
+        with trio.fail_after(30):
+            async with gr.open_runtime(agents=[helper]) as runtime:
+                run = await runtime.start(helper, "hi")
+                assert isinstance(await run.result(), gr.Completed)
+                events = await events_of(run)
+                go.set()
+    finally:
+        go.set()
+    (overrun,) = payloads(events, "cleanup.overrun")
+    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c1", "deaf", 0.05)
+    assert "deaf" in overrun["stack"]
+    assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([] if ends_first else ["c1"])

@@ -68,6 +68,7 @@ class Chaos:
         moves = [(self.answer, 12 if world.outstanding else 0), (self.decide, 3 if world.store.calls else 0)]
         moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.15)]
+        moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.admit, 3)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
@@ -273,6 +274,11 @@ class Chaos:
 
     def crash(self) -> None:
         self.world.crash(digest=self.rng.choice((None, None, "another")))
+
+    def overrun(self) -> None:
+        """A body of this run goes on without its call."""
+        name = self.rng.choice([*self.world.store.calls, "model:r.m1"])
+        self.world.feed(inp.Overran(item=inp.Stubborn(call_id=name, stack="somewhere")))
 
     def stale(self) -> None:
         """An answer to something that was asked before, or never."""

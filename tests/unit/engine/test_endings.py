@@ -327,6 +327,22 @@ def test_what_finishes_while_the_work_is_being_stopped_keeps_its_result() -> Non
     w.check_end()
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_run_with_an_overrun_asks_who_still_lives_before_it_ends(lives: bool) -> None:
+    w = World(agent())
+    w.says(calls=[call("A", "write")])
+    w.raises("A")
+    w.feed(inp.Overran(item=inp.Stubborn(call_id="A", tool="write", grace=0.5, stack="here")))
+    w.feed(inp.Overran(item=inp.Stubborn(call_id="A", tool="write", grace=0.5, stack="still here")))
+    assert w.types().count("run.cleanup.overrun") == 1
+    w.says("done")
+    assert w.row.stage == "running"  # the answer is here; the end waits for the owner's word
+    w.stopped(*(["A"] if lives else []))
+    assert (w.row.stage, w.last().stubborn) == ("completed", ("A",) if lives else ())
+    assert w.types().count("run.cleanup.overrun") == 1
+    w.check_end()
+
+
 def test_run_end_runs_only_if_run_start_began() -> None:
     w = World(agent(hooked=frozenset({Phase.RUN_END})), admitted=False)
     w.cancel()
