@@ -1,0 +1,1 @@
+"""The gateway: one port for WebSocket, HTTP and SSE. docs/gateway.md tells the protocol."""

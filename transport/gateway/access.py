@@ -1,0 +1,147 @@
+"""Who may do what: principals, their tokens and scopes, and the headers that browsers can not forge."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import attrs
+
+from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.errors import UsageError
+
+from ..protocol.codes import Refused
+
+Scope = Literal["follow", "decide", "start", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = ("follow", "decide", "start", "admin")
+"""follow: see runs. decide: answer tickets and send input. start: start runs and cancel. admin: all, and metrics."""
+
+
+def everything(_: RunInfo) -> bool:
+    """Visibility of a principal that sees every run."""
+    return True
+
+
+@attrs.frozen(kw_only=True)
+class Principal:
+    """Somebody who may use the gateway.
+
+    Attributes:
+        name: who decided and who started, in events and rows.
+        token: at least 16 characters; never logged and never shown.
+        scopes: what they may do; "admin" includes the others.
+        sees: which runs exist for them; the others are answered as unknown.
+
+    Raises:
+        UsageError: the name or token can not be, or a scope is not known.
+    """
+
+    name: str
+    token: str = attrs.field(repr=False)
+    scopes: frozenset[Scope] = attrs.field(default=frozenset({"admin"}), converter=frozenset)
+    sees: Callable[[RunInfo], bool] = everything
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise UsageError(f"Principal(name={self.name!r}): give a name")
+        if not isinstance(self.token, str) or len(self.token) < 16:
+            raise UsageError(f"the token of {self.name!r} is too short; make one with secrets.token_urlsafe()")
+        unknown = self.scopes - set(SCOPES)
+        if unknown:
+            raise UsageError(f"scope {sorted(unknown)[0]!r} is not known; use some of {', '.join(SCOPES)}")
+
+    def may(self, scope: Scope) -> bool:
+        """True if the principal has this scope."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def need(self, scope: Scope) -> None:
+        """Go on, or not.
+
+        Raises:
+            Refused: not_allowed.
+        """
+        if not self.may(scope):
+            raise Refused("not_allowed", f"{self.name} has no scope {scope!r}; ask for a token that has it")
+
+
+def new_token() -> str:
+    """A fresh random token (192 bits)."""
+    return secrets.token_urlsafe(24)
+
+
+class Keyring:
+    """The principals of a gateway, found by their token in a time that tells nothing about it."""
+
+    def __init__(self, principals: Iterable[Principal]) -> None:
+        self._by_digest = [(sha256(one.token.encode()).digest(), one) for one in principals]
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {len(self._by_digest)}>"
+
+    def find(self, token: str) -> Principal | None:
+        """Whose token it is. Every token is compared with all: which one was close can not be measured."""
+        digest, found = sha256(token.encode(errors="surrogatepass")).digest(), None
+        for known, principal in self._by_digest:
+            if hmac.compare_digest(known, digest):
+                found = principal
+        return found
+
+    def bearer(self, header: str | None) -> Principal | None:
+        """Who an Authorization header belongs to; None if there is none.
+
+        Raises:
+            Refused: unauthenticated: it is no bearer token, or nobody's.
+        """
+        if header is None:
+            return None
+        scheme, _, token = header.partition(" ")
+        found = self.find(token.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise Refused("unauthenticated", "the Authorization header holds no token that is known here")
+        return found
+
+
+@attrs.frozen(kw_only=True)
+class Doorway:
+    """Which Host and Origin headers are let in: cross-site pages and rebound names are not.
+
+    A page of another site can open a WebSocket to us, and a name of another site can point to us; browsers say both in
+    headers that scripts can not set. Programs send no Origin.
+
+    Attributes:
+        hosts: allowed Host headers, in lower case, with port. None: every one (bound to another address than loopback
+            without a list).
+        origins: allowed Origin headers beside those of `hosts`.
+    """
+
+    hosts: frozenset[str] | None
+    origins: frozenset[str] = frozenset()
+
+    def check(self, host: str | None, origin: str | None) -> None:
+        """Go on, or not.
+
+        Raises:
+            Refused: forbidden_origin.
+        """
+        if self.hosts is not None and (host or "").lower() not in self.hosts:
+            raise Refused("forbidden_origin", f"the Host {host!r:.100} is not on the list; add it with hosts=[...]")
+        if origin is None or origin in self.origins:
+            return
+        if urlsplit(origin).netloc.lower() != (host or "").lower() or not origin.startswith(("http://", "https://")):
+            raise Refused(
+                "forbidden_origin", f"the Origin {origin!r:.100} is not on the list; add it with origins=[...]"
+            )
+
+
+def own_hosts(addresses: Sequence[tuple[str, int]], names: Iterable[str]) -> frozenset[str]:
+    """The Host headers under which loopback addresses are reached, and the given names."""
+    ports = {port for _, port in addresses}
+    found = {name.lower() for name in names}
+    for port in ports:
+        for name in ("localhost", "127.0.0.1", "[::1]"):
+            found |= {f"{name}:{port}"} | ({name} if port == 80 else set())
+    return frozenset(found)

@@ -1,0 +1,140 @@
+"""Close codes and error codes of the gateway: documented and stable.
+
+Close codes below 4000 are RFC 6455's own; those from 4400 on follow the HTTP status of the same ending, as
+graphql-transport-ws has them where they overlap. A browser shows 1006 for a handshake that was refused, therefore
+credentials are judged after the upgrade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+SUBPROTOCOL: Final = "greenroom.v1"
+PATH: Final = "/v1/ws"
+
+
+@attrs.frozen
+class CloseCode:
+    """One way a connection ends.
+
+    Attributes:
+        code: the number on the wire.
+        name: its name in `gw.bye` and in the documents.
+        meaning: a sentence.
+        retry: connecting again may help.
+    """
+
+    code: int
+    name: str
+    meaning: str
+    retry: bool
+
+
+DONE: Final = CloseCode(1000, "done", "The client has closed the connection.", retry=False)
+GOING_AWAY: Final = CloseCode(1001, "going_away", "The server stops.", retry=True)
+TOO_BIG: Final = CloseCode(1009, "too_big", "A message was longer than the limit in gw.welcome.", retry=False)
+INTERNAL: Final = CloseCode(1011, "internal", "The gateway failed at this connection; a bug.", retry=True)
+RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retry_after_ms.", retry=True)
+OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
+BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "What was sent is not a JSON object in a text frame.", retry=False)
+UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or one that nobody has.", retry=False)
+FORBIDDEN: Final = CloseCode(4403, "forbidden", "The principal may not use this gateway at all.", retry=False)
+WRONG_PROTOCOL: Final = CloseCode(4406, "wrong_protocol", "The client does not speak greenroom.v1.", retry=False)
+HELLO_TIMEOUT: Final = CloseCode(4408, "hello_timeout", "No hello within the time limit.", retry=True)
+TOO_FAST: Final = CloseCode(4429, "too_fast", "The client sends faster than the limit in gw.welcome.", retry=True)
+STALLED: Final = CloseCode(
+    4510,
+    "stalled",
+    "The client took nothing for the time limit; the connection is cut without a close frame.",
+    retry=True,
+)
+
+CLOSE_CODES: Final[Mapping[int, CloseCode]] = {
+    one.code: one
+    for one in (
+        DONE,
+        GOING_AWAY,
+        TOO_BIG,
+        INTERNAL,
+        RESTART,
+        OVERLOADED,
+        BAD_MESSAGE,
+        UNAUTHENTICATED,
+        FORBIDDEN,
+        WRONG_PROTOCOL,
+        HELLO_TIMEOUT,
+        TOO_FAST,
+        STALLED,
+    )
+}
+
+
+@attrs.frozen
+class ErrorCode:
+    """One way a request or command is refused.
+
+    Attributes:
+        code: in `gw.error` and in HTTP bodies.
+        status: the HTTP status.
+        meaning: a sentence.
+        retry: the same request may work later.
+    """
+
+    code: str
+    status: int
+    meaning: str
+    retry: bool = False
+
+
+_ERRORS = (
+    ErrorCode("bad_message", 400, "The message does not have the form that is asked for; the text names the field."),
+    ErrorCode("unauthenticated", 401, "No token, or one that nobody has."),
+    ErrorCode("not_allowed", 403, "The principal does not have the scope that this needs, or is not a reviewer."),
+    ErrorCode("forbidden_origin", 403, "The Origin or Host header is not on the list."),
+    ErrorCode("unknown_run", 404, "No run has this id, or the principal may not see it."),
+    ErrorCode("unknown_agent", 404, "No agent has this key."),
+    ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
+    ErrorCode("not_found", 404, "Nothing is at this path."),
+    ErrorCode("method_not_allowed", 405, "The path does not take this method."),
+    ErrorCode("request_timeout", 408, "The request did not come whole within the time limit."),
+    ErrorCode("run_exists", 409, "The run id is taken by a run with another content."),
+    ErrorCode("thread_busy", 409, "The thread has an active run and on_busy is refuse."),
+    ErrorCode("decision_id_conflict", 409, "The id was used for another command."),
+    ErrorCode("already_decided", 409, "The ticket has been decided otherwise; `current` tells how."),
+    ErrorCode("run_done", 409, "The run has ended."),
+    ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was looked at."),
+    ErrorCode("expired", 410, "The ticket has expired."),
+    ErrorCode("too_big", 413, "The body is longer than the limit."),
+    ErrorCode("invalid_arguments", 422, "The edited arguments do not fit the tool."),
+    ErrorCode("invalid_result", 422, "The result does not fit the ticket's schema."),
+    ErrorCode("unprocessable", 422, "A value can not be; the text names it."),
+    ErrorCode("too_many_subscriptions", 429, "More runs than one connection may follow."),
+    ErrorCode("too_many_connections", 429, "More connections than one principal may hold.", retry=True),
+    ErrorCode("busy", 429, "The run has too many commands that are not consumed yet.", retry=True),
+    ErrorCode("headers_too_large", 431, "The request line and headers are longer than the limit."),
+    ErrorCode("internal", 500, "The gateway failed at this request; a bug."),
+    ErrorCode("store_unavailable", 503, "The store does not answer; repeat the command with the same id.", retry=True),
+    ErrorCode("closing", 503, "The server stops; come back when it is there again.", retry=True),
+)
+
+ERRORS: Final[Mapping[str, ErrorCode]] = {one.code: one for one in _ERRORS}
+"""Code -> what it is."""
+
+
+class Refused(Exception):
+    """A request or command that is answered with an error.
+
+    Attributes:
+        error: its code.
+        message: names the value and the way out.
+        current: what is the case instead, for a conflict.
+    """
+
+    def __init__(self, code: str, message: str, *, current: object = None) -> None:
+        super().__init__(message)
+        self.error = ERRORS[code]
+        self.message = message
+        self.current = current

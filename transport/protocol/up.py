@@ -1,0 +1,236 @@
+"""What a client may send, one class per type. Read by cattrs, so that an error names the field and what it should be.
+
+A text frame holds one JSON object; its `type` names the class. Unknown fields are refused: a misspelt
+`edited_arguments` must not become an approval of the original ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+import cattrs
+import msgspec
+from cattrs.gen import make_dict_structure_fn
+from cattrs.v import format_exception
+
+from .codes import Refused
+
+MAX_ID: Final = 128
+"""Characters of a command's id: room for two UUIDs and a prefix."""
+
+
+def _id(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not 0 < len(value) <= MAX_ID or not value.isprintable():
+        raise ValueError(f"{attribute.name} must be 1 to {MAX_ID} printable characters")
+
+
+def _after(_: object, __: object, value: int) -> None:
+    if not 0 <= value < 2**53:
+        raise ValueError("after must be 0 or the sequence of an event")
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    """The first frame of a client that could not set the Authorization header. `client` is a name for the log."""
+
+    token: str = attrs.field(default="", repr=False)
+    client: str = ""
+    protocol: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Subscribe:
+    """Follow a run from sequence `after` + 1 on. `epoch`: of the log that the cursor belongs to (from gw.welcome)."""
+
+    run: str
+    after: int = attrs.field(default=0, validator=_after)
+    epoch: str | None = None
+    id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Unsubscribe:
+    """Follow a run no more. The run itself goes on."""
+
+    run: str
+    id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Start:
+    """Start a run. The same id starts the same run once; `run` is the run's id (default: made from `id`)."""
+
+    id: str = attrs.field(validator=_id)
+    agent: str
+    text: str
+    run: str | None = None
+    thread: str | None = None
+    session: str | None = None
+    on_busy: Literal["queue", "refuse"] = "queue"
+
+
+@attrs.frozen(kw_only=True)
+class Decide:
+    """Decide about a ticket or a call. `fingerprint` binds the decision to the action that was looked at."""
+
+    id: str = attrs.field(validator=_id)
+    run: str
+    target: str
+    action: Literal["resume", "cancel"]
+    result: Any = None
+    edited_arguments: Mapping[str, Any] | None = None
+    reason: str | None = None
+    fingerprint: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Cancel:
+    """Ask a run to end."""
+
+    id: str = attrs.field(validator=_id)
+    run: str
+    mode: Literal["now", "after_step"] = "now"
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Send:
+    """Give a run more input."""
+
+    id: str = attrs.field(validator=_id)
+    run: str
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class Ping:
+    """Answered by gw.tick with the same id."""
+
+    id: str | None = None
+
+
+Up = Hello | Subscribe | Unsubscribe | Start | Decide | Cancel | Send | Ping
+RunCommand = Decide | Cancel | Send
+COMMANDS: Final[Mapping[str, type[Decide | Cancel | Send]]] = {
+    "decide": Decide,
+    "cancel": Cancel,
+    "send": Send,
+}
+"""The commands to a run; POST /v1/runs/{run}/commands takes the same ones."""
+UP: Final[Mapping[str, type[Any]]] = {
+    "hello": Hello,
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+    "start": Start,
+    **COMMANDS,
+    "ping": Ping,
+}
+"""Type -> class."""
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+def _exact(kind: type) -> Any:
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"expected {_SAID[kind]}")
+        return value
+
+    return structure
+
+
+_SAID: Final[Mapping[type, str]] = {str: "a string", int: "a whole number", bool: "true or false", float: "a number"}
+for _kind in _SAID:
+    _converter.register_structure_hook(_kind, _exact(_kind))
+
+
+def _object(value: Any, _: Any) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError("expected an object")
+    return value
+
+
+_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
+for _class in UP.values():
+    _converter.register_structure_hook(
+        _class, make_dict_structure_fn(_class, _converter, _cattrs_forbid_extra_keys=True)
+    )
+
+
+class Malformed(Exception):
+    """Not a JSON object at all: the connection is closed with 4400."""
+
+
+def parse(text: str | bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise Malformed(f"a JSON {type(data).__name__} where an object is asked for")
+    return data
+
+
+def read(data: Mapping[str, Any]) -> Up:
+    """The frame that an object holds.
+
+    Raises:
+        Refused: bad_message; the text names the field.
+    """
+    kind = data.get("type")
+    cls = UP.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise Refused("bad_message", f"type {_shown(kind)} is not known; use one of {', '.join(UP)}")
+    frame: Up = structure({key: value for key, value in data.items() if key != "type"}, cls, str(kind))
+    return frame
+
+
+def read_command(data: Mapping[str, Any]) -> RunCommand:
+    """The command to a run that an object holds.
+
+    Raises:
+        Refused: bad_message; the text names the field.
+    """
+    kind = data.get("type")
+    if kind not in COMMANDS:
+        raise Refused("bad_message", f"type {_shown(kind)} is not a command; use one of {', '.join(COMMANDS)}")
+    command = read(data)
+    if not isinstance(command, Decide | Cancel | Send):
+        raise Refused("bad_message", f"{kind} is not a command to a run")
+    return command
+
+
+def structure(data: Mapping[str, Any], cls: type[Any], what: str) -> Any:
+    """An object as an attrs class of plain fields.
+
+    Raises:
+        Refused: bad_message; the text names every field that is wrong.
+    """
+    try:
+        return _converter.structure(dict(data), cls)
+    except cattrs.ClassValidationError as error:
+        faults = "; ".join(cattrs.transform_error(error, path=what, format_exception=_explain))
+        raise Refused("bad_message", faults[:1000]) from error
+
+
+def _explain(error: BaseException, kind: type | None) -> str:
+    match error:
+        case KeyError():
+            return f"{error.args[0]} is missing"
+        case cattrs.ForbiddenExtraKeysError():
+            known = ", ".join(one.name for one in attrs.fields(error.cl))
+            return f"{', '.join(sorted(map(str, error.extra_fields)))[:100]} is not known here; there are {known}"
+        case TypeError() | ValueError() if error.args:
+            return str(error.args[0])[:200]
+    return format_exception(error, kind)
+
+
+def _shown(value: Any) -> str:
+    return "(missing)" if value is None else f"{value!r:.40}"
