@@ -7,7 +7,7 @@ A text frame holds one JSON object; its `type` names the class. Unknown fields a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import attrs
 import cattrs
@@ -21,13 +21,21 @@ MAX_ID: Final = 128
 """Characters of a command's id: room for two UUIDs and a prefix."""
 
 
+CommandId = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=MAX_ID, description="Printable text that the client has not used before."),
+]
+Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
+# What stands in Meta is for the documents; the validators below say it to the client in words.
+
+
 def _id(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if not 0 < len(value) <= MAX_ID or not value.isprintable():
         raise ValueError(f"{attribute.name} must be 1 to {MAX_ID} printable characters")
 
 
 def _after(_: object, __: object, value: int) -> None:
-    if not 0 <= value < 2**53:
+    if not 0 <= value < 2**53:  # what every client can count to
         raise ValueError("after must be 0 or the sequence of an event")
 
 
@@ -45,7 +53,7 @@ class Subscribe:
     """Follow a run from sequence `after` + 1 on. `epoch`: of the log that the cursor belongs to (from gw.welcome)."""
 
     run: str
-    after: int = attrs.field(default=0, validator=_after)
+    after: Cursor = attrs.field(default=0, validator=_after)
     epoch: str | None = None
     id: str | None = None
 
@@ -62,7 +70,7 @@ class Unsubscribe:
 class Start:
     """Start a run. The same id starts the same run once; `run` is the run's id (default: made from `id`)."""
 
-    id: str = attrs.field(validator=_id)
+    id: CommandId = attrs.field(validator=_id)
     agent: str
     text: str
     run: str | None = None
@@ -75,7 +83,7 @@ class Start:
 class Decide:
     """Decide about a ticket or a call. `fingerprint` binds the decision to the action that was looked at."""
 
-    id: str = attrs.field(validator=_id)
+    id: CommandId = attrs.field(validator=_id)
     run: str
     target: str
     action: Literal["resume", "cancel"]
@@ -89,7 +97,7 @@ class Decide:
 class Cancel:
     """Ask a run to end."""
 
-    id: str = attrs.field(validator=_id)
+    id: CommandId = attrs.field(validator=_id)
     run: str
     mode: Literal["now", "after_step"] = "now"
     reason: str | None = None
@@ -99,7 +107,7 @@ class Cancel:
 class Send:
     """Give a run more input."""
 
-    id: str = attrs.field(validator=_id)
+    id: CommandId = attrs.field(validator=_id)
     run: str
     text: str
 
@@ -152,7 +160,14 @@ def _object(value: Any, _: Any) -> Any:
     return value
 
 
+def _one_of(value: Any, kind: Any) -> Any:
+    if value not in get_args(kind):
+        raise ValueError(f"expected {' or '.join(map(repr, get_args(kind)))}")
+    return value
+
+
 _converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
+_converter.register_structure_hook_func(lambda kind: get_origin(kind) is Literal, _one_of)
 for _class in UP.values():
     _converter.register_structure_hook(
         _class, make_dict_structure_fn(_class, _converter, _cattrs_forbid_extra_keys=True)
@@ -199,7 +214,7 @@ def read_command(data: Mapping[str, Any]) -> RunCommand:
         Refused: bad_message; the text names the field.
     """
     kind = data.get("type")
-    if kind not in COMMANDS:
+    if not isinstance(kind, str) or kind not in COMMANDS:
         raise Refused("bad_message", f"type {_shown(kind)} is not a command; use one of {', '.join(COMMANDS)}")
     command = read(data)
     if not isinstance(command, Decide | Cancel | Send):
