@@ -96,6 +96,12 @@ class StoreHooks(Protocol):
     def posted(self, run_id: str, item: InboxItem) -> None:
         """A command is durable. Called before its poster wakes."""
 
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Events of a run are durable: `frames`, the newest of which has sequence `last`.
+
+        Called for every commit and for a new run, before the receipt is delivered and before the creator wakes.
+        """
+
     def unavailable(self, error: Exception | None) -> None:
         """The whole store has stopped answering (an error) or answers again (None)."""
 
@@ -174,6 +180,14 @@ class Store(abc.ABC):
 
     threaded: bool = False
     """True if work is done in another thread, so that virtual time must not be used with it."""
+
+    @property
+    @abc.abstractmethod
+    def epoch(self) -> str:
+        """Names the log. It stays the same, over restarts too, for as long as sequences that were given out are good.
+
+        Known while the store is open. A copy (a backup that is taken into use) has another one.
+        """
 
     @abc.abstractmethod
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

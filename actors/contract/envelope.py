@@ -95,6 +95,18 @@ class Event:
     payload: Mapping[str, Any]
 
 
+_TYPE: Final = b'"type":"'
+
+
+def event_type(frame: bytes) -> str:
+    """The type of an event, from its bytes, without reading the rest.
+
+    The first `"type":"` is the envelope's: before it stands only the id, and inside a JSON string quotes are escaped.
+    """
+    start = frame.index(_TYPE) + len(_TYPE)
+    return frame[start : frame.index(b'"', start)].decode()
+
+
 def decode_event(frame: bytes) -> Event:
     """Read an event's bytes.
 

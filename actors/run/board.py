@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import trio
 
 from ..errors import RuntimeClosed, StoreDown
+from .tails import Tails
 
 
 class Board:
-    """One event per run that somebody waits for; a change wakes them all."""
+    """One event per run that somebody waits for; a change wakes them all.
+
+    Attributes:
+        tails: the newest events of the runs that somebody follows.
+        closed: nothing can be looked up here any more.
+    """
 
     def __init__(self) -> None:
+        self.tails = Tails()
+        self.closed = False
         self._notices: dict[str, trio.Event] = {}
-        self._closed = False
 
     def notice(self, run_id: str) -> trio.Event:
         """What will be set at the run's next durable change, or when the runtime closes.
@@ -32,7 +39,7 @@ class Board:
         Raises:
             RuntimeClosed: the runtime is closed.
         """
-        if self._closed:
+        if self.closed:
             raise RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
 
     @contextmanager
@@ -49,15 +56,22 @@ class Board:
             self.check_open()
             raise
 
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """These events of a run, up to sequence `last`, have become durable."""
+        self.tails.committed(run_id, last, frames)
+        self.changed(run_id)
+
     def changed(self, run_id: str) -> None:
-        """The run has changed durably."""
+        """The run has changed durably, or nobody works on it any more."""
         notice = self._notices.pop(run_id, None)
         if notice is not None:
             notice.set()
+        self.tails.tell(run_id)
 
     def close(self) -> None:
         """Wake everybody; whoever looks again hears that the runtime is closed."""
-        self._closed = True
+        self.closed = True
         for notice in self._notices.values():
             notice.set()
         self._notices.clear()
+        self.tails.tell_all()

@@ -14,6 +14,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun, UsageError
+from .follow import Follower, follow
 from .view import RunView, make_outcome, make_view
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAGE = 500
-"""Events read from the store at once by a follower."""
 _WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 
@@ -68,30 +67,10 @@ class Run(Generic[T]):
         return self._open_events(after, until)
 
     @asynccontextmanager
-    async def _open_events(self, after: int, until: str) -> AsyncIterator[AsyncIterator[Event]]:
-        async with aclosing(self._follow(after, until)) as events:
-            yield events
-
-    async def _follow(self, after: int, until: str) -> AsyncGenerator[Event, None]:
-        store, board = self._runtime.store, self._runtime.board
-        while True:
-            notice = board.notice(self.id)
-            with board.looking():
-                frames = await store.events(self.id, after=after, limit=PAGE)
-            for frame in frames:
-                yield decode_event(frame)
-            after += len(frames)
-            if frames:
-                continue
-            record = await self._record()
-            if record.row.last_sequence > after:
-                continue
-            if record.row.status is RunStatus.DONE or (until == "rest" and record.at_rest):
-                return
-            reason = self._runtime.roster.degraded(self.id)
-            if reason is not None:
-                raise RunDegraded(self.id, *reason)
-            await notice.wait()
+    async def _open_events(self, after: int, until: Literal["end", "rest"]) -> AsyncIterator[AsyncIterator[Event]]:
+        with follow(self._runtime, self.id, after, until) as follower:
+            async with aclosing(_decoded(follower)) as events:
+                yield events
 
     async def wait(self) -> Completed[T] | Waiting | Failed | Cancelled:
         """Wait until the run is at rest: done, or waiting with every command acted on. Durable rows only.
@@ -241,3 +220,9 @@ class Run(Generic[T]):
             raise UsageError(f"send({text!r}): give a str")
         command = Command(command_id=command_id or self._runtime.new_id(), kind="send", text=text, by=by)
         return await self._runtime.post(self.id, command)
+
+
+async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
+    async for found in follower:
+        for frame in found.frames:
+            yield decode_event(frame)

@@ -202,7 +202,6 @@ class Incarnation:
         self.durable = entry.state
         status = entry.state.row.status
         self._tell_rest(status)
-        self._services.board.changed(self._claim.run_id)
         if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.rests.changed(self._claim.run_id)
         for effect in entry.effects:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import secrets as random_ids
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -36,6 +37,7 @@ from ..models import resolve_model
 from .birth import LOCAL, Birth, fork_of, new_run
 from .board import Board
 from .clock import Clock
+from .follow import Follower, follow
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
 from .holdback import HoldBack
@@ -210,6 +212,25 @@ class Runtime:
                 RunQuery(status=wanted, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
             )
 
+    def follow(
+        self, run_id: str, *, after: int = 0, until: Literal["end", "rest"] = "end"
+    ) -> AbstractContextManager[Follower]:
+        """Follow a run in slices of encoded events: what `Run.events`, the gateway and the pages are made of.
+
+            with runtime.follow(run_id, after=seen) as follower:
+                async for found in follower:
+                    write(b"".join(found.frames))
+
+        The same guarantees as `Run.events`; for whoever passes the bytes on, and does not look into them.
+
+        Raises:
+            UsageError: `after` is negative, or `until` is not known. RuntimeClosed: the runtime is closed.
+            UnknownRun, RunDegraded, RuntimeClosed, StoreError: from the iteration.
+        """
+        if type(after) is not int or after < 0 or until not in ("end", "rest"):
+            raise UsageError(f"follow(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
+        return follow(self, run_id, after, until)
+
     async def fork(self, run_id: str, *, step: int, new_run_id: str | None = None, deps: Any = None) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
@@ -319,6 +340,10 @@ class Runtime:
     def posted(self, run_id: str, item: InboxItem) -> None:
         """A command is durable: hint it to the run's actor (`StoreHooks`)."""
         self.roster.posted(run_id, item)
+
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Events of a run are durable: who follows it is told (`StoreHooks`)."""
+        self.board.committed(run_id, last, frames)
 
     def unavailable(self, error: Exception | None) -> None:
         """The store has stopped answering, or answers again (`StoreHooks`): told to the log `greenroom.run`.

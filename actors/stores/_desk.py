@@ -59,6 +59,9 @@ class Silent:
     def posted(self, run_id: str, item: object) -> None:
         """Nothing."""
 
+    def committed(self, run_id: str, last: int, frames: object) -> None:
+        """Nothing."""
+
     def unavailable(self, error: Exception | None) -> None:
         """Nothing."""
 

@@ -87,6 +87,11 @@ class Readers:
         self._close_idle(0)
 
 
+def epoch(connection: sqlite3.Connection) -> str:
+    """The name of the log."""
+    return str(connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()[0])
+
+
 def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
     """All runs that are not done, oldest first, each with whether it is held."""
     sql = f"SELECT run_id, dispatch = 'held' FROM {OPEN} WHERE ended_at IS NULL ORDER BY number"  # noqa: S608 - a constant

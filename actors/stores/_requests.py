@@ -39,8 +39,12 @@ class CommitRequest:
     error: Exception | None = None
 
     def settle(self, result: Receipt, hooks: StoreHooks) -> None:
-        """Hand the receipt over."""
-        self.deliver(result)
+        """Tell the runtime of the durable events, then hand the receipt over."""
+        try:
+            if result.kind == "committed":
+                hooks.committed(self.commit.run_id, result.last, self.frames)
+        finally:
+            self.deliver(result)
 
     def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
         """Settle it as down."""
@@ -89,6 +93,14 @@ class CreateRequest(Asked[Created]):
     new: NewRun
     frame: bytes
     blobs: object = None
+
+    def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
+        """Tell the runtime of the durable event, then wake the creator."""
+        try:
+            if result.value is not None and result.value.existing is None:
+                hooks.committed(self.new.info.run_id, 1, (self.frame,))
+        finally:
+            Asked.settle(self, result, hooks)
 
 
 @attrs.define(eq=False)

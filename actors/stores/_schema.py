@@ -79,7 +79,18 @@ _FIRST: Final = Migration(
     ),
 )
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST,)
+_SECOND: Final = Migration(
+    summary="the log has a name of its own, so that a reader notices when its position belongs to another one",
+    statements=(
+        "CREATE TABLE about(name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+        "INSERT INTO about(name, value) VALUES ('epoch', lower(hex(randomblob(8))))",
+    ),
+)
+
+NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
+"""For a copy: from here on it may grow other events than the original, under the same sequences."""
+
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND)
 """In order, never changed once released: the n-th makes version n out of version n - 1."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ class MemoryStore(Front):
             faults: called at "before_commit" and "after_commit" of each write; raises to make the store fail there.
         """
         self._ledger = Ledger()
+        self._epoch = secrets.token_hex(8)
         self._faults = faults
         self._desk = Desk(self._execute, patience=patience, batch=1)
         self._serving = False
@@ -45,6 +47,11 @@ class MemoryStore(Front):
     def __repr__(self) -> str:
         """How many runs it holds, and whether it is open."""
         return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._desk.down is None else 'closed'}>"
+
+    @property
+    def epoch(self) -> str:
+        """Names the log; of this object. See `Store.epoch`."""
+        return self._epoch
 
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`."""

@@ -23,7 +23,7 @@ from ._lock import FileLock, Owner, lock_path, owner_of
 from ._opening import explain, open_reader, open_writer
 from ._reads import Readers
 from ._requests import CommitRequest, CreateRequest, Request
-from ._schema import MIGRATIONS, Migration
+from ._schema import MIGRATIONS, NEW_EPOCH, Migration
 from ._transaction import Transactor
 from ._verdict import BadCommit
 from ._writer import LARGEST_BATCH, ThreadDesk
@@ -98,6 +98,7 @@ class SQLiteStore(Front):
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: Transactor | None = None
         self._readers: Readers | None = None
+        self._epoch = ""
         self._desk: Desk | ThreadDesk
         if self.threaded:
             self._desk = ThreadDesk(self._execute, patience=patience)
@@ -108,6 +109,11 @@ class SQLiteStore(Front):
         """Where it is, how it writes, and whether it is open."""
         how = "read-only" if self._read_only else "thread" if self.threaded else "inline"
         return f"<SQLiteStore {self.path}: {how}, {'closed' if self._readers is None else 'open'}>"
+
+    @property
+    def epoch(self) -> str:
+        """Names the log; kept in the file. See `Store.epoch`."""
+        return self._epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -148,6 +154,7 @@ class SQLiteStore(Front):
         readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
         if connection is None:
             readers.read(_reads.open_runs)
+        self._epoch = readers.read(_reads.epoch)
         self._readers = readers
         return connection
 
@@ -235,6 +242,8 @@ class SQLiteStore(Front):
     async def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the whole store, as of now, into a new file (0600); writers go on meanwhile.
 
+        The copy's log has a name of its own: positions in this log are not taken for positions in that one.
+
         Raises:
             StoreError: the file exists, or can not be written.
         """
@@ -249,6 +258,8 @@ def _copy(source: sqlite3.Connection, path: Path) -> None:
     target = sqlite3.connect(path)
     try:
         source.backup(target)
+        target.execute(NEW_EPOCH)
+        target.commit()
     except sqlite3.Error as error:
         raise StoreError(explain(path, error)) from error
     finally:

@@ -318,6 +318,18 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
 
 
 @reopening
+async def the_epoch_outlives_an_opening(open_store: OpenStore, me: str) -> None:
+    """Sequences that were given out are good after a restart, and the epoch says so."""
+    first = open_store()
+    async with opened(first):
+        epoch = first.epoch
+    second = open_store()
+    async with opened(second):
+        expect(second.epoch, epoch, "the log is the same, so its name is")
+    expect(bool(epoch), True, "and it has one")
+
+
+@reopening
 async def what_was_acknowledged_is_there_after_reopening(open_store: OpenStore, me: str) -> None:
     """Rows, events, messages, commands, held runs and answers outlive the store object."""
     first = open_store()

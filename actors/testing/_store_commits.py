@@ -59,6 +59,23 @@ async def creating_twice_returns_the_existing_run(store: Store, _: Recorder, me:
 
 
 @scenario
+async def durable_events_are_told_before_the_receipt(store: Store, hooks: Recorder, me: str) -> None:
+    """Hooks hear of a new run's event and of those of every commit, in order, with the sequence of the newest."""
+    author = await create(store, new_run(me, me))
+    expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is told before the creator wakes")
+    await author.write(2)
+    await author.write()
+    told = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
+    expect(told, [(me, 3, 2), (me, 4, 1)], "each commit is told once, with the sequence of its newest event")
+    everything = [one for _, _, frames in hooks.frames for one in frames]
+    expect(everything, list(await store.events(me)), "what is told is what is stored")
+    await store.create_run(new_run(me, me), frame(me, 1))
+    author.row = attrs.evolve(author.row, last_sequence=2)
+    await author.send(author.make()).receipt()
+    expect(len(hooks.frames), 3, "what is not written is not told")
+
+
+@scenario
 async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: Recorder, me: str) -> None:
     """While a thread has an active run, a second one is held (queue) or refused without a trace (refuse)."""
     await create(store, new_run(f"{me}.1", me))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -42,11 +42,16 @@ class Recorder:
     """Hooks that write down what they are told."""
 
     items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
+    frames: list[tuple[str, int, tuple[bytes, ...]]] = attrs.field(factory=list)
     outages: list[Exception | None] = attrs.field(factory=list)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Keep it."""
         self.items.append((run_id, item))
+
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Keep them."""
+        self.frames.append((run_id, last, tuple(frames)))
 
     def unavailable(self, error: Exception | None) -> None:
         """Keep it."""

@@ -1,0 +1,130 @@
+"""`Follower`: a position in a run's log that moves. Everything that shows events is made of it.
+
+It owns a cursor and nothing else: what it gives next is looked up from there, in the run's tail if that still has it,
+in the store if not. So a slow reader holds nobody up and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..contract.envelope import event_type
+from ..contract.events import TERMINAL_EVENTS
+from ..contract.lifecycle import RunStatus
+from ..errors import RunDegraded, UnknownRun
+from .tails import Slice, Tail, within
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+PAGE: Final = 500
+"""Events read from the store at once by a follower."""
+
+
+class Follower:
+    """Gives a run's events in slices, each once, in order, only when they are durable. For one task.
+
+    Attributes:
+        run_id: whose.
+        after: sequence of the last event that has been given.
+        ended: the terminal event has been given; nothing follows.
+        tail: where new events come in; its listeners hear of them.
+    """
+
+    def __init__(self, runtime: Runtime, tail: Tail, run_id: str, after: int, until: Literal["end", "rest"]) -> None:
+        self.run_id = run_id
+        self.after = after
+        self.ended = False
+        self.tail = tail
+        self._runtime = runtime
+        self._until = until
+        self._looked = False  # the store has been seen to end at `after`, since the tail is held
+        self._asked = False  # the run is known to exist, and not to have been done when we began
+
+    def __repr__(self) -> str:
+        return f"<Follower of {self.run_id} after {self.after}>"
+
+    def __aiter__(self) -> AsyncIterator[Slice]:
+        return self
+
+    async def __anext__(self) -> Slice:
+        while True:
+            notice = self._runtime.board.notice(self.run_id)
+            found = await self.fetch()
+            if found is not None:
+                return found
+            if await self.finished():
+                raise StopAsyncIteration
+            if not self.behind():
+                await notice.wait()
+
+    def ready(self) -> Slice | None:
+        """The next slice, if memory has it; the cursor moves behind it. Never waits."""
+        found = self.tail.slice(self.after)
+        return None if found is None else self._given(found)
+
+    def behind(self) -> bool:
+        """True if the next event may be in the store, and memory does not have it: `fetch` looks there."""
+        return self.tail.head > self.after or not (self._looked or self.tail.head == self.after)
+
+    async def fetch(self) -> Slice | None:
+        """The next slice, from memory or from the store; None if nothing is there yet.
+
+        Raises:
+            StoreUnavailable, StoreDown, StoreError: the store can not be read.
+            RuntimeClosed: the runtime is closed.
+        """
+        found = self.ready()
+        if found is not None or not self.behind():
+            return found
+        board, after = self._runtime.board, self.after
+        with board.looking():
+            frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE)
+        if frames:
+            return self._given(Slice(after + 1, within(frames)))
+        self._looked = True
+        return None
+
+    def _given(self, found: Slice) -> Slice:
+        self.after = found.last
+        self._looked = False
+        self.ended = event_type(found.frames[-1]) in TERMINAL_EVENTS
+        return found
+
+    async def finished(self) -> bool:
+        """True if nothing is to be waited for: the run is done (or at rest) and all its events have been given.
+
+        Ask it after `fetch` has found nothing.
+
+        Raises:
+            UnknownRun: no such run. RunDegraded: nobody works on it here, and its end has not come.
+            StoreUnavailable, StoreDown, StoreError: the store can not be read.
+            RuntimeClosed: the runtime is closed.
+        """
+        if self.ended:
+            return True
+        if not self._asked or self._until == "rest":
+            with self._runtime.board.looking():
+                record = await self._runtime.store.load(self.run_id)
+            if record is None:
+                raise UnknownRun(self.run_id)
+            self._asked = True
+            if record.row.last_sequence > self.after:
+                self._looked = False  # it has gone on meanwhile: look again
+                return False
+            if record.row.status is RunStatus.DONE or (self._until == "rest" and record.at_rest):
+                return True
+        reason = self._runtime.roster.degraded(self.run_id)
+        if reason is not None:
+            raise RunDegraded(self.run_id, *reason)
+        return False
+
+
+@contextmanager
+def follow(runtime: Runtime, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
+    """A follower, for the time of the block. See `Runtime.follow`."""
+    runtime.board.check_open()
+    with runtime.board.tails.hold(run_id) as tail:
+        yield Follower(runtime, tail, run_id, after, until)

@@ -1,0 +1,166 @@
+"""The newest events of the runs that somebody follows, in memory: so that many followers read the store once, or never.
+
+A tail exists while somebody holds it. It begins to fill with what becomes durable from then on; what is older, or has
+been dropped, is in the store. So a follower that falls behind costs nothing here: it reads pages until it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+RING_FRAMES: Final = 4096
+"""Events of a run that are kept in memory at least, if they are not too large."""
+RING_BYTES: Final = 2 * 2**20
+"""Bytes of a run's events that are kept in memory at least: a few large results must not fill it."""
+SLICE_BYTES: Final = 65_536
+"""Bytes after which a slice ends: one write of this size is near the best rate and shares the connection fairly."""
+SLICE_FRAMES: Final = 1024
+"""Events after which a slice ends."""
+
+
+class Slice:
+    """Finished events, in order and without a gap; shared by all who read the same ones. Never changed.
+
+    Attributes:
+        first: sequence of the first event.
+        frames: the stored bytes of each.
+    """
+
+    __slots__ = ("_encoded", "first", "frames")
+
+    def __init__(self, first: int, frames: Sequence[bytes]) -> None:
+        self.first = first
+        self.frames = tuple(frames)
+        self._encoded: tuple[object, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Slice {self.first}..{self.last}>"
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last event."""
+        return self.first + len(self.frames) - 1
+
+    def encoded(self, encode: Callable[[Sequence[bytes]], bytes]) -> bytes:
+        """The frames in a transport's form, made once for all readers. `encode` must be a pure function."""
+        if self._encoded is None or self._encoded[0] is not encode:
+            self._encoded = encode, encode(self.frames)
+        return self._encoded[1]
+
+
+class Tail:
+    """The newest events of one run.
+
+    Attributes:
+        head: sequence of the newest event that has come in here; -1 before the first.
+        listeners: called, synchronously, when events have come in or the run has changed; must not raise.
+    """
+
+    def __init__(self) -> None:
+        self.head = -1
+        self.listeners: set[Callable[[], None]] = set()
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._cached: Slice | None = None
+        self._whole = False
+
+    def __repr__(self) -> str:
+        return f"<Tail {self.head - len(self._frames) + 1}..{self.head}>"
+
+    def append(self, last: int, frames: Sequence[bytes]) -> None:
+        """Events have become durable. After a hole (somebody else has written) only the new ones are kept."""
+        if last - len(frames) != self.head:
+            self._frames.clear()
+            self._bytes = 0
+        self.head = last
+        self._frames.extend(frames)
+        self._bytes += sum(map(len, frames))
+        if len(self._frames) > 2 * RING_FRAMES or self._bytes > 2 * RING_BYTES:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop the older half: rarely, because it moves the rest."""
+        drop, size = max(0, len(self._frames) - RING_FRAMES), 0
+        size = sum(map(len, self._frames[:drop]))
+        while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:
+            size += len(self._frames[drop])
+            drop += 1
+        del self._frames[:drop]
+        self._bytes -= size
+
+    def tell(self) -> None:
+        """Something about the run is new."""
+        for listener in tuple(self.listeners):
+            listener()
+
+    def slice(self, after: int) -> Slice | None:
+        """What follows `after`, as far as one write should go; None if nothing does, or it is not in memory (any more).
+
+        The same object for all who ask from the same position, until more comes in.
+        """
+        start = after - self.head + len(self._frames)
+        if not 0 <= start < len(self._frames):
+            return None
+        cached = self._cached
+        if cached is None or cached.first != after + 1 or not (self._whole or cached.last == self.head):
+            ahead = self._frames[start : start + SLICE_FRAMES]
+            taken = within(ahead)
+            self._whole = len(taken) < len(ahead) or len(taken) == SLICE_FRAMES
+            self._cached = cached = Slice(after + 1, taken)
+        return cached
+
+
+def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> Sequence[bytes]:
+    """As many of the frames as make up `most` bytes; at least one."""
+    size = 0
+    for index, frame in enumerate(frames):
+        size += len(frame)
+        if size >= most:
+            return frames[: index + 1]
+    return frames
+
+
+class Tails:
+    """The tails of a runtime's runs, held by those who follow."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Tail, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Tails of {len(self._held)} runs>"
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[Tail]:
+        """The run's tail, filled from now on for the time of the block."""
+        tail, holders = self._held.get(run_id) or (Tail(), 0)
+        self._held[run_id] = tail, holders + 1
+        try:
+            yield tail
+        finally:
+            tail, holders = self._held[run_id]
+            if holders > 1:
+                self._held[run_id] = tail, holders - 1
+            else:
+                del self._held[run_id]
+
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Events of a run have become durable."""
+        held = self._held.get(run_id)
+        if held is not None and frames:
+            held[0].append(last, frames)
+
+    def tell(self, run_id: str) -> None:
+        """Something about a run is new (durable events, or nobody works on it any more)."""
+        held = self._held.get(run_id)
+        if held is not None:
+            held[0].tell()
+
+    def tell_all(self) -> None:
+        """Nothing more will come."""
+        for tail, _ in tuple(self._held.values()):
+            tail.tell()
