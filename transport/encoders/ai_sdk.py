@@ -1,0 +1,344 @@
+"""The AI SDK UI message stream, versions 6 and 7: the events of one run as the parts of one assistant message.
+
+Theory of operation. `begin` makes the state of one stream, `step` folds one event into it and says which parts it comes
+to, `finish` closes the stream when the events end without a terminal one: the run waits for people, or nobody goes on
+telling. The events of a run are fed from sequence 1 on, always; up to `after` they are folded silently, because the
+reader has a message that tells of them. So the same events make the same parts, whoever asks, and whenever.
+
+A stream is well-formed wherever it ends: `start` first and once, `finish` last and once, every block and step closed
+before it, every tool part in a state that the protocol knows. At most one block is open at a time.
+
+| event | parts |
+|---|---|
+| (the first that is told) | `start` with the run's id as messageId, `data-run` |
+| run.step.started, run.step.finished | `start-step`, `finish-step` |
+| run.message.delta, run.reasoning.delta | `text-*`, `reasoning-*`: a new block when the kind changes |
+| run.message.completed | what of the text has not been streamed; `text-end` |
+| run.message.discarded | v7: `reset-step` takes the text back. v6 can not: `data-discarded` names message and blocks |
+| run.tool.call | nothing yet: a part of a call that waits behind an approval would keep the client from answering |
+| run.tool.started | `tool-input-available` |
+| run.tool.progress | `data-tool-progress`, replaced by the next |
+| run.tool.output.delta | `data-tool-output`, transient: a preliminary output would have another type than the output |
+| run.approval.requested | `data-ticket`; `tool-approval-request`, or the part is left to the client (see below) |
+| run.approval.resolved | `data-ticket`; v7: `tool-approval-response` |
+| run.tool.result | `tool-output-available`, `tool-output-error`, or `tool-output-denied` |
+| run.input.received | `data-input` |
+| run.degraded, run.cancel.requested, run.decision.refused, run.inference.retried, run.cleanup.overrun | `data-notice` |
+| run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
+| run.completed | `finish-step`, `data-run`, `finish` stop, length or other |
+| run.failed | `finish-step`, `data-run`, `error`, `finish` error or content-filter |
+| run.cancelled | `finish-step`, `data-run`, `abort`, `finish` other |
+| (the events end while the run works) | `finish-step`, `data-run` interrupted, `error`, `finish` error |
+
+Who answers a ticket, and how: `answer` in its `data-ticket` says it, and the tool part shows it.
+
+| ticket | answer | tool part while it is open |
+|---|---|---|
+| of a call that would run again (approvals, outcome_unknown) | approval | approval-requested |
+| whose decision carries a value (another resume mode, a response_schema) | output | input-available, the client's to run |
+| of no call | command | none: POST /v1/runs/{run}/commands |
+
+`addToolApprovalResponse` gives an approval, `addToolOutput` an output; for outcome_unknown an output is the result.
+
+All other calls are marked `providerExecuted`: the client neither runs them nor sends again because they have ended.
+v6 has no part that says how an approval was answered, so there requests are told at the end of the stream, and only
+those that are still open: a replay does not ask what has been answered. The same holds for values in both versions.
+
+Data parts hold the payload of their event (docs/events.md); `data-ticket` adds status and answer, `data-run` is made
+here. Texts and reasonings name their message in `providerMetadata.greenroom.messageId`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+from greenroom.actors.contract.envelope import Event
+
+from .ai_sdk_draft import Draft, Part, Payload, State, ToolPart, Version, requested
+
+INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
+"""What an interrupted reader is told if nobody has a better reason."""
+_HIDDEN: Final = ("tool", "arguments", "parameters", "response_schema", "fingerprint")
+"""Fields of a ticket that are not repeated when it is closed: they may be large, and the tool part has them."""
+
+
+def begin(
+    run_id: str, *, version: Version = "v7", after: int = 0, reader: Mapping[str, ToolPart] | None = None
+) -> State:
+    """A stream of a run's events, before the first of them.
+
+    Args:
+        run_id: the run; also the id of the message.
+        version: of the client. Parts that v6 does not know are never sent to it.
+        after: the sequence up to which the reader's message tells of the run: events beyond it become parts. 0: a
+            message is made from nothing, which is also how a stream is resumed.
+        reader: call id -> the tool parts that the reader's message has, if that is known; else it is taken to have had
+            the whole stream up to `after`.
+    """
+    return State(version=version, run_id=run_id, after=after, reader=reader)
+
+
+def step(state: State, event: Event) -> tuple[State, tuple[Part, ...]]:
+    """The next event, and the parts that it comes to. After the terminal event nothing follows."""
+    if state.ended:
+        return state, ()
+    draft = Draft(state)
+    if event.type == "run.created":
+        draft.thread_id, draft.agent_id = event.payload["thread_id"], event.agent_id
+    live = event.sequence > state.after
+    if live and not state.opened:
+        draft.open()
+    handler = _ON.get(event.type)
+    if handler is not None:
+        handler(draft, event.payload)
+    elif event.type in _NOTICES:
+        draft.notice(event)
+    return draft.build(), tuple(draft.parts) if live else ()
+
+
+def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Part, ...]]:
+    """The events have ended: close the stream, unless a terminal event has done so.
+
+    Args:
+        state: after the last event.
+        reason: what the reader is told if the run neither waits nor is done.
+    """
+    if state.ended:
+        return state, ()
+    draft = Draft(state)
+    if not state.opened:
+        draft.open()
+    if state.waiting:
+        for call_id in state.calls:
+            _request(draft, call_id)
+        draft.close("waiting", "tool-calls")
+    else:
+        draft.close("interrupted", "error", {"type": "error", "errorText": reason})
+    return draft.build(), tuple(draft.parts)
+
+
+# --- handlers: one per event -----------------------------------------------------------------------------------------
+
+
+def _started_step(d: Draft, _: Payload) -> None:
+    d.end_step()
+    d.calls, d.kept, d.answering, d.in_step = {}, {}, None, True
+    d.say("start-step")
+
+
+def _finished_step(d: Draft, _: Payload) -> None:
+    d.end_step()
+
+
+def _text(d: Draft, payload: Payload) -> None:
+    d.more("text", payload["message_id"], payload["text"])
+
+
+def _reasoning(d: Draft, payload: Payload) -> None:
+    d.more("reasoning", payload["message_id"], payload["text"])
+
+
+def _completed_message(d: Draft, payload: Payload) -> None:
+    message_id, text = payload["message_id"], payload["text"]
+    shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
+    if not text.startswith(shown):
+        d.take_back(message_id, "the message reads otherwise than it was streamed")
+        shown = ""
+    d.more("text", message_id, text[len(shown) :])
+    d.end_block()
+
+
+def _discarded(d: Draft, payload: Payload) -> None:
+    d.take_back(payload["message_id"], payload["reason"])
+
+
+def _called(d: Draft, payload: Payload) -> None:
+    d.end_block()
+    d.calls = {**d.calls, payload["call_id"]: Call(tool=payload["tool"], arguments=payload["arguments"])}
+
+
+def _started_call(d: Draft, payload: Payload) -> None:
+    call = d.calls.get(payload["call_id"])
+    if call is not None and (_unset(call.part) or not call.part.provider):
+        d.show(payload["call_id"])
+
+
+def _progress(d: Draft, payload: Payload) -> None:
+    d.data("tool-progress", payload["call_id"], payload)
+
+
+def _printed(d: Draft, payload: Payload) -> None:
+    d.say("data-tool-output", data=payload, transient=True)
+
+
+def _opened_ticket(d: Draft, payload: Payload) -> None:
+    ticket_id, call_id = payload["ticket_id"], payload["call_id"]
+    known = call_id is not None and call_id in d.calls
+    answer = _answer(payload) if known else "command"
+    d.tickets = {**d.tickets, ticket_id: payload}
+    d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer})
+    if not known:
+        return
+    call = d.put(call_id, ticket=ticket_id, wants=answer, message=payload.get("message", ""))
+    if _unset(call.part):
+        d.show(call_id)
+    if d.v7 and answer == "approval":
+        d.ask(call_id, ticket_id)
+
+
+def _closed_ticket(d: Draft, payload: Payload) -> None:
+    ticket_id, call_id, how = payload["ticket_id"], payload["call_id"], payload["resolution"]
+    opened = {name: value for name, value in d.tickets.get(ticket_id, {}).items() if name not in _HIDDEN}
+    d.tickets = {name: ticket for name, ticket in d.tickets.items() if name != ticket_id}
+    told = {name: value for name, value in payload.items() if name not in ("resolution", "reason")}
+    if payload.get("reason") is not None:
+        told["decision_reason"] = payload["reason"]
+    d.data("ticket", ticket_id, {**opened, **told, "status": how})
+    call = d.calls.get(call_id)
+    if call is None or call.ticket != ticket_id:
+        return
+    call = d.put(call_id, wants="nothing")
+    if call.part.approval == ticket_id and how in ("approved", "denied"):  # the others: the result tells how it went
+        d.respond(call_id, how == "approved", payload.get("reason"))
+
+
+def _result(d: Draft, payload: Payload) -> None:
+    call_id = payload["call_id"]
+    call = d.calls.get(call_id)
+    if call is None:
+        return
+    if call.part.state is None:
+        d.show(call_id)
+    if payload["status"] == "succeeded":
+        _settle_approval(d, call_id, True, None)
+        d.parts.append(
+            {
+                "type": "tool-output-available",
+                "toolCallId": call_id,
+                "output": payload.get("result"),
+                "providerExecuted": True,
+            }
+        )
+    else:
+        _failed_call(d, call_id, payload)
+    d.calls = {name: other for name, other in d.calls.items() if name != call_id}
+
+
+def _failed_call(d: Draft, call_id: str, payload: Payload) -> None:
+    denied = payload.get("code") == "approval_rejected"
+    text = str(payload.get("result") or payload.get("code") or payload["status"])
+    call = d.calls[call_id]
+    if d.v7 and denied and call.part.approval is None and call.ticket is not None:
+        d.ask(call_id, call.ticket)  # it wanted a value and was denied: the protocol has denials of approvals only
+    _settle_approval(d, call_id, False, text)
+    part = d.calls[call_id].part
+    if part.approved is False or (denied and part.approval is not None and part.approved is None):
+        d.say("tool-output-denied", toolCallId=call_id)
+    else:
+        d.say("tool-output-error", toolCallId=call_id, errorText=text, providerExecuted=True)
+
+
+def _settle_approval(d: Draft, call_id: str, approved: bool, reason: str | None) -> None:
+    """Answer what nobody has answered before the result was there: a terminal part must not hold an open request."""
+    if d.calls[call_id].part.approved is None:
+        d.respond(call_id, approved, reason)
+
+
+def _input(d: Draft, payload: Payload) -> None:
+    d.data("input", payload["message_id"], payload)
+
+
+def _moved(d: Draft, _: Payload) -> None:
+    d.waiting = False
+
+
+def _waits(d: Draft, _: Payload) -> None:
+    d.end_block()
+    d.waiting = True
+
+
+def _ended(d: Draft, payload: Payload) -> None:
+    told = {name: payload[name] for name in ("usage", "steps", "active_seconds") if name in payload}
+    if "output" in payload and not isinstance(payload["output"], str):
+        told["output"] = payload["output"]
+    kind, code = payload["termination"], payload.get("code")
+    detail = payload.get("detail") or payload.get("message") or payload.get("reason")
+    why = {"kind": kind, "code": code, "detail": detail, "by": payload["by"]}
+    told["termination"] = {name: value for name, value in why.items() if value is not None}
+    last: list[Part] = []
+    match payload["to"]:
+        case "failed":
+            last = [{"type": "error", "errorText": str(detail or code)}]
+            reason = "content-filter" if kind == "blocked" else "error"
+        case "cancelled":
+            last = [{"type": "abort", "reason": detail} if detail else {"type": "abort"}]
+            reason = "other"
+        case _:
+            reason = _STOPPED.get(code or "", "other") if kind == "stopped" else "stop"
+    d.close("done", reason, *last, **told)
+
+
+_STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "length", "timeout": "length"}
+"""Stop condition -> finishReason; all others are "other"."""
+
+_NOTICES: Final = frozenset(
+    {
+        *("run.degraded", "run.cancel.requested", "run.decision.refused"),
+        *("run.inference.retried", "run.cleanup.overrun"),
+    }
+)
+
+_ON: Final[Mapping[str, Callable[[Draft, Payload], None]]] = {
+    "run.started": _moved,
+    "run.resumed": _moved,
+    "run.applying": _moved,
+    "run.waiting": _waits,
+    "run.step.started": _started_step,
+    "run.step.finished": _finished_step,
+    "run.message.delta": _text,
+    "run.reasoning.delta": _reasoning,
+    "run.message.completed": _completed_message,
+    "run.message.discarded": _discarded,
+    "run.tool.call": _called,
+    "run.tool.started": _started_call,
+    "run.tool.progress": _progress,
+    "run.tool.output.delta": _printed,
+    "run.tool.result": _result,
+    "run.approval.requested": _opened_ticket,
+    "run.approval.resolved": _closed_ticket,
+    "run.input.received": _input,
+    "run.completed": _ended,
+    "run.failed": _ended,
+    "run.cancelled": _ended,
+}
+
+
+# --- tool parts ------------------------------------------------------------------------------------------------------
+
+
+def _answer(ticket: Payload) -> Literal["approval", "output"]:
+    """How a call's ticket is answered."""
+    if ticket["reason"] == "outcome_unknown":
+        return "approval"
+    value = ticket.get("response_schema") is not None or ticket["resume_mode"] != "replay_tool_call"
+    return "output" if value else "approval"
+
+
+def _unset(part: ToolPart) -> bool:
+    """True if the part has to be made, or set back: it holds an output that is none of the call that goes on."""
+    return part.state is None or part.state.startswith("output-")
+
+
+def _request(d: Draft, call_id: str) -> None:
+    """At the end of a stream: what the call's open ticket wants, unless the reader has been asked for it."""
+    call = d.calls[call_id]
+    part, wanted = call.part, requested(call).part
+    if wanted == part or call.ticket is None:
+        return
+    if wanted.state == "approval-requested":
+        if _unset(part):
+            d.show(call_id)
+        d.ask(call_id, call.ticket)
+    elif part.state != wanted.state or part.provider:
+        d.show(call_id, provider=False)
