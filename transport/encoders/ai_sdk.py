@@ -35,7 +35,7 @@ Who answers a ticket, and how: `answer` in its `data-ticket` says it, and the to
 | ticket | answer | tool part while it is open |
 |---|---|---|
 | of a call that would run again (approvals, outcome_unknown) | approval | approval-requested |
-| whose decision carries a value (another resume mode, a response_schema) | output | input-available, the client's to run |
+| whose decision has a value (another resume mode, a response_schema) | output | input-available, for the client to run |
 | of no call | command | none: POST /v1/runs/{run}/commands |
 
 `addToolApprovalResponse` gives an approval, `addToolOutput` an output; for outcome_unknown an output is the result.
@@ -55,7 +55,7 @@ from typing import Final, Literal
 
 from greenroom.actors.contract.envelope import Event
 
-from .ai_sdk_draft import Draft, Part, Payload, State, ToolPart, Version, requested
+from .ai_sdk_draft import Call, Draft, Part, Payload, State, ToolPart, Version, requested
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
 """What an interrupted reader is told if nobody has a better reason."""
