@@ -160,6 +160,11 @@ def _object(value: Any, _: Any) -> Any:
     return value
 
 
+def _is_choice(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is Literal
+
+
 def _one_of(value: Any, kind: Any) -> Any:
     if value not in get_args(kind):
         raise ValueError(f"expected {' or '.join(map(repr, get_args(kind)))}")
@@ -167,7 +172,7 @@ def _one_of(value: Any, kind: Any) -> Any:
 
 
 _converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
-_converter.register_structure_hook_func(lambda kind: get_origin(kind) is Literal, _one_of)
+_converter.register_structure_hook_func(_is_choice, _one_of)
 for _class in UP.values():
     _converter.register_structure_hook(
         _class, make_dict_structure_fn(_class, _converter, _cattrs_forbid_extra_keys=True)
@@ -244,7 +249,8 @@ def _explain(error: BaseException, kind: type | None) -> str:
             return f"{', '.join(sorted(map(str, error.extra_fields)))[:100]} is not known here; there are {known}"
         case TypeError() | ValueError() if error.args:
             return str(error.args[0])[:200]
-    return format_exception(error, kind)
+        case _:
+            return format_exception(error, kind)
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,143 @@
+"""The bodies of responses as types. The OpenAPI document is made of them; tests hold real responses against it.
+
+What the gateway writes it writes as plain data (`plain_view`, `plain_summary`); nothing is copied into these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.decisions import ResumeMode, TicketReason
+from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
+from greenroom.actors.contract.messages import Usage
+
+from ..protocol.codes import ERRORS
+
+Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 if there is none.")]
+ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """What all bodies have in common. Readers pass over fields that they do not know: more may come."""
+
+
+class OpenTicket(Body, frozen=True, kw_only=True):
+    """A ticket that can be decided: exactly this would happen."""
+
+    ticket_id: str
+    call_id: str | None
+    tool: str
+    arguments: Mapping[str, Any]
+    fingerprint: str
+    reason: TicketReason
+    action: str
+    message: str
+    parameters: Mapping[str, Any]
+    response_schema: Mapping[str, Any] | None
+    resume_mode: ResumeMode
+    requested_at: datetime
+    expires_at: datetime | None
+
+
+class Snapshot(Body, frozen=True, kw_only=True):
+    """A run at one moment. `calls`: call id -> status; `degraded`: why nobody works on it here, or null."""
+
+    run: str
+    thread: str
+    agent: str
+    by: str
+    stage: Stage
+    status: RunStatus
+    termination: Termination | None
+    calls: Mapping[str, CallStatus]
+    tickets: tuple[OpenTicket, ...]
+    usage: Usage
+    step: int
+    sequence: Newest
+    pending: int
+    degraded: str | None
+
+
+class RunLine(Body, frozen=True, kw_only=True):
+    """One line of the list of runs."""
+
+    run: str
+    thread: str
+    agent: str
+    by: str
+    stage: Stage
+    status: RunStatus
+    created_at: datetime
+    step: int
+    sequence: Newest
+    usage: Usage
+    pending: int
+
+
+class RunList(Body, frozen=True, kw_only=True):
+    """Runs, newest first. `cursor` asks for the next page; null on the last one."""
+
+    runs: tuple[RunLine, ...]
+    cursor: str | None
+
+
+class Event(Body, frozen=True, kw_only=True):
+    """Stands for every event; the document has one schema per type in its place."""
+
+
+class EventPage(Body, frozen=True, kw_only=True):
+    """A page of a run's events, as stored.
+
+    `epoch` names the log that sequences belong to, `head` is the newest sequence, `next` is the `after` of the next
+    page, `done` says that the run's terminal event is on this page or before it.
+    """
+
+    run: str
+    epoch: str
+    events: tuple[Event, ...]
+    head: Newest
+    next: Newest
+    done: bool
+
+
+class Started(Body, frozen=True, kw_only=True):
+    """A run is durable. duplicate: the same order had started it before."""
+
+    run: str
+    thread: str
+    status: Literal["accepted", "duplicate"]
+
+
+class Accepted(Body, frozen=True, kw_only=True):
+    """A command is durable. duplicate: it was before, and acts once. `code` early: a decision before its ticket."""
+
+    id: str
+    run: str
+    status: Literal["accepted", "duplicate"]
+    code: str | None
+
+
+class Refusal(Body, frozen=True, kw_only=True, omit_defaults=True):
+    """Why nothing happened. `retry`: the same request may work later. `current`: what is the case instead."""
+
+    code: ErrorCode
+    message: str
+    retry: bool
+    current: Any = None
+
+
+class Error(Body, frozen=True, kw_only=True):
+    """The body of every response from 400 on."""
+
+    error: Refusal
+
+
+BODIES: Final[Mapping[str, type[Body]]] = {
+    cls.__name__: cls for cls in (Snapshot, RunList, EventPage, Started, Accepted, Error)
+}
+"""Name in the document's components -> class; a route's `answers` uses these names."""

@@ -1,0 +1,132 @@
+"""JSON Schemas of the frames both ways, made from their classes; `gateway_schema` is docs/schemas/gateway.json.
+
+Frames of a client are closed, since unknown fields are refused. Those of the gateway are open: a client passes over a
+field that it does not know, so that one may be added.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from .codes import CLOSE_CODES, ERRORS, SUBPROTOCOL
+from .down import DOWN
+from .up import COMMANDS, UP
+
+Schema = dict[str, Any]
+
+ELSEWHERE: Final = ("id", "run")
+"""Fields of a command that stand in the header and the path when it comes as a POST."""
+
+
+def components(classes: Iterable[type[Any]], template: str) -> dict[str, Schema]:
+    """Name -> schema of these classes and of all that they are made of; `template` makes a reference of `{name}`."""
+    _, found = msgspec.json.schema_components(classes, ref_template=template)
+    return {name: tidied(schema) for name, schema in found.items()}
+
+
+def tidied(schema: Any) -> Any:
+    """The schema with descriptions as people read them: without the indentation of the source."""
+    match schema:
+        case dict():
+            return {
+                name: inspect.cleandoc(value) if name == "description" and isinstance(value, str) else tidied(value)
+                for name, value in schema.items()
+            }
+        case list():
+            return [tidied(one) for one in schema]
+        case _:
+            return schema
+
+
+def moved(schema: Any, old: str, new: str) -> Any:
+    """The schema with references that begin with `old` beginning with `new`."""
+    match schema:
+        case dict():
+            return {
+                name: new + value.removeprefix(old)
+                if name == "$ref" and isinstance(value, str) and value.startswith(old)
+                else moved(value, old, new)
+                for name, value in schema.items()
+            }
+        case list():
+            return [moved(one, old, new) for one in schema]
+        case _:
+            return schema
+
+
+def up_schemas() -> dict[str, Schema]:
+    """Type -> schema of what a client may send."""
+    known = components(UP.values(), "#/{name}")
+    return {kind: _closed(kind, known[cls.__name__]) for kind, cls in UP.items()}
+
+
+def down_schemas() -> dict[str, Schema]:
+    """Type -> schema of what the gateway sends beside events."""
+    known = components(DOWN.values(), "#/{name}")
+    return {kind: {**known[cls.__name__], "title": kind} for kind, cls in DOWN.items()}
+
+
+def command_schemas() -> dict[str, Schema]:
+    """Type -> schema of a command as the body of a POST: run and id stand elsewhere."""
+    return {kind: _without(schema, ELSEWHERE) for kind, schema in up_schemas().items() if kind in COMMANDS}
+
+
+def gateway_schema() -> Schema:
+    """One JSON Schema document (draft 2020-12) of all frames but events, which have their own."""
+    up, down = up_schemas(), down_schemas()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Frames of {SUBPROTOCOL}",
+        "description": (
+            "Each text frame holds one of these: `up` from the client, `down` from the gateway. Whatever comes down "
+            "and has a type that does not begin with `gw.` is an event: events.json has those."
+        ),
+        "oneOf": [{"$ref": "#/$defs/up"}, {"$ref": "#/$defs/down"}],
+        "$defs": {
+            "up": {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in up]},
+            "down": {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in down]},
+            **up,
+            **down,
+        },
+    }
+
+
+def close_code_table() -> str:
+    """The close codes as rows of Markdown."""
+    rows = ["| code | name | meaning | come back? |", "|---|---|---|---|"]
+    rows += [f"| {one.code} | {one.name} | {one.meaning} | {_yes(one.retry)} |" for one in CLOSE_CODES.values()]
+    return "\n".join(rows)
+
+
+def error_code_table() -> str:
+    """The error codes as rows of Markdown."""
+    rows = ["| code | status | meaning | retry |", "|---|---|---|---|"]
+    rows += [f"| `{one.code}` | {one.status} | {one.meaning} | {_yes(one.retry)} |" for one in ERRORS.values()]
+    return "\n".join(rows)
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else ""
+
+
+def _closed(kind: str, schema: Mapping[str, Any]) -> Schema:
+    return {
+        **schema,
+        "title": kind,
+        "properties": {"type": {"const": kind}, **schema["properties"]},
+        "required": ["type", *schema.get("required", ())],
+        "additionalProperties": False,
+    }
+
+
+def _without(schema: Mapping[str, Any], names: Iterable[str]) -> Schema:
+    gone = frozenset(names)
+    return {
+        **schema,
+        "properties": {name: value for name, value in schema["properties"].items() if name not in gone},
+        "required": [name for name in schema["required"] if name not in gone],
+    }
