@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import machine, report
-from .harness import Benchmark, Result, measure
+from .harness import Benchmark, Result, measure, sample
 
 NAMES = (
     "run_overhead",
@@ -24,6 +24,11 @@ NAMES = (
     "cancelling",
     "engine",
     "kernel",
+    "gateway_fanout",
+    "gateway_stalled",
+    "gateway_replay",
+    "gateway_http",
+    "gateway_peers",
 )
 
 
@@ -55,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     wanted = _arguments(argv)
     if wanted.sample is not None:
         name, case = wanted.sample
-        print(json.dumps(_load(name).cases[case](wanted.quick)))
+        print(json.dumps(sample(_load(name), case, quick=wanted.quick)))
         return 0
     began, facts = time.monotonic(), machine.facts()
     results: list[Result] = []

@@ -32,6 +32,10 @@ Case = Callable[[bool], Values]
 """quick -> numbers by key. Runs in a process of its own."""
 
 
+class Skipped(Exception):
+    """A case can not be measured here; the message says why. The other cases go on."""
+
+
 @attrs.frozen(kw_only=True)
 class Figure:
     """One line of the table.
@@ -81,10 +85,11 @@ class Benchmark:
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What a benchmark came to: each key's values, one per round."""
+    """What a benchmark came to: each key's values, one per round, and what else its cases said."""
 
     benchmark: Benchmark
     values: Mapping[str, Sequence[float]]
+    notes: Sequence[str] = ()
 
     def lines(self) -> list[tuple[Figure, float, float, float]]:
         """Per figure that has values: median, lowest, highest."""
@@ -99,29 +104,49 @@ def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) ->
         RuntimeError: a sample failed; the message is what it wrote.
     """
     values: dict[str, list[float]] = {}
+    notes: dict[str, None] = {}
     rounds = QUICK_ROUNDS if quick else ROUNDS
     for number in range(rounds):
         found: Values = {}
         for case in benchmark.cases:
             say(f"{benchmark.name}: round {number + 1} of {rounds}, {case}")
-            found |= _sample(benchmark.name, case, quick=quick)
+            got, said = _sample(benchmark.name, case, quick=quick)
+            found |= got
+            notes |= dict.fromkeys(said)
         found |= benchmark.derive(found)
         for key, value in found.items():
             values.setdefault(key, []).append(value)
-    return Result(benchmark=benchmark, values=values)
+    return Result(benchmark=benchmark, values=values, notes=tuple(notes))
 
 
-def _sample(name: str, case: str, *, quick: bool) -> Values:
-    """One case in a fresh process."""
+def _sample(name: str, case: str, *, quick: bool) -> tuple[Values, Sequence[str]]:
+    """One case in a fresh process: its values, and its notes."""
     command = [sys.executable, "-m", "benchmarks", "--sample", name, case, *(["--quick"] if quick else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SAMPLE_LIMIT, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         raise RuntimeError(f"{name}, {case}: exit code {done.returncode}\n{done.stderr[-4000:]}")
-    values: Values = json.loads(done.stdout.splitlines()[-1])
-    return values
+    values, notes = json.loads(done.stdout.splitlines()[-1])
+    return values, notes
+
+
+def sample(benchmark: Benchmark, case: str, *, quick: bool) -> tuple[Values, Sequence[str]]:
+    """What runs in that process."""
+    try:
+        values = benchmark.cases[case](quick)
+    except Skipped as why:
+        values = {}
+        note(f"{case}: skipped: {why}")
+    return values, _notes
 
 
 # --- for the cases ---------------------------------------------------------------------------------------------------
+
+_notes: list[str] = []
+
+
+def note(text: str) -> None:
+    """Say something that stands below the table, such as the version of a peer. Once, however many rounds there are."""
+    _notes.append(text)
 
 
 class Spent:

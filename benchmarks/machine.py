@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .harness import ROOT
 
-LIBRARIES = ("trio", "attrs", "cattrs", "msgspec", "jsonschema", "rich")
+LIBRARIES = ("trio", "attrs", "cattrs", "msgspec", "jsonschema", "rich", "h11", "trio-websocket", "wsproto")
 
 
 def facts() -> dict[str, str]:
@@ -70,7 +70,7 @@ def _commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607 - our own command
 
-    changed = git("status", "--porcelain", "--", "actors", "supervision", "src")
+    changed = git("status", "--porcelain", "--", "actors", "supervision", "transport", "src")
     return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with uncommitted changes" if changed else "")
 
 

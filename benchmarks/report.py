@@ -17,7 +17,10 @@ def table(result: Result, *, quick: bool) -> str:
     """One benchmark as Markdown."""
     rows = [_row(figure, middle, low, high, quick=quick) for figure, middle, low, high in result.lines()]
     about = result.benchmark.about
-    return "\n".join([f"## {result.benchmark.name}", "", f"{about[0].upper()}{about[1:]}.", "", _HEAD, *rows, ""])
+    notes = ["", *(f"- {note}" for note in result.notes)] if result.notes else []
+    return "\n".join(
+        [f"## {result.benchmark.name}", "", f"{about[0].upper()}{about[1:]}.", "", _HEAD, *rows, *notes, ""]
+    )
 
 
 def _row(figure: Figure, middle: float, low: float, high: float, *, quick: bool) -> str:
@@ -51,6 +54,7 @@ def data(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) ->
         "benchmarks": {
             result.benchmark.name: {
                 "values": {key: list(values) for key, values in result.values.items()},
+                "notes": list(result.notes),
                 "figures": [
                     {
                         "key": figure.key,

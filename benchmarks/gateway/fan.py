@@ -1,0 +1,105 @@
+"""One run, many followers: how a case of it is played, and what its numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from ..harness import Figure, Skipped, Values
+from .environments import Peer
+from .load import Told, bench, check, follower, gateway, play
+from .peers.course import WINDOW
+
+GRACE = 2.0
+"""Seconds after the last event was due, until a server that does not keep up is given up."""
+SATURATED_LIMIT = 20.0
+"""Seconds after which one that works without pause is stopped; what it has delivered by then counts."""
+
+
+@attrs.frozen(kw_only=True)
+class Fan:
+    """So many clients follow one run that makes so many events.
+
+    Attributes:
+        key: begins the keys of all values.
+        clients, events: how many.
+        rate: events per second; 0: always the next window of 32 when all clients have the last one.
+        store, fanout: of our gateway.
+        peer, options: another server in place of ours, and what it is told.
+    """
+
+    key: str
+    clients: int
+    events: int
+    rate: float = 0
+    store: str = "memory"
+    fanout: str = "pump"
+    peer: Peer | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, quick: bool) -> Values:
+        """Play it."""
+        if quick and self.peer is not None:
+            return {}
+        clients, events = (5, 2 * WINDOW) if quick else (self.clients, self.events)
+        asked = {"events": events, "rate": self.rate, **dict(self.options)}
+        if self.peer is None:
+            command, asked = gateway(**asked, store=self.store, fanout=self.fanout)
+        else:
+            command = self.peer.command()
+        with bench(command, asked) as server:
+            seconds = events / self.rate + GRACE if self.rate else SATURATED_LIMIT
+            more = ["--seconds", str(seconds)]
+            if not self.rate:
+                more += ["--window", str(WINDOW), "--credit", str(server.orders)]
+            if self.peer is None:
+                arguments = follower(server, clients=clients, last=server.told["last"] + events, more=more)
+            else:
+                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.told["port"]), *more]
+                arguments += ["--clients", str(clients), "--last", str(events)]
+            with play(server, arguments) as seen:
+                self._check(seen)
+                told = {"peak": server.peak(), **({} if self.peer else server.report())}
+        return self._values(seen, told)
+
+    def _check(self, seen: Told) -> None:
+        """Slow is one thing, wrong another."""
+        try:
+            check(seen)
+        except AssertionError as error:
+            if self.peer is None:
+                raise
+            raise Skipped(f"the peer has not delivered properly: {error}") from error
+
+    def _values(self, seen: Told, told: Told) -> Values:
+        (latency,) = seen["latency"]
+        delivered = seen["delivered"]
+        values = {
+            "rate": delivered / seen["seconds"],
+            "share": delivered / seen["expected"] * 100,
+            "p50": latency["p50_us"] / 1e3,
+            "p99": latency["p99_us"] / 1e3,
+            "worst": latency["max_us"] / 1e3,
+            "cpu": seen["server_cpu_s"] / delivered * 1e6,
+            "core": seen["server_cpu_s"] / seen["seconds"],
+            "memory": told["peak"] / 2**20,
+            "gc": told.get("gc_longest_ms", 0.0),
+            "batch": delivered / max(1, seen["reads"]),
+            "client": seen["cpu_s"] / seen["wall_s"],
+        }
+        return {f"{self.key}_{name}": value for name, value in values.items()}
+
+    def figures(
+        self, title: str, *, rate: float | None = None, p99: float | None = None, cpu: float | None = None
+    ) -> Sequence[Figure]:
+        """Its rows, with the budgets that are given."""
+        key = self.key
+        rows = [Figure(key=f"{key}_rate", what=f"{title}: deliveries", unit="/s", at_least=rate, digits=0)]
+        if self.rate:
+            rows += [
+                Figure(key=f"{key}_p50", what=f"{title}: due to received, p50", unit="ms", digits=1),
+                Figure(key=f"{key}_p99", what=f"{title}: due to received, p99", unit="ms", at_most=p99, digits=1),
+            ]
+        return [*rows, Figure(key=f"{key}_cpu", what=f"{title}: CPU per delivery", unit="us", at_most=cpu)]

@@ -1,0 +1,113 @@
+"""One run's events to many WebSocket clients: at a fixed rate, and as fast as it goes beside trio-websocket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from .gateway.environments import TRIO_WEBSOCKET
+from .gateway.fan import Fan
+from .gateway.load import bench, check, follower, gateway, play
+from .harness import Benchmark, Figure, Values
+
+MODES = ("pump", "tasks")
+RATE = 1_000.0
+SECONDS = 3
+
+
+def _rated(mode: str, clients: int, store: str = "memory") -> Fan:
+    key = f"{mode}_{clients}" if store == "memory" else f"{mode}_{clients}_{store}"
+    return Fan(key=key, clients=clients, events=int(RATE * SECONDS), rate=RATE, fanout=mode, store=store)
+
+
+RATED = {(mode, clients): _rated(mode, clients) for mode in MODES for clients in (1_000, 100)}
+DURABLE = {clients: _rated("pump", clients, "sqlite") for clients in (1_000, 100)}
+FULL = {mode: Fan(key=f"full_{mode}", clients=100, events=9_600, fanout=mode) for mode in MODES}
+FULL_1000 = {mode: Fan(key=f"full_{mode}_1000", clients=1_000, events=3_200, fanout=mode) for mode in MODES}
+PEER = Fan(key="full_peer", clients=100, events=640, peer=TRIO_WEBSOCKET)
+
+
+def _counted(mode: str, quick: bool) -> Values:
+    """How often an event is encoded and framed, by counting calls: 20 clients, slowly."""
+    clients, events = (5, 50) if quick else (20, 400)
+    with bench(*gateway(events=events, rate=200.0, fanout=mode, count=True)) as server:
+        with play(server, follower(server, clients=clients, last=server.told["last"] + events)) as seen:
+            counts = server.report()
+    check(seen, delivered=events * clients)
+    return {
+        f"{mode}_encodes": counts["encodes"] / events,
+        f"{mode}_other_encodes": counts["other_encodes"] / events,
+        f"{mode}_frames": counts["frames"] / events,
+    }
+
+
+def _ratios(values: Values) -> Values:
+    """Against the peer in the same round, if it is there."""
+    found = {}
+    for mode in MODES:
+        if "full_peer_cpu" in values:
+            found[f"{mode}_times_cpu"] = values["full_peer_cpu"] / values[f"full_{mode}_cpu"]
+            found[f"{mode}_times_rate"] = values[f"full_{mode}_rate"] / values["full_peer_rate"]
+    return found
+
+
+def _cases() -> dict[str, Callable[[bool], Values]]:
+    fans = [*RATED.values(), *DURABLE.values(), *FULL.values(), PEER, *FULL_1000.values()]
+    return {fan.key: fan for fan in fans} | {f"{mode}_count": partial(_counted, mode) for mode in MODES}
+
+
+def _figures() -> list[Figure]:
+    found: list[Figure] = []
+    for (mode, clients), fan in RATED.items():
+        budget = {1_000: {"rate": 900_000, "p99": 100, "cpu": 2.5}, 100: {"rate": 98_000, "p99": 15, "cpu": 12}}[
+            clients
+        ]
+        found += fan.figures(f"{mode}, {clients:,} clients", **(budget if mode == "pump" else {}))
+    for clients, fan in DURABLE.items():
+        found += fan.figures(f"pump, {clients:,} clients, SQLite")
+    for mode in MODES:
+        least = 20 if mode == "pump" else None
+        found += FULL[mode].figures(f"{mode}, 100 clients, without pause")
+        found += FULL_1000[mode].figures(f"{mode}, 1,000 clients, without pause")
+        found += [
+            Figure(
+                key=f"{mode}_times_rate",
+                what=f"{mode}: deliveries, times the peer's",
+                unit="x",
+                at_least=least,
+                digits=0,
+            ),
+            Figure(
+                key=f"{mode}_times_cpu",
+                what=f"{mode}: CPU per delivery, peer's to ours",
+                unit="x",
+                at_least=least,
+                digits=0,
+            ),
+        ]
+    found += PEER.figures("peer: trio-websocket send_message, 100 clients, without pause")
+    for mode in MODES:
+        found += [
+            Figure(
+                key=f"{mode}_encodes", what=f"{mode}, 20 clients: encode calls per event", unit="", at_most=1, digits=2
+            ),
+            Figure(
+                key=f"{mode}_frames", what=f"{mode}, 20 clients: WebSocket frames made per event", unit="", digits=2
+            ),
+            Figure(
+                key=f"{mode}_other_encodes", what=f"{mode}, 20 clients: other JSON encoded per event", unit="", digits=2
+            ),
+        ]
+    return found
+
+
+BENCHMARK = Benchmark(
+    name="gateway_fanout",
+    about=(
+        f"one run, {RATE:,.0f} events of 310 bytes per second for {SECONDS} s, or windows of 32 events without pause; "
+        "a C client over loopback; times count from when an event was due"
+    ),
+    cases=_cases(),
+    derive=_ratios,
+    figures=_figures(),
+)
