@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -131,7 +130,8 @@ class Doorway:
             raise Refused("forbidden_origin", f"the Host {host!r:.100} is not on the list; add it with hosts=[...]")
         if origin is None or origin in self.origins:
             return
-        if urlsplit(origin).netloc.lower() != (host or "").lower() or not origin.startswith(("http://", "https://")):
+        own = (host or "").lower()
+        if not own or origin.lower() not in (f"http://{own}", f"https://{own}"):  # an Origin has no path
             raise Refused(
                 "forbidden_origin", f"the Origin {origin!r:.100} is not on the list; add it with origins=[...]"
             )
