@@ -57,8 +57,8 @@ BENCHMARK = Benchmark(
     name="gateway_peers",
     about=(
         f"one run, {RATE:,.0f} events per second for 1 or 2 s, or windows of 32 without pause; fewer deliveries than "
-        "100,000 or 1,000,000 per second: the server did not keep up and was stopped 2 s after the last event was due; its "
-        "latencies are those of what had arrived"
+        "100,000 or 1,000,000 per second: the server did not keep up and was stopped 2 s after the last event was due; "
+        "its latencies are those of what had arrived"
     ),
     cases={fan.key: fan for fan in FANS.values()},
     figures=_figures(),

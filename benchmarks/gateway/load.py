@@ -76,15 +76,20 @@ class Measured:
         found: Told = json.loads(self.line())
         return found
 
-    def end(self) -> None:
-        """Wait for it, but not long: what it costs has been read, and a peer may be slow on its way out."""
+    def end(self) -> str:
+        """Wait for it, but not long: what it costs has been read, and a peer may be slow on its way out.
+
+        Returns:
+            What it has written to standard error.
+        """
         try:
-            self.process.communicate(timeout=1)
+            _, errors = self.process.communicate(timeout=1)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.communicate()
+            _, errors = self.process.communicate()
         finally:
             self._limit.cancel()
+        return str(errors)
 
 
 class Bench:
@@ -125,10 +130,10 @@ class Bench:
         line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
 
-    def close(self) -> None:
-        """End the server."""
+    def close(self) -> str:
+        """End the server; returns what it has written to standard error."""
         os.close(self.orders)
-        self._server.end()
+        return self._server.end()
 
 
 @contextmanager
@@ -139,8 +144,10 @@ def bench(command: Sequence[str], asked: Mapping[str, Any]) -> Iterator[Bench]:
     server = Bench(command, asked)
     try:
         yield server
-    finally:
-        server.close()
+    except BaseException as error:
+        error.add_note(f"the server's standard error ends with:\n{server.close()[-2000:]}")
+        raise
+    server.close()
 
 
 def gateway(**asked: Any) -> tuple[list[str], Mapping[str, Any]]:
