@@ -1,0 +1,305 @@
+"""AG-UI 1.0: the events of one run as the events of an AG-UI run.
+
+Theory of operation. AG-UI ends its run when people are asked, and the answers come with a new one; so one run of ours
+is several AG-UI runs of a thread, one after the other. `begin` makes the state of one of them, `step` folds one event
+and says what the client is told, `finish` closes what is open when the events end without a terminal one. The events
+are fed from sequence 1 on, always; those that the client was told in an earlier AG-UI run are folded silently. Where
+that ends, and where this AG-UI run ends, follows from the log and from the interrupts that the client answers, so that
+the same request is told the same again, at any later time.
+
+Whatever happens, everything that was opened is closed before RUN_FINISHED and RUN_ERROR, and nothing follows those.
+Times are those of the events.
+
+| event | AG-UI |
+|---|---|
+| (the first that is told) | RUN_STARTED; if others came before it: MESSAGES_SNAPSHOT, STEP_STARTED of the open step |
+| run.step.started, run.step.finished | STEP_STARTED, STEP_FINISHED |
+| run.message.delta | TEXT_MESSAGE_START if it is not open, TEXT_MESSAGE_CONTENT |
+| run.reasoning.delta | REASONING_START and REASONING_MESSAGE_START if they are not open, REASONING_MESSAGE_CONTENT |
+| run.message.completed | what is missing of the text, TEXT_MESSAGE_END; if another text came, MESSAGES_SNAPSHOT |
+| run.message.discarded | what is open is closed; MESSAGES_SNAPSHOT without the message |
+| run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
+| run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
+| run.tool.result | TOOL_CALL_RESULT; how it failed is in `metadata.greenroom` |
+| run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
+| run.input.received | TEXT_MESSAGE_START, -CONTENT and -END of a user, unless the client sent it itself |
+| what a front end may want to show, and AG-UI has no word for (`CUSTOM`) | CUSTOM `greenroom.<type>`: the payload |
+| run.waiting, but for tickets that are being answered | STATE_SNAPSHOT, MESSAGES_SNAPSHOT, RUN_FINISHED interrupt |
+| run.completed | STATE_SNAPSHOT, RUN_FINISHED success with the output as `result` |
+| run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled |
+| run.failed | RUN_ERROR with the failure's code |
+| all others | nothing |
+
+`STATE_SNAPSHOT` hands the client's own state back, with `greenroom` in it: run, agent, stage, step and open tickets.
+The ids of messages are those of `ag_ui_history`, the form of interrupts and answers that of `ag_ui_interrupts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.actors.contract.messages import Usage
+
+from .ag_ui_draft import Draft, Payload, Sent, State
+from .ag_ui_history import History, failure_of, fold, messages, reasoning_id, result_id, result_text
+
+ACTIVITY: Final = "greenroom.tool"
+"""activityType of what a running tool tells: toolCallId, attempt, fraction, text and output (a list of pieces)."""
+CUT: Final = ("interrupted", "The stream ended before the run did; the run goes on. Send the same request again.")
+"""Code and message of RUN_ERROR if nobody has better ones."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def begin(
+    *,
+    thread_id: str,
+    run_id: str,
+    parent_run_id: str | None = None,
+    known: Sequence[Payload] = (),
+    shared: Any = None,
+    asked: str | None = None,
+    sent: Mapping[str, str] | None = None,
+    answered: Collection[str] = (),
+    after: int | None = None,
+) -> State:
+    """An AG-UI run, before the first event.
+
+    Args:
+        thread_id: as the client gave it.
+        run_id: as the client gave it; not the id of our run.
+        parent_run_id: as the client gave it.
+        known: the messages that the client has sent, as plain data without nulls.
+        shared: the state that the client has sent; None for none.
+        asked: the id of the message among `known` that began the run.
+        sent: command id -> id of the message among `known` that this command carried to the run.
+        answered: the interrupts that this AG-UI run answers; it begins with the first of these decisions.
+        after: in place of that, the sequence of the last event that the client has been told of.
+    """
+    return State(
+        thread_id=thread_id,
+        run_id=run_id,
+        parent_run_id=parent_run_id,
+        known=tuple(known),
+        shared=shared,
+        answered=frozenset(answered),
+        after=0 if after is None and not answered else after,
+        history=History(asked=asked, sent={} if sent is None else sent),
+    )
+
+
+def step(state: State, event: Event) -> tuple[State, tuple[Sent, ...]]:
+    """The next event, and what the client is told. After a terminal event nothing follows."""
+    if state.ended:
+        return state, ()
+    before, after = state.history, fold(state.history, event)
+    state = attrs.evolve(state, history=after)
+    if not state.started and _known(state, event):
+        return state, ()
+    draft = Draft(state)
+    if not state.started:
+        draft.open(before)
+    handler = _ON.get(event.type)
+    if handler is not None:
+        handler(draft, before, event.payload)
+    elif event.type in CUSTOM:
+        draft.put("CUSTOM", name=f"greenroom.{event.type.removeprefix('run.')}", value=event.payload)
+    elif event.type in TERMINAL_EVENTS:
+        draft.end()
+    return draft.build(), tuple(draft.told)
+
+
+def finish(state: State, *, code: str | None = None, message: str = "") -> tuple[State, tuple[Sent, ...]]:
+    """The events have ended: close the AG-UI run, unless it is closed.
+
+    Args:
+        state: after the last event, or before the first.
+        code: why nothing more comes. None: what the run stands at says it, and if it works on, `CUT`.
+        message: a sentence that goes with the code.
+    """
+    if state.ended:
+        return state, ()
+    draft = Draft(state)
+    if not state.started:
+        draft.open(state.history)
+    if code is not None:
+        draft.fail(code, message)
+    elif state.history.end is not None:
+        draft.end()
+    elif state.history.tickets:
+        draft.interrupt(tuple(state.history.tickets))
+    else:
+        draft.fail(*CUT)
+    return draft.build(), tuple(draft.told)
+
+
+def snapshot(state: State) -> list[Payload]:
+    """The messages of the conversation as they are now, in order."""
+    return messages(state.history, state.known)
+
+
+def frame(told: Sequence[Sent]) -> bytes:
+    """What the client is told, as server-sent events."""
+    return b"".join(b"data: %b\n\n" % _encode(one) for one in told)
+
+
+def _known(state: State, event: Event) -> bool:
+    """True if the client has been told of this event before: it comes before all that its answers have led to."""
+    if state.after is not None:
+        return event.sequence <= state.after
+    if event.type == "run.approval.resolved":
+        return event.payload["ticket_id"] not in state.answered
+    return event.type not in TERMINAL_EVENTS
+
+
+# --- what an event comes to ------------------------------------------------------------------------------------------
+
+
+def _step_started(draft: Draft, _: History, payload: Payload) -> None:
+    draft.open_step(payload["step"])
+
+
+def _step_finished(draft: Draft, _: History, __: Payload) -> None:
+    draft.close_step()
+
+
+def _text(draft: Draft, _: History, payload: Payload) -> None:
+    draft.close_reasoning()
+    draft.open_text(payload["message_id"])
+    draft.put("TEXT_MESSAGE_CONTENT", messageId=payload["message_id"], delta=payload["text"])
+
+
+def _reasoning(draft: Draft, _: History, payload: Payload) -> None:
+    name = reasoning_id(payload["message_id"])
+    draft.open_reasoning(name)
+    draft.put("REASONING_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
+
+
+def _answered(draft: Draft, _: History, payload: Payload) -> None:
+    draft.close_reasoning()
+    model = payload["model"]
+    spent = draft.usage.get(model, Usage()) + Usage(**payload["usage"])
+    draft.usage = {**draft.usage, model: spent}
+
+
+def _completed(draft: Draft, before: History, payload: Payload) -> None:
+    name, text = payload["message_id"], payload["text"]
+    streamed = before.growing.get(name)
+    draft.close_reasoning()
+    if streamed is None or text.startswith(streamed):
+        rest = text[len(streamed or "") :]
+        if rest or streamed is None:
+            draft.open_text(name)
+        if rest:
+            draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=rest)
+        draft.close_text()
+    else:
+        draft.close_text()
+        draft.snapshot()
+
+
+def _discarded(draft: Draft, _: History, __: Payload) -> None:
+    draft.close_reasoning()
+    draft.close_text()
+    draft.snapshot()
+
+
+def _called(draft: Draft, _: History, payload: Payload) -> None:
+    call_id = payload["call_id"]
+    draft.close_reasoning()
+    draft.close_text()
+    draft.put(
+        "TOOL_CALL_START",
+        toolCallId=call_id,
+        toolCallName=payload["tool"],
+        parentMessageId=draft.history.owners[call_id],
+    )
+    draft.put("TOOL_CALL_ARGS", toolCallId=call_id, delta=_encode(payload["arguments"]).decode())
+    draft.put("TOOL_CALL_END", toolCallId=call_id)
+
+
+def _result(draft: Draft, _: History, payload: Payload) -> None:
+    call_id, failed = payload["call_id"], failure_of(payload)
+    draft.put(
+        "TOOL_CALL_RESULT",
+        messageId=result_id(draft.history, call_id),
+        toolCallId=call_id,
+        content=result_text(payload),
+        role="tool",
+        metadata=None if failed is None else {"greenroom": failed},
+    )
+
+
+def _progress(draft: Draft, _: History, payload: Payload) -> None:
+    told = {"fraction": payload["fraction"], "text": payload.get("text", "")}
+    patch = [{"op": "add", "path": f"/{name}", "value": value} for name, value in told.items()]
+    _activity(draft, payload, {**told, "output": []}, patch)
+
+
+def _printed(draft: Draft, _: History, payload: Payload) -> None:
+    patch = [{"op": "add", "path": "/output/-", "value": payload["text"]}]
+    _activity(draft, payload, {"output": [payload["text"]]}, patch)
+
+
+def _activity(draft: Draft, payload: Payload, content: dict[str, Any], patch: list[dict[str, Any]]) -> None:
+    """The first word of an attempt replaces what the one before it has said; later ones are added to it."""
+    attempt = (payload["call_id"], payload["attempt"])
+    name = f"{result_id(draft.history, payload['call_id'])}:activity"
+    if attempt in draft.activities:
+        draft.put("ACTIVITY_DELTA", messageId=name, activityType=ACTIVITY, patch=patch)
+        return
+    draft.activities |= {attempt}
+    content = {"toolCallId": attempt[0], "attempt": attempt[1], **content}
+    draft.put("ACTIVITY_SNAPSHOT", messageId=name, activityType=ACTIVITY, content=content, replace=True)
+
+
+def _steered(draft: Draft, _: History, payload: Payload) -> None:
+    if payload["command_id"] in draft.history.sent:
+        return
+    name = payload["message_id"]
+    draft.put("TEXT_MESSAGE_START", messageId=name, role="user")
+    draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
+    draft.put("TEXT_MESSAGE_END", messageId=name)
+
+
+def _waiting(draft: Draft, _: History, payload: Payload) -> None:
+    """The end, unless the run waits (also) for answers that are on their way to it."""
+    if draft.state.answered.isdisjoint(payload["tickets"]):
+        draft.interrupt(payload["tickets"])
+
+
+_ON: Final[Mapping[str, Callable[[Draft, History, Payload], None]]] = {
+    "run.step.started": _step_started,
+    "run.step.finished": _step_finished,
+    "run.message.delta": _text,
+    "run.reasoning.delta": _reasoning,
+    "run.inference.completed": _answered,
+    "run.message.completed": _completed,
+    "run.message.discarded": _discarded,
+    "run.tool.call": _called,
+    "run.tool.result": _result,
+    "run.tool.progress": _progress,
+    "run.tool.output.delta": _printed,
+    "run.input.received": _steered,
+    "run.waiting": _waiting,
+}
+CUSTOM: Final = frozenset(
+    {
+        "run.applying",
+        "run.resumed",
+        "run.degraded",
+        "run.cancel.requested",
+        "run.decision.refused",
+        "run.cleanup.overrun",
+        "run.inference.retried",
+        "run.approval.requested",
+        "run.approval.resolved",
+    }
+)
+"""Events that AG-UI has no word for, but a front end may want to show."""

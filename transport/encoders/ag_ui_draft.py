@@ -1,0 +1,201 @@
+"""One AG-UI run between two events, and how the next word is said: what opens, what closes, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.contract.messages import Usage
+
+from .ag_ui_history import History, messages
+from .ag_ui_interrupts import interrupt
+
+PROTOCOL_VERSION: Final = "1.0"
+
+Sent = dict[str, Any]
+Payload = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class State:
+    """One AG-UI run, between two events. Made by `begin`; what is in it is nobody else's.
+
+    Attributes:
+        thread_id, run_id, parent_run_id, known, shared, answered, after: as given to `begin`.
+        history: what the events so far come to.
+        started, ended: RUN_STARTED, and RUN_FINISHED or RUN_ERROR, have been told.
+        step, text, reasoning: what is open at the client: a step's name, and ids of messages.
+        activities: (call id, attempt) whose activity the client has.
+        usage: model -> tokens of the inferences that were told.
+    """
+
+    thread_id: str
+    run_id: str
+    parent_run_id: str | None
+    known: tuple[Payload, ...]
+    shared: Any
+    answered: frozenset[str]
+    after: int | None
+    history: History
+    started: bool = False
+    ended: bool = False
+    step: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    activities: frozenset[tuple[str, int]] = frozenset()
+    usage: Mapping[str, Usage] = attrs.field(factory=dict)
+
+
+class Draft:
+    """A state that may be changed, and what the client has been told meanwhile."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.history = state, state.history
+        self.told: list[Sent] = []
+        self.started, self.ended = state.started, state.ended
+        self.step, self.text, self.reasoning = state.step, state.text, state.reasoning
+        self.activities, self.usage = state.activities, state.usage
+
+    def build(self) -> State:
+        """The state that it has become."""
+        return attrs.evolve(
+            self.state,
+            started=self.started,
+            ended=self.ended,
+            step=self.step,
+            text=self.text,
+            reasoning=self.reasoning,
+            activities=self.activities,
+            usage=self.usage,
+        )
+
+    def put(self, kind: str, **fields: Any) -> None:
+        """Tell an event; what is None is left out."""
+        told: Sent = {"type": kind, "timestamp": self.history.at, **fields}
+        self.told.append({name: value for name, value in told.items() if value is not None})
+
+    def open(self, before: History) -> None:
+        """RUN_STARTED, and if the client has been told of events before: where the conversation stands."""
+        self.started = True
+        facts = {"run": self.history.run, "agent": self.history.agent}
+        self.put(
+            "RUN_STARTED",
+            threadId=self.state.thread_id,
+            runId=self.state.run_id,
+            parentRunId=self.state.parent_run_id,
+            protocolVersion=PROTOCOL_VERSION,
+            metadata={"greenroom": facts} if self.history.run else None,
+        )
+        if before.sequence:
+            self.snapshot(before)
+        if before.step is not None:
+            self.open_step(before.step)
+
+    def snapshot(self, history: History | None = None) -> None:
+        """All messages of the conversation."""
+        self.put("MESSAGES_SNAPSHOT", messages=messages(history or self.history, self.state.known))
+
+    def open_step(self, number: int) -> None:
+        """A step begins; the one before it is over."""
+        self.close_step()
+        self.step = f"step {number}"
+        self.put("STEP_STARTED", stepName=self.step)
+
+    def close_step(self) -> None:
+        """The open step is over, if there is one."""
+        if self.step is not None:
+            self.put("STEP_FINISHED", stepName=self.step)
+        self.step = None
+
+    def open_text(self, name: str) -> None:
+        """Text of this message comes next."""
+        if self.text == name:
+            return
+        self.close_text()
+        self.text = name
+        self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
+
+    def close_text(self) -> None:
+        """The open message is whole, if there is one."""
+        if self.text is not None:
+            self.put("TEXT_MESSAGE_END", messageId=self.text)
+        self.text = None
+
+    def open_reasoning(self, name: str) -> None:
+        """Reasoning of this id comes next. Span and message have one id, as the protocol lets them."""
+        if self.reasoning == name:
+            return
+        self.close_reasoning()
+        self.reasoning = name
+        self.put("REASONING_START", messageId=name)
+        self.put("REASONING_MESSAGE_START", messageId=name, role="reasoning")
+
+    def close_reasoning(self) -> None:
+        """The open reasoning is whole, if there is any."""
+        if self.reasoning is not None:
+            self.put("REASONING_MESSAGE_END", messageId=self.reasoning)
+            self.put("REASONING_END", messageId=self.reasoning)
+        self.reasoning = None
+
+    def close(self) -> None:
+        """Everything that is open."""
+        self.close_reasoning()
+        self.close_text()
+        self.close_step()
+
+    def interrupt(self, tickets: Sequence[str]) -> None:
+        """The end of the AG-UI run: people are asked."""
+        self.close()
+        self._share()
+        self.snapshot()
+        asked = [interrupt(self.history.tickets[name]) for name in tickets]
+        self._finished(outcome={"type": "interrupt", "interrupts": asked})
+
+    def end(self) -> None:
+        """The end of both runs."""
+        kind, payload = self.history.end or ("", {})
+        if kind == "run.failed":
+            self.fail(payload["code"], payload["message"])
+            return
+        self.close()
+        self._share()
+        facts = {name: payload[name] for name in ("termination", "code", "detail", "reason") if payload.get(name)}
+        self._finished(
+            outcome={"type": "cancelled" if kind == "run.cancelled" else "success"},
+            result=payload.get("output"),
+            metadata={"greenroom": facts},
+        )
+
+    def _share(self) -> None:
+        """The state: what the client shares, and where the run stands."""
+        shared, history = self.state.shared, self.history
+        facts: dict[str, Any] = {} if history.step is None else {"step": history.step}
+        facts |= {"run": history.run, "agent": history.agent, "stage": history.stage, "tickets": [*history.tickets]}
+        if shared is None or isinstance(shared, Mapping):
+            shared = {**(shared or {}), "greenroom": facts}
+        self.put("STATE_SNAPSHOT", snapshot=shared)
+
+    def _finished(self, **fields: Any) -> None:
+        self.put(
+            "RUN_FINISHED", threadId=self.state.thread_id, runId=self.state.run_id, **fields, usage=_usage(self.usage)
+        )
+        self.ended = True
+
+    def fail(self, code: str, message: str) -> None:
+        """The end of the AG-UI run: something went wrong."""
+        self.close()
+        self.put("RUN_ERROR", message=message, code=code, usage=_usage(self.usage))
+        self.ended = True
+
+
+def _usage(spent: Mapping[str, Usage]) -> list[dict[str, Any]] | None:
+    """One entry per model, of this AG-UI run alone."""
+    entries = []
+    for model, usage in spent.items():
+        entry: dict[str, Any] = {"model": model} if model else {}
+        entry |= {"inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total}
+        parts = {"cachedInputTokens": usage.cached, "reasoningTokens": usage.reasoning}
+        entries.append(entry | {name: count for name, count in parts.items() if count})
+    return entries or None

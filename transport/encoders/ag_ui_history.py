@@ -1,0 +1,309 @@
+"""What a run has said, in the words of AG-UI: messages with stable ids, open tickets, and where the run stands.
+
+A fold of the run's events and nothing else, so that a client that comes after a restart is told the same. The ids:
+
+    the user's input        the id of the client's own message if it sent it, else `<run>.m1`
+    an assistant's message  the message id of its inference
+    its reasoning           `<message id>:reasoning`
+    a tool's message        `<message id>:<call id>`
+    steering input          the id of the client's own message if it sent it, else the message id of the event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import attrs
+import msgspec
+
+from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.actors.contract.ids import message_id
+
+_encode = msgspec.json.Encoder().encode
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Payload = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """One message of the run, or (`given`) the place of one that the client itself has written.
+
+    Attributes:
+        text: None for an assistant's message of calls alone.
+        calls: (call id, tool, arguments as JSON text).
+        call_id: the call that a tool's message answers.
+        failed: how such a call ended and its code, unless it succeeded.
+    """
+
+    id: str
+    role: Literal["given", "user", "assistant", "tool", "reasoning"]
+    text: str | None = None
+    calls: tuple[tuple[str, str, str], ...] = ()
+    call_id: str | None = None
+    failed: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """What the events so far come to.
+
+    Attributes:
+        asked: id of the client's message that began the run; None: the client did not send it along.
+        sent: command id -> id of the client's message that the command carried.
+        run, agent, stage, sequence: of the newest event. at: its time, milliseconds since 1970.
+        step: the step that is open.
+        answer: the message id of the newest inference.
+        entries: the run's messages, in the order in which a client has them.
+        growing: message id -> the text that came so far, of messages that are not whole yet.
+        owners: call id -> id of the assistant's message that holds the call.
+        tickets: ticket id -> payload of run.approval.requested, the open ones.
+        end: type and payload of the terminal event.
+    """
+
+    asked: str | None = None
+    sent: Mapping[str, str] = attrs.field(factory=dict)
+    run: str = ""
+    agent: str = ""
+    stage: str = ""
+    sequence: int = 0
+    at: int | None = None
+    step: int | None = None
+    answer: str = ""
+    entries: tuple[Entry, ...] = ()
+    growing: Mapping[str, str] = attrs.field(factory=dict)
+    owners: Mapping[str, str] = attrs.field(factory=dict)
+    tickets: Mapping[str, Payload] = attrs.field(factory=dict)
+    end: tuple[str, Payload] | None = None
+
+
+def fold(history: History, event: Event) -> History:
+    """The history with one more event."""
+    payload = event.payload
+    at = (event.timestamp - _EPOCH) // _MILLISECOND
+    history = attrs.evolve(history, run=event.run_id, agent=event.agent_id, sequence=event.sequence, at=at)
+    if "to" in payload:
+        history = attrs.evolve(history, stage=payload["to"])
+    if event.type in TERMINAL_EVENTS:
+        return attrs.evolve(history, step=None, end=(event.type, payload))
+    take = _FOLDS.get(event.type)
+    return history if take is None else take(history, payload)
+
+
+def reasoning_id(answer: str) -> str:
+    """The id of the reasoning that comes with an assistant's message."""
+    return f"{answer}:reasoning"
+
+
+def result_id(history: History, call_id: str) -> str:
+    """The id of the message that answers a call."""
+    return f"{history.owners.get(call_id, history.run)}:{call_id}"
+
+
+def result_text(payload: Payload) -> str:
+    """What a call came to (payload of run.tool.result), as the text that a model is given."""
+    result = payload.get("result")
+    return result if isinstance(result, str) else _encode(result).decode()
+
+
+def failure_of(payload: Payload) -> dict[str, Any] | None:
+    """How a call ended (payload of run.tool.result), unless it succeeded."""
+    if payload["status"] == "succeeded":
+        return None
+    return {name: payload[name] for name in ("status", "code") if payload.get(name) is not None}
+
+
+# --- the fold --------------------------------------------------------------------------------------------------------
+
+
+def _created(history: History, payload: Payload) -> History:
+    if history.asked is not None:
+        return _add(history, Entry(id=history.asked, role="given"))
+    return _add(history, Entry(id=message_id(history.run, 1), role="user", text=payload["input"]))
+
+
+def _step_started(history: History, payload: Payload) -> History:
+    return attrs.evolve(history, step=payload["step"])
+
+
+def _step_finished(history: History, _: Payload) -> History:
+    return attrs.evolve(history, step=None)
+
+
+def _asked_model(history: History, payload: Payload) -> History:
+    return attrs.evolve(history, answer=payload["message_id"])
+
+
+def _answered(history: History, payload: Payload) -> History:
+    """The answer is whole: what was reasoned on the way stays as it is."""
+    return _settle(history, reasoning_id(payload["message_id"]))
+
+
+def _text(history: History, payload: Payload) -> History:
+    return _grow(history, payload["message_id"], "assistant", payload["text"])
+
+
+def _reasoning(history: History, payload: Payload) -> History:
+    return _grow(history, reasoning_id(payload["message_id"]), "reasoning", payload["text"])
+
+
+def _completed(history: History, payload: Payload) -> History:
+    name, text = payload["message_id"], payload["text"]
+    history = _settle(history, name)
+    known = _index(history.entries, name)
+    if known is None:
+        return _add(history, Entry(id=name, role="assistant", text=text))
+    return _put(history, known, attrs.evolve(history.entries[known], text=text))
+
+
+def _discarded(history: History, payload: Payload) -> History:
+    """The text goes; the reasoning stays without its text, because a snapshot can not make a client forget it."""
+    gone = payload["message_id"]
+    emptied = reasoning_id(gone)
+    growing = {name: text for name, text in history.growing.items() if name not in (gone, emptied)}
+    entries = (attrs.evolve(one, text="") if one.id == emptied else one for one in history.entries if one.id != gone)
+    return attrs.evolve(history, entries=tuple(entries), growing=growing)
+
+
+def _called(history: History, payload: Payload) -> History:
+    call = (payload["call_id"], payload["tool"], _encode(payload["arguments"]).decode())
+    owner = history.answer
+    history = attrs.evolve(history, owners={**history.owners, call[0]: owner})
+    known = _index(history.entries, owner)
+    if known is None:
+        return _add(history, Entry(id=owner, role="assistant", calls=(call,)))
+    entry = history.entries[known]
+    return _put(history, known, attrs.evolve(entry, calls=(*entry.calls, call)))
+
+
+def _result(history: History, payload: Payload) -> History:
+    """Right behind the message that holds the call, and the results that stand there already."""
+    call_id = payload["call_id"]
+    entry = Entry(
+        id=result_id(history, call_id),
+        role="tool",
+        text=result_text(payload),
+        call_id=call_id,
+        failed=failure_of(payload),
+    )
+    owner = _index(history.entries, history.owners.get(call_id, ""))
+    at = len(history.entries) if owner is None else owner + 1
+    while at < len(history.entries) and history.entries[at].role == "tool":
+        at += 1
+    return attrs.evolve(history, entries=(*history.entries[:at], entry, *history.entries[at:]))
+
+
+def _requested(history: History, payload: Payload) -> History:
+    return attrs.evolve(history, tickets={**history.tickets, payload["ticket_id"]: payload})
+
+
+def _resolved(history: History, payload: Payload) -> History:
+    open_ones = {name: one for name, one in history.tickets.items() if name != payload["ticket_id"]}
+    return attrs.evolve(history, tickets=open_ones)
+
+
+def _steered(history: History, payload: Payload) -> History:
+    given = history.sent.get(payload["command_id"])
+    if given is not None:
+        return _add(history, Entry(id=given, role="given"))
+    return _add(history, Entry(id=payload["message_id"], role="user", text=payload["text"]))
+
+
+_FOLDS: Final[Mapping[str, Callable[[History, Payload], History]]] = {
+    "run.created": _created,
+    "run.step.started": _step_started,
+    "run.step.finished": _step_finished,
+    "run.inference.started": _asked_model,
+    "run.inference.completed": _answered,
+    "run.message.delta": _text,
+    "run.reasoning.delta": _reasoning,
+    "run.message.completed": _completed,
+    "run.message.discarded": _discarded,
+    "run.tool.call": _called,
+    "run.tool.result": _result,
+    "run.approval.requested": _requested,
+    "run.approval.resolved": _resolved,
+    "run.input.received": _steered,
+}
+
+
+def _index(entries: Sequence[Entry], name: str) -> int | None:
+    return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].id == name), None)
+
+
+def _add(history: History, entry: Entry) -> History:
+    return attrs.evolve(history, entries=(*history.entries, entry))
+
+
+def _put(history: History, at: int, entry: Entry) -> History:
+    return attrs.evolve(history, entries=(*history.entries[:at], entry, *history.entries[at + 1 :]))
+
+
+def _grow(history: History, name: str, role: Literal["assistant", "reasoning"], text: str) -> History:
+    growing = {**history.growing, name: history.growing.get(name, "") + text}
+    if name not in history.growing:
+        history = _add(history, Entry(id=name, role=role, text=""))
+    return attrs.evolve(history, growing=growing)
+
+
+def _settle(history: History, name: str) -> History:
+    """What has grown is whole."""
+    at = _index(history.entries, name)
+    if at is None or name not in history.growing:
+        return history
+    history = _put(history, at, attrs.evolve(history.entries[at], text=history.growing[name]))
+    return attrs.evolve(history, growing={key: text for key, text in history.growing.items() if key != name})
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def messages(history: History, known: Sequence[Payload]) -> list[Payload]:
+    """Every message of the conversation, in order, for MESSAGES_SNAPSHOT.
+
+    Args:
+        history: of the run.
+        known: the messages that the client has sent. Those that are not of this run's making stay as they are; those
+            that are, are told again as they are now, or left out if they have been discarded.
+    """
+    own = {entry.id: entry for entry in history.entries}
+    prefix = f"{history.run}."
+    placed: list[Payload] = []
+    for message in known:
+        entry = own.get(message["id"])
+        if entry is not None and entry.role != "given":
+            placed.append(_message(entry, history))
+        elif entry is not None or not history.run or not message["id"].startswith(prefix):
+            placed.append(message)
+    there = {message["id"] for message in placed}
+    behind: dict[str | None, list[Payload]] = {}
+    anchor: str | None = None  # nothing of the run is there yet: its messages come last
+    for entry in history.entries:
+        if entry.id in there:
+            anchor = entry.id
+        elif entry.role != "given":
+            behind.setdefault(anchor, []).append(_message(entry, history))
+    whole = [one for message in placed for one in (message, *behind.get(message["id"], ()))]
+    whole += behind.get(None, ())
+    return whole
+
+
+def _message(entry: Entry, history: History) -> dict[str, Any]:
+    text = history.growing.get(entry.id, entry.text)
+    message: dict[str, Any] = {"id": entry.id, "role": entry.role}
+    if text is not None:
+        message["content"] = text
+    if entry.calls:
+        message["toolCalls"] = [
+            {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
+            for name, tool, arguments in entry.calls
+        ]
+    if entry.call_id is not None:
+        message["toolCallId"] = entry.call_id
+    if entry.failed is not None:
+        message["metadata"] = {"greenroom": entry.failed}
+    return message

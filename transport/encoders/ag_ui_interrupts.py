@@ -1,0 +1,146 @@
+"""A ticket as an AG-UI interrupt: what it asks for, and what an answer to it means.
+
+| resume_mode of the ticket | payload of the answer | responseSchema |
+|---|---|---|
+| replay_tool_call | `approved`, and maybe `editedArgs`, `reason`, `result`, `approvedActionFingerprint` | of that |
+| use_decision_as_tool_result, pass_decision_to_tool | the result, or the arguments, as they are | the ticket's own |
+
+`status: cancelled` declines, and so does `approved: false`. `editedArgs` replaces the arguments, it is not merged.
+A key of an approval that is not known is refused: a misspelt `editedArgs` must not approve the arguments as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+Payload = Mapping[str, Any]
+
+_REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
+"""Reason of a ticket -> the protocol's own word; the others are told as `greenroom:<reason>`."""
+_SHOWN: Final = {
+    "tool": "tool",
+    "arguments": "arguments",
+    "fingerprint": "fingerprint",
+    "action": "action",
+    "parameters": "parameters",
+    "resume_mode": "resumeMode",
+}
+"""Fields of run.approval.requested that an interrupt's metadata holds, and under which names."""
+_SHARED: Final = ("$defs", "definitions")
+"""Where a JSON Schema keeps what its references lead to: they start at the root, so these move there."""
+
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "approved": (bool, "true or false"),
+    "editedArgs": (dict, "an object"),
+    "reason": (str, "a string"),
+    "approvedActionFingerprint": (str, "a string"),
+}
+"""Keys of an approval -> what they must be. `result` may be anything."""
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """What an answer asks for, as the fields of a decision; see `Decision`."""
+
+    action: Literal["resume", "cancel"]
+    result: Any = None
+    edited_arguments: Mapping[str, Any] | None = None
+    reason: str | None = None
+    fingerprint: str | None = None
+
+
+def interrupt(ticket: Payload) -> dict[str, Any]:
+    """An open ticket (payload of run.approval.requested) as an interrupt."""
+    call_id, reason = ticket.get("call_id"), ticket["reason"]
+    name = _REASONS.get(reason, f"greenroom:{reason}")
+    shown: dict[str, Any] = {
+        "id": ticket["ticket_id"],
+        "reason": "confirmation" if name == "tool_call" and call_id is None else name,
+        "message": ticket.get("message") or ticket.get("action") or None,
+        "toolCallId": call_id,
+        "responseSchema": response_schema(ticket),
+        "expiresAt": ticket.get("expires_at"),
+        "metadata": {
+            "greenroom": {told: ticket[name] for name, told in _SHOWN.items() if ticket.get(name) not in (None, "")}
+        },
+    }
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def response_schema(ticket: Payload) -> dict[str, Any] | None:
+    """JSON Schema of an answer's payload; None if it may be anything."""
+    own = ticket.get("response_schema")
+    mode = ticket["resume_mode"]
+    if mode == "use_decision_as_tool_result":
+        return None if own is None else dict(own)
+    if mode == "pass_decision_to_tool":
+        return {"type": "object"} if own is None else dict(own)
+    properties: dict[str, Any] = {
+        "approved": {"type": "boolean"},
+        "editedArgs": {"type": "object", "description": "Full replacement of the tool's arguments. Not merged."},
+        "reason": {"type": "string", "description": "Why; the agent is told when a call is declined."},
+        "approvedActionFingerprint": {"type": "string", "description": "The fingerprint of metadata.greenroom."},
+    }
+    shared: dict[str, Any] = {}
+    if own is not None:
+        properties["result"] = {name: value for name, value in own.items() if name not in _SHARED}
+        shared = {name: own[name] for name in _SHARED if name in own}
+    elif ticket["reason"] == "outcome_unknown":
+        properties["result"] = {"description": "What the call came to; without it an approved call runs again."}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["approved"],
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def wish_of(resume_mode: str, status: str, payload: Any) -> Wish:
+    """What an answer to an interrupt asks for.
+
+    Args:
+        resume_mode: of the ticket.
+        status: resolved or cancelled.
+        payload: of the answer; None if it has none.
+
+    Raises:
+        ValueError: the payload can not be; the text names the key.
+    """
+    if status == "cancelled":
+        return Wish(action="cancel", reason=_reason_of(payload))
+    if resume_mode != "replay_tool_call":
+        return Wish(action="resume", result=payload)
+    return _approval(payload)
+
+
+def _approval(payload: Any) -> Wish:
+    if not isinstance(payload, Mapping):
+        raise ValueError('payload must be an object such as {"approved": true}')  # noqa: TRY004 - a client's mistake
+    unknown = sorted(payload.keys() - _KINDS.keys() - {"result"})
+    if unknown:
+        known = ", ".join([*_KINDS, "result"])
+        raise ValueError(f"payload.{unknown[0]:.60} is not known here; there are {known}")
+    for name, (kind, said) in _KINDS.items():
+        if name in payload and not isinstance(payload[name], kind):
+            raise ValueError(f"payload.{name} must be {said}")
+    if "approved" not in payload:
+        raise ValueError("payload.approved is missing; it is true or false")
+    reason, mark = payload.get("reason"), payload.get("approvedActionFingerprint")
+    if not payload["approved"]:
+        return Wish(action="cancel", reason=reason, fingerprint=mark)
+    return Wish(
+        action="resume",
+        result=payload.get("result"),
+        edited_arguments=payload.get("editedArgs"),
+        reason=reason,
+        fingerprint=mark,
+    )
+
+
+def _reason_of(payload: Any) -> str | None:
+    reason = payload.get("reason") if isinstance(payload, Mapping) else None
+    return reason if isinstance(reason, str) else None
