@@ -27,7 +27,7 @@ RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format quick chaos bench package clean dead
+.PHONY: help demo test lint types format quick judges chaos bench package clean dead
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -49,7 +49,7 @@ test: lint types ## every gate: format, lint, types, tests with coverage
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	find $(CODE) -name '*.py' -print0 | xargs -0 -n 24 -P 2 $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF)
+	find $(CODE) -name node_modules -prune -o -name '*.py' -print0 | xargs -0 -n 24 -P 2 $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF)
 
 types: $(DEV_STAMP) ## mypy --strict
 	$(PY) -m mypy
@@ -60,6 +60,9 @@ format: $(DEV_STAMP) ## write the code as ruff wants it
 
 quick: $(DEV_STAMP) ## the tests that are not marked slow, without coverage
 	$(PY) -m pytest -q --fast $(PYTEST_ARGS)
+
+judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway ask; without them those skip
+	@bash scripts/judges.sh
 
 chaos: $(DEV_STAMP) ## the fault-injection sweeps in full; `make test` samples them
 	GREENROOM_CHAOS=full $(PY) -m pytest tests/chaos $(PYTEST_ARGS)

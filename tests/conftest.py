@@ -3,13 +3,14 @@
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
     GREENROOM_CHAOS=full     sweeps visit every point and Hypothesis tries many more examples; default: a seeded sample
+    GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
 """
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+JUDGES_REQUIRED = os.environ.get("GREENROOM_JUDGES") == "required"
 
 # Shared machines make every deadline flaky. "ci" tries the same examples each time, so that a red build can be had
 # again; "full" looks for new ones.
@@ -50,6 +52,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if JUDGES_REQUIRED:
+        config.pluginmanager.register(NoJudgeIsSkipped(), "no-judge-is-skipped")
+
+
+class NoJudgeIsSkipped:
+    """Where the judges are required, one that is missing is an error: a green build has heard all of them."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if item.get_closest_marker("judge") and report.skipped and not hasattr(report, "wasxfail"):
+            report.outcome, report.longrepr = "failed", f"this judge is required: {_reason(report)}"
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """A module that is skipped whole has no tests whose marks could be read: its name tells."""
+        report = yield
+        if report.outcome == "skipped" and "judge" in collector.path.name:
+            report.outcome, report.longrepr = "failed", f"these judges are required: {_reason(report)}"
+        return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
 
 
 @pytest.fixture(scope="session")

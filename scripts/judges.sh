@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Install the judges of the gateway that are not Python: other people's clients and rules, and the programs they need.
+#
+#   scripts/judges.sh               the npm packages in tests/judges/*/ as their lock files say; needs node and npm
+#   scripts/judges.sh --programs    before that, from Debian's packages, each of the programs that is missing
+#
+# Without them their tests are skipped and say so; with GREENROOM_JUDGES=required, as in the CI, they fail instead.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# A program, and the Debian packages that bring it.
+programs=(
+    "chromium chromium"
+    "curl curl"
+    "gcc gcc libc6-dev"
+    "node nodejs"
+    "npm npm"
+)
+
+say() { echo "judges: $*"; }
+
+fail() {
+    echo "judges: $*" >&2
+    exit 1
+}
+
+install_programs() {
+    local entry program packages missing=() wanted=()
+    for entry in "${programs[@]}"; do
+        read -r program packages <<<"$entry"
+        command -v "$program" >/dev/null 2>&1 && continue
+        missing+=("$program")
+        read -ra packages <<<"$packages"
+        wanted+=("${packages[@]}")
+    done
+    if [ ${#missing[@]} -eq 0 ]; then
+        say "all programs are here"
+        return
+    fi
+
+    command -v apt-get >/dev/null 2>&1 ||
+        fail "no ${missing[*]} here, and no apt-get to install it with; install it by hand"
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 ||
+            fail "no ${missing[*]} here, and neither root nor sudo to install it; as root: apt-get install ${wanted[*]}"
+        as_root=(sudo -n)
+    fi
+    say "installing ${wanted[*]}"
+    # apt reads signatures as a user of its own, who can not enter a private TMPDIR.
+    "${as_root[@]}" env -u TMPDIR apt-get update -qq </dev/null ||
+        fail "apt-get update failed; no ${missing[*]} here"
+    "${as_root[@]}" env -u TMPDIR DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${wanted[@]}" </dev/null >/dev/null ||
+        fail "apt-get could not install ${wanted[*]}"
+    hash -r
+    for program in "${missing[@]}"; do
+        command -v "$program" >/dev/null 2>&1 || fail "there is still no $program after installing ${wanted[*]}"
+    done
+}
+
+install_packages() {
+    command -v npm >/dev/null 2>&1 || fail "no npm here; install Node.js, or run: scripts/judges.sh --programs"
+    local lock folder
+    for lock in tests/judges/*/package-lock.json; do
+        folder=$(dirname "$lock")
+        # npm leaves its own copy of the lock file behind when it is done.
+        if [ "$folder/node_modules/.package-lock.json" -nt "$lock" ]; then
+            say "$folder is as its lock file says"
+            continue
+        fi
+        say "npm ci in $folder"
+        npm ci --prefix "$folder" --no-audit --no-fund --ignore-scripts --loglevel=error </dev/null >/dev/null ||
+            fail "npm ci failed in $folder"
+    done
+}
+
+[ "${1:-}" = "--programs" ] && install_programs
+install_packages
