@@ -43,7 +43,7 @@ def _stalled(key: str, quick: bool) -> Values:
         "log": log / 2**20,
         "beyond": (grown - log) / 2**20,
         "behind": seen["behind"],
-        "late": seen["stalled_late_s"],
+        "level": seen["level_s"],
         "core": seen["server_cpu_s"] / seen["seconds"],
     }
     return {f"{key}_{name}": value for name, value in values.items()}
@@ -69,8 +69,10 @@ def _figures(key: str) -> list[Figure]:
             at_most=5 if ours else None,
             digits=1,
         ),
-        Figure(key=f"{key}_behind", what=f"{title}: events that the slowest had missed", unit="", digits=0),
-        Figure(key=f"{key}_late", what=f"{title}: they have the last event later than the others by", unit="s"),
+        Figure(
+            key=f"{key}_behind", what=f"{title}: events that each of the 10 had missed, at least", unit="", digits=0
+        ),
+        Figure(key=f"{key}_level", what=f"{title}: until all of them are level with the others again", unit="s"),
     ]
 
 

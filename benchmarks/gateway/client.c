@@ -161,12 +161,12 @@ typedef struct {
     State state;
     Manner manner;
     int stalls, answered, done;
-    uint64_t next, window_end, behind, done_at, sent_at;
+    uint64_t next, window_end, behind, level_at, sent_at;
     unsigned char *rest; /* the beginning of a frame or a head that has not come whole */
     size_t rest_size, rest_room;
 } Connection;
 
-enum { READ = 1 << 18, BATCH = 512, SMALL_BUFFER = 1 << 16 };
+enum { READ = 1 << 18, BATCH = 512, SMALL_BUFFER = 1 << 16, LEVEL = 64 /* events */ };
 static Connection *all;
 static int epoll;
 static unsigned char *room; /* what is read goes here, behind what was left of the same connection */
@@ -229,7 +229,7 @@ static void stay(void) {
 /* --- following --------------------------------------------------------------------------------------------------- */
 
 static struct {
-    uint64_t delivered, bytes, frames, duplicates, gaps, closed, first_at, last_at, subscribed_at, stalled_at, reads;
+    uint64_t delivered, bytes, frames, duplicates, gaps, closed, first_at, last_at, subscribed_at, stalled_at, woken_at, front, reads;
     int greeted, live, finished, ready, stalls_over, window_done;
     char problem[256];
     Histogram latency[MARKS + 1];
@@ -296,12 +296,6 @@ static uint64_t number_after(const unsigned char *text, size_t size, const char 
     return found ? strtoull((const char *)found + strlen(what), 0, 10) : 0;
 }
 
-static void finish(Connection *c, uint64_t at) {
-    c->done = 1;
-    c->done_at = at;
-    met.finished++;
-}
-
 static void take_event(Connection *c, const unsigned char *text, size_t size, uint64_t at) {
     uint64_t sequence = number_after(text, size < 128 ? size : 128, "\"sequence\":");
     if (!sequence || sequence > ask.last) {
@@ -330,7 +324,9 @@ static void take_event(Connection *c, const unsigned char *text, size_t size, ui
         while (part < ask.marked && sequence > ask.marks[part]) part++;
         record(&met.latency[part], at > *due ? at - *due : 0);
     }
-    if (sequence == ask.last) finish(c, at);
+    if (c->next > met.front) met.front = c->next;
+    if (c->manner == READS_AGAIN && !c->level_at && met.front - c->next <= LEVEL) c->level_at = at;
+    if (sequence == ask.last) c->done = 1, met.finished++;
 }
 
 /* One frame at `data`; returns its size, or 0 if it has not come whole. */
@@ -404,9 +400,6 @@ static void hear(Connection *c) {
 /* Those that are to stall stop when they have `stall_after`, and go on together. */
 static void stall_or_wake(uint64_t at) {
     if (!ask.stalling || met.stalls_over) return;
-    uint64_t front = 0;
-    for (int i = 0; i < ask.clients; i++)
-        if (all[i].next > front) front = all[i].next;
     for (int i = 0; i < ask.stalling; i++) {
         Connection *c = &all[i];
         if (c->manner != READS || c->next <= ask.stall_after || c->fd < 0) continue;
@@ -416,23 +409,23 @@ static void stall_or_wake(uint64_t at) {
     }
     if (!met.stalled_at || (double)(at - met.stalled_at) / 1e9 < ask.stall_seconds) return;
     met.stalls_over = 1;
+    met.woken_at = at;
     for (int i = 0; i < ask.stalling; i++) {
         if (all[i].manner != STALLS) continue;
         all[i].manner = READS_AGAIN;
-        all[i].behind = front - all[i].next;
+        all[i].behind = met.front - all[i].next;
         watch(i, EPOLL_CTL_ADD);
     }
 }
 
 static void report_follow(uint64_t ended) {
-    uint64_t others_at = 0, stalled_at = 0, behind = UINT64_MAX;
+    uint64_t level_at = met.woken_at, behind = UINT64_MAX;
     int stalled = 0, unfinished = 0;
     for (int i = 0; i < ask.clients; i++) {
-        uint64_t *at = all[i].stalls ? &stalled_at : &others_at;
-        if (all[i].done_at > *at) *at = all[i].done_at;
         if (all[i].manner == READS_AGAIN) {
             stalled++;
             if (all[i].behind < behind) behind = all[i].behind;
+            if (all[i].level_at > level_at) level_at = all[i].level_at;
         }
         unfinished += !all[i].done;
     }
@@ -443,11 +436,11 @@ static void report_follow(uint64_t ended) {
     printf("\"unfinished\":%d,\"sizes_differ\":%llu,\"bytes\":%llu,\"reads\":%llu,\"gateway_frames\":%llu,", unfinished,
            (unsigned long long)met.sizes_differ, (unsigned long long)met.bytes, (unsigned long long)met.reads,
            (unsigned long long)met.frames);
-    printf("\"seconds\":%.6f,\"seconds_subscribed\":%.6f,\"stalled\":%d,\"behind\":%llu,\"stalled_late_s\":%.6f,",
+    printf("\"seconds\":%.6f,\"seconds_subscribed\":%.6f,\"stalled\":%d,\"behind\":%llu,\"level_s\":%.6f,",
            met.last_at > first ? (double)(met.last_at - first) / 1e9 : 0.0,
            met.last_at > met.subscribed_at ? (double)(met.last_at - met.subscribed_at) / 1e9 : 0.0, stalled,
            (unsigned long long)(stalled ? behind : 0),
-           stalled_at > others_at ? (double)(stalled_at - others_at) / 1e9 : 0.0);
+           (double)(level_at - met.woken_at) / 1e9);
     printf("\"cpu_s\":%.4f,\"wall_s\":%.4f,\"problem\":\"%s\",\"latency\":[", cpu_seconds(),
            (double)(ended - met.subscribed_at) / 1e9, met.problem);
     for (int i = 0; i <= ask.marked; i++) {

@@ -1,6 +1,8 @@
 """The benchmarks run and say what they should. How fast anything is, no test says."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +28,39 @@ def test_benchmarks_run_and_write_their_figures(root: Path, tmp_path: Path) -> N
             assert figure["low"] <= figure["median"] <= figure["high"]
             assert (figure["budget"] is None) == (figure["met"] is None)
             assert figure["what"] in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="the client is in C")
+def test_the_gateways_benchmarks_run_and_peers_are_left_out(root: Path, tmp_path: Path) -> None:
+    """Small: what they check (every event once, in order) they check here, too; a peer would have to be installed."""
+    names = ["gateway_fanout", "gateway_stalled", "gateway_replay", "gateway_http", "gateway_peers"]
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "benchmarks", *names, "--quick", "--json", str(out)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(out.read_text(encoding="utf-8"))
+    assert list(data["benchmarks"]) == names
+    for found in data["benchmarks"].values():
+        assert found["figures"]
+        assert found["notes"] == []
+    counted = data["benchmarks"]["gateway_fanout"]["values"]
+    assert set(counted["pump_encodes"]) == set(counted["tasks_encodes"]) == {1.0}, "encoded once, however many read it"
+    assert "full_peer_cpu" not in counted
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_table_says_what_was_skipped(root: Path, tmp_path: Path) -> None:
+    """The commit is asked of git, so that one is left on the path."""
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "git").symlink_to(git)
+    command = [sys.executable, "-m", "benchmarks", "gateway_http", "--quick"]
+    env = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "- health: skipped: no C compiler" in done.stdout
+    assert "| GET /healthz: requests |" not in done.stdout
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_names(root: Path) -> None:
