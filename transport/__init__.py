@@ -1,1 +1,36 @@
-"""The road to clients: the command line, and with the next releases the gateway, its client and the console."""
+"""The road to people: gateway, client, command line, terminal.
+
+`from greenroom.transport import serve, connect`; each is loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client import Client as Client
+    from .client import connect as connect
+    from .gateway.access import Principal as Principal
+    from .gateway.serve import Address as Address
+    from .gateway.serve import serve as serve
+    from .protocol.limits import Limits as Limits
+
+__all__ = ["Address", "Client", "Limits", "Principal", "connect", "serve"]
+
+_HOMES = {
+    "Address": "gateway.serve",
+    "Client": "client",
+    "Limits": "protocol.limits",
+    "Principal": "gateway.access",
+    "connect": "client",
+    "serve": "gateway.serve",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib  # noqa: PLC0415 - the command line imports this package for every command
+
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{home}", __name__), name)

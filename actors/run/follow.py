@@ -63,7 +63,11 @@ class Follower:
     def ready(self) -> Slice | None:
         """The next slice, if memory has it; the cursor moves behind it. Never waits."""
         found = self.tail.slice(self.after)
-        return None if found is None else self._given(found)
+        return None if found is None else self.given(found)
+
+    def peek(self) -> Slice | None:
+        """What `ready` would return; the cursor stays where it is."""
+        return self.tail.slice(self.after)
 
     def behind(self) -> bool:
         """True if the next event may be in the store, and memory does not have it: `fetch` looks there."""
@@ -83,11 +87,12 @@ class Follower:
         with board.looking():
             frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE)
         if frames:
-            return self._given(Slice(after + 1, within(frames)))
+            return self.given(Slice(after + 1, within(frames)))
         self._looked = True
         return None
 
-    def _given(self, found: Slice) -> Slice:
+    def given(self, found: Slice) -> Slice:
+        """Move the cursor behind a slice that begins at it."""
         self.after = found.last
         self._looked = False
         self.ended = event_type(found.frames[-1]) in TERMINAL_EVENTS

@@ -27,6 +27,7 @@ from ..engine.state import RunState
 from ..errors import (
     AgentDefinitionError,
     RunExists,
+    RuntimeClosed,
     StoreDown,
     StoreUnavailable,
     UnknownAgent,
@@ -80,6 +81,7 @@ class Runtime:
         board, rests: where tasks wait for runs to change, and to come to rest.
         agents: by key.
         roster: the runs that have an owner here.
+        outage: why the store does not answer now; None if it does.
     """
 
     store: Store
@@ -92,6 +94,7 @@ class Runtime:
     _deps: Any
     supervisor: Supervisor
     max_running: int | None
+    outage: Exception | None = attrs.field(init=False, default=None)
     workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
@@ -262,6 +265,14 @@ class Runtime:
             self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
         return Run(run_id, record.info.thread_id, self)
 
+    async def closed(self) -> None:
+        """Wait until the runtime is closed: nothing can be looked up or followed any more."""
+        try:
+            while True:
+                await self.board.notice(":runtime").wait()  # no run has an id that begins with a colon
+        except RuntimeClosed:
+            return
+
     async def join(self) -> None:
         """Wait until no run is running: each is done, waits for people, waits for its thread, or is degraded.
 
@@ -350,6 +361,7 @@ class Runtime:
 
         Runs stand at their receipts meanwhile, and commands are answered store_unavailable.
         """
+        self.outage = error
         if error is None:
             logger.warning("the store answers again")
         else:

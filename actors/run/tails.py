@@ -33,7 +33,7 @@ class Slice:
     def __init__(self, first: int, frames: Sequence[bytes]) -> None:
         self.first = first
         self.frames = tuple(frames)
-        self._encoded: tuple[object, bytes] | None = None
+        self._encoded: dict[Callable[[Slice], bytes], bytes] = {}
 
     def __repr__(self) -> str:
         return f"<Slice {self.first}..{self.last}>"
@@ -43,11 +43,12 @@ class Slice:
         """Sequence of the last event."""
         return self.first + len(self.frames) - 1
 
-    def encoded(self, encode: Callable[[Sequence[bytes]], bytes]) -> bytes:
-        """The frames in a transport's form, made once for all readers. `encode` must be a pure function."""
-        if self._encoded is None or self._encoded[0] is not encode:
-            self._encoded = encode, encode(self.frames)
-        return self._encoded[1]
+    def encoded(self, encode: Callable[[Slice], bytes]) -> bytes:
+        """The slice in a transport's form, made once for all readers. `encode` must be a pure function."""
+        found = self._encoded.get(encode)
+        if found is None:
+            found = self._encoded[encode] = encode(self)
+        return found
 
 
 class Tail:

@@ -16,7 +16,7 @@ from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, RunCommand, Send, Start
+from ..protocol.up import Cancel, Decide, RunCommand, Start
 from .access import Principal
 
 
@@ -42,6 +42,17 @@ class Api:
         """
         who.need("follow")
         return await self._visible(who, run_id)
+
+    async def head(self, who: Principal, run_id: str) -> int:
+        """The sequence of the newest event of a run that the principal may see.
+
+        Raises:
+            Refused: not_allowed, unknown_run.
+        """
+        await self.info(who, run_id)
+        with self.runtime.board.looking():
+            record = await self.runtime.store.load(run_id)
+        return 0 if record is None else record.row.last_sequence
 
     async def view(self, who: Principal, run_id: str) -> RunView:
         """One consistent snapshot; `plain_view` makes it what clients get.

@@ -63,6 +63,19 @@ class Snapshot(Body, frozen=True, kw_only=True):
     degraded: str | None
 
 
+class AgentLine(Body, frozen=True, kw_only=True):
+    """An agent that can be started."""
+
+    key: str
+    tools: tuple[str, ...]
+
+
+class AgentList(Body, frozen=True, kw_only=True):
+    """The agents that can be started by key."""
+
+    agents: tuple[AgentLine, ...]
+
+
 class RunLine(Body, frozen=True, kw_only=True):
     """One line of the list of runs."""
 
@@ -138,6 +151,6 @@ class Error(Body, frozen=True, kw_only=True):
 
 
 BODIES: Final[Mapping[str, type[Body]]] = {
-    cls.__name__: cls for cls in (Snapshot, RunList, EventPage, Started, Accepted, Error)
+    cls.__name__: cls for cls in (Snapshot, AgentList, RunList, EventPage, Started, Accepted, Error)
 }
 """Name in the document's components -> class; a route's `answers` uses these names."""

@@ -126,7 +126,7 @@ class Route:
     Attributes:
         method, template: such as GET and /v1/runs/{run}; a name in braces takes one part of the path.
         handler: answers it.
-        scope: what the principal needs; None: anybody, without a token.
+        scope: what the principal needs; "any": a token is enough; None: anybody, without a token.
         summary: for the documents.
         tag: how the documents group it.
         body: attrs class of the request's body, for the documents.
@@ -137,7 +137,7 @@ class Route:
     method: Literal["GET", "POST"]
     template: str
     handler: Handler
-    scope: Scope | None
+    scope: Scope | Literal["any"] | None
     summary: str
     tag: str = "runs"
     body: type[Any] | None = None

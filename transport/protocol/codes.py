@@ -106,6 +106,7 @@ _ERRORS = (
     ErrorCode("already_decided", 409, "The ticket has been decided otherwise; `current` tells how."),
     ErrorCode("run_done", 409, "The run has ended."),
     ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was looked at."),
+    ErrorCode("reset", 410, "The cursor is of another log, or beyond its head: read the run, go on from its sequence."),
     ErrorCode("expired", 410, "The ticket has expired."),
     ErrorCode("too_big", 413, "The body is longer than the limit."),
     ErrorCode("invalid_arguments", 422, "The edited arguments do not fit the tool."),

@@ -1,0 +1,88 @@
+"""The console's files: static, small, read once, served with a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Final
+
+from ..protocol.codes import Refused
+from .gateway import Gateway
+from .http import Request, Response, Route
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self' ws: wss:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+"""What the page may load and do: its own files and its own gateway; no inline script, no frame around it."""
+
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@cache
+def _assets() -> dict[str, tuple[bytes, str, str]]:
+    """Name -> content, type and tag of every file."""
+    found = {}
+    for entry in files("greenroom.transport.console").iterdir():
+        kind = _TYPES.get(PurePosixPath(entry.name).suffix)
+        if kind is not None:
+            content = entry.read_bytes()
+            found[entry.name] = content, kind, f'"{sha256(content).hexdigest()[:16]}"'
+    return found
+
+
+async def page(_: Gateway, request: Request) -> Response:
+    """The console."""
+    return _asset("index.html", request)
+
+
+async def asset(_: Gateway, request: Request) -> Response:
+    """One of its files."""
+    return _asset(request.params["name"], request)
+
+
+async def icon(_: Gateway, request: Request) -> Response:
+    """For browsers that ask without having been told."""
+    return _asset("favicon.svg", request)
+
+
+def _asset(name: str, request: Request) -> Response:
+    found = _assets().get(name)
+    if found is None:
+        raise Refused("not_found", f"the console has no file {name!r:.100}")
+    content, kind, tag = found
+    headers = [("content-security-policy", POLICY), ("etag", tag), ("cache-control", "no-cache")]
+    if request.headers.get("if-none-match") == tag:
+        return Response(status=304, content_type=kind, headers=headers)
+    return Response(body=content, content_type=kind, headers=headers)
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET", template="/", handler=page, scope=None, tag="console",
+        summary="The console", answers={200: ("A page.", None)},
+    ),
+    Route(
+        method="GET", template="/console/{name}", handler=asset, scope=None, tag="console",
+        summary="A file of the console", answers={200: ("The file.", None)},
+    ),
+    Route(
+        method="GET", template="/favicon.ico", handler=icon, scope=None, tag="console",
+        summary="The console's icon", answers={200: ("A picture.", None)},
+    ),
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""How new events of a run get to those who follow it: two ways behind one interface.
+
+`Tasks`: each connection's writer is woken and takes its turn. One task switch and one write per connection and slice.
+
+`Pumps`: one task per run that has followers. In each round it writes to every connection that is up to date, without
+waiting, what has come in since; the rounds clock themselves, so that slices grow with the load. A connection whose
+socket is full goes on in its own writer until it has caught up. No queue per connection, nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Final, Literal
+
+import trio
+
+from .conversation import Conversation
+from .subscription import Subscription, as_text_frames
+
+Way = Literal["pump", "tasks"]
+BREATH: Final = 64
+"""Writes after which a pump lets others run."""
+
+
+class Fanout(abc.ABC):
+    """Wakes what follows a run."""
+
+    @abc.abstractmethod
+    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+        """From now on, until the subscription is over, see to it that what comes in gets to the connection."""
+
+
+class Tasks(Fanout):
+    """The simple way."""
+
+    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+        """Wake the connection's writer at each change of the run."""
+        listeners = subscription.follower.tail.listeners
+
+        def heard() -> None:
+            conversation.touch(subscription)
+
+        listeners.add(heard)
+        subscription.on_close(lambda: listeners.discard(heard))
+
+
+class Pumps(Fanout):
+    """The fast way. The pumps run in the nursery that is given."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._pumps: dict[str, Pump] = {}
+
+    def __repr__(self) -> str:
+        return f"<Pumps of {len(self._pumps)} runs>"
+
+    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+        """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
+        pump = self._pumps.get(subscription.run)
+        if pump is None:
+            pump = self._pumps[subscription.run] = Pump()
+            self._nursery.start_soon(pump.run)
+        tail = subscription.follower.tail
+        pump.places[subscription] = conversation
+        tail.listeners.add(pump.wake)
+
+        def gone() -> None:
+            del pump.places[subscription]
+            if not pump.places:
+                tail.listeners.discard(pump.wake)
+                self._pumps.pop(subscription.run, None)
+                pump.stop()
+
+        subscription.on_close(gone)
+
+
+class Pump:
+    """One run's rounds.
+
+    Attributes:
+        places: who is on the round.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[Subscription, Conversation] = {}
+        self._lot = trio.lowlevel.ParkingLot()
+        self._news = False
+        self._scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Pump to {len(self.places)} connections>"
+
+    def wake(self) -> None:
+        """Something has come in."""
+        self._news = True
+        self._lot.unpark_all()
+
+    def stop(self) -> None:
+        """Nobody follows any more."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Go round until stopped."""
+        with self._scope:
+            while True:
+                if not self._news:
+                    await self._lot.park()
+                self._news = False
+                await self._round()
+                await trio.lowlevel.checkpoint()
+
+    async def _round(self) -> None:
+        written = 0
+        for subscription, conversation in tuple(self.places.items()):
+            if subscription.over:
+                continue
+            self._serve(subscription, conversation)
+            written += 1
+            if written % BREATH == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _serve(self, subscription: Subscription, conversation: Conversation) -> None:
+        """Write to one connection what it does not have, if that can be done at once; else leave it to its writer."""
+        follower = subscription.follower
+        taken = subscription.queued or subscription.writing or not subscription.live
+        found = None if taken else follower.peek()
+        if found is None or conversation.answering:
+            conversation.touch(subscription)
+            return
+        sent = conversation.stream.try_send(found.encoded(as_text_frames))
+        if sent in ("sent", "partly"):
+            follower.given(found)
+        if sent == "partly":
+            conversation.finish_writing()
+        if sent != "sent" or follower.ended:
+            conversation.touch(subscription)
+        elif found.last < follower.tail.head:
+            self.wake()

@@ -1,0 +1,73 @@
+"""What the gateway counts, for Prometheus. Numbers only: no id, no name of a principal, nothing of a run's content."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from ..protocol.up import UP
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """One gateway's counters, in a registry of their own: two gateways in a process do not mix."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=True)
+        self._connections = Gauge("greenroom_connections", "Open connections.", ["kind"], registry=self._registry)
+        self._refused = Counter(
+            "greenroom_connections_refused", "Connections that were not taken in.", ["why"], registry=self._registry
+        )
+        self._cut = Counter(
+            "greenroom_connections_cut", "Connections cut without a close frame.", ["why"], registry=self._registry
+        )
+        self._requests = Counter("greenroom_http_requests", "HTTP requests.", ["status"], registry=self._registry)
+        self._frames = Counter("greenroom_frames_received", "WebSocket frames.", ["type"], registry=self._registry)
+        self._failures = Counter("greenroom_failures", "Bugs: exceptions in a connection.", registry=self._registry)
+        self._live = Gauge("greenroom_runs_live", "Runs that have an owner in this process.", registry=self._registry)
+        self._followed = Gauge("greenroom_runs_followed", "Runs that somebody follows.", registry=self._registry)
+        self._store = Gauge(
+            "greenroom_store", "What the store has done since it was opened.", ["what"], registry=self._registry
+        )
+
+    def __repr__(self) -> str:
+        return "<Metrics>"
+
+    def opened(self, kind: str) -> None:
+        """A connection has been taken in, or has become a WebSocket."""
+        self._connections.labels(kind).inc()
+
+    def closed(self, kind: str) -> None:
+        """It is gone."""
+        self._connections.labels(kind).dec()
+
+    def refused(self, why: str) -> None:
+        """A connection was not taken in."""
+        self._refused.labels(why).inc()
+
+    def cut(self, why: str) -> None:
+        """A connection was ended without a word, because its peer is gone or takes nothing."""
+        self._cut.labels(why).inc()
+
+    def request(self, status: int) -> None:
+        """A request has been answered."""
+        self._requests.labels(str(status)).inc()
+
+    def frame(self, kind: object) -> None:
+        """A frame has come in; what is not of the protocol counts as one kind."""
+        self._frames.labels(kind if isinstance(kind, str) and kind in UP else "unknown").inc()
+
+    def failed(self) -> None:
+        """A bug."""
+        self._failures.inc()
+
+    def text(self, *, live: int, followed: int, store: dict[str, int]) -> bytes:
+        """All of it, with what is true now."""
+        self._live.set(live)
+        self._followed.set(followed)
+        for name, value in store.items():
+            self._store.labels(name).set(value)
+        return generate_latest(self._registry)

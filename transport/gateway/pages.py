@@ -1,0 +1,256 @@
+"""The HTTP API: health, runs, events as pages and as server-sent events, commands, documents."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import event_type
+from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.actors.contract.schemas import event_schemas
+
+from ..protocol import up
+from ..protocol.codes import Refused
+from ..protocol.up import MAX_ID
+from . import metrics
+from .api import plain_summary, plain_view
+from .gateway import Gateway
+from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+
+RUNS_PAGE: Final = 50
+EVENTS_PAGE: Final = 500
+MOST: Final = 1000
+"""Items of one page."""
+RETRY: Final = b"retry: 1000\n\n"
+"""How long an EventSource waits before it comes back, in milliseconds."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+async def healthz(_: Gateway, __: Request) -> Response:
+    """The process serves."""
+    return answer({"status": "ok"})
+
+
+async def readyz(gateway: Gateway, _: Request) -> Response:
+    """It takes work: neither it nor the runtime stops, and the store can be read."""
+    gateway.ready_or_refuse()
+    await gateway.runtime.runs(limit=1)
+    return answer({"status": "ready"})
+
+
+async def measured(gateway: Gateway, _: Request) -> Response:
+    """Counters for Prometheus."""
+    store = attrs.asdict(gateway.runtime.store.statistics())
+    body = gateway.metrics.text(
+        live=len(gateway.runtime.roster), followed=len(gateway.runtime.board.tails), store=store
+    )
+    return Response(body=body, content_type=metrics.CONTENT_TYPE)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+async def agents(gateway: Gateway, _: Request) -> Response:
+    """The agents that can be started by key."""
+    known = sorted(gateway.runtime.agents.values(), key=lambda agent: agent.key)
+    return answer({"agents": [{"key": agent.key, "tools": [tool.name for tool in agent.tools]} for agent in known]})
+
+
+async def list_runs(gateway: Gateway, request: Request) -> Response:
+    """A page of runs."""
+    unknown = sorted(set(request.query) - set(_LIST))
+    if unknown:
+        raise Refused("bad_message", f"{unknown[0]!r:.100} is not known here; there are {', '.join(_LIST)}")
+    runs, cursor = await gateway.api.runs(
+        request.who,
+        status=request.query.get("status"),
+        agent=request.query.get("agent"),
+        thread_id=request.query.get("thread"),
+        limit=request.number("limit", RUNS_PAGE, most=MOST),
+        cursor=request.query.get("cursor"),
+    )
+    return answer({"runs": [plain_summary(one) for one in runs], "cursor": cursor})
+
+
+async def start_run(gateway: Gateway, request: Request) -> Response:
+    """Start a run."""
+    data = request.json()
+    data.setdefault("id", _key(request))
+    order = up.structure(data, up.Start, "start")
+    ack = await gateway.api.start(request.who, order)
+    body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
+    return answer(body, status=201 if ack.status == "accepted" else 200)
+
+
+async def one_run(gateway: Gateway, request: Request) -> Response:
+    """A run as it is."""
+    return answer(plain_view(await gateway.api.view(request.who, request.params["run"])))
+
+
+async def command(gateway: Gateway, request: Request) -> Response:
+    """A command to a run."""
+    data = request.json()
+    for name in ("run", "id"):
+        if name in data:
+            raise Refused("bad_message", f"{name} does not stand in the body: it is in the path or the header")
+    found = up.read_command(data | {"run": request.params["run"], "id": _key(request)})
+    ack = await gateway.api.command(request.who, found)
+    return answer({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
+
+
+def _key(request: Request) -> str:
+    """The command's id: the header Idempotency-Key, or a fresh one.
+
+    Raises:
+        Refused: bad_message.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return str(uuid.uuid4())
+    key = key.strip().strip('"')
+    if not 0 < len(key) <= MAX_ID or not key.isprintable():
+        raise Refused("bad_message", f"the header Idempotency-Key must hold 1 to {MAX_ID} printable characters")
+    return key
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+async def events(gateway: Gateway, request: Request) -> Response | Streamed:
+    """A run's events: a page, or live."""
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        return await _live(gateway, request)
+    run, after = request.params["run"], request.number("after", 0, most=2**53)
+    head = await gateway.api.head(request.who, run)
+    limit = request.number("limit", EVENTS_PAGE, most=MOST)
+    if limit < 1:
+        raise Refused("bad_message", f"limit={limit}: give at least 1")
+    with gateway.runtime.board.looking():
+        frames = await gateway.runtime.store.events(run, after=after, limit=limit)
+    last = after + len(frames)
+    page: Mapping[str, Any] = {
+        "run": run,
+        "epoch": gateway.epoch,
+        "events": [msgspec.Raw(frame) for frame in frames],
+        "head": max(head, last),
+        "next": last,
+        "done": bool(frames) and event_type(frames[-1]) in TERMINAL_EVENTS,
+    }
+    return Response(body=_encode(page))
+
+
+async def _live(gateway: Gateway, request: Request) -> Streamed:
+    run = request.params["run"]
+    head = await gateway.api.head(request.who, run)
+    after = _cursor(gateway, request)
+    if after > head:
+        raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
+
+    @asynccontextmanager
+    async def chunks() -> AsyncIterator[AsyncIterator[bytes]]:
+        async with gateway.follow(run, after) as follower:
+            yield _sent(gateway, follower)
+
+    return Streamed(chunks=chunks)
+
+
+async def _sent(gateway: Gateway, follower: Any) -> AsyncIterator[bytes]:
+    yield RETRY
+    try:
+        async for found in follower:
+            yield found.encoded(gateway.server_sent)
+    except (gr.RunDegraded, gr.UnknownRun, gr.RuntimeClosed, gr.StoreError) as error:
+        yield b": %b\n\n" % str(error).encode().replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _cursor(gateway: Gateway, request: Request) -> int:
+    """Where to go on: Last-Event-ID if the client comes back, else `after`.
+
+    Raises:
+        Refused: bad_message; reset: the id is of another log.
+    """
+    last = request.headers.get("last-event-id")
+    if not last:
+        return request.number("after", 0, most=2**53)
+    epoch, _, sequence = last.rpartition("-")
+    if not sequence.isascii() or not sequence.isdigit() or len(sequence) > 16:
+        raise Refused("bad_message", f"Last-Event-ID {last!r:.100} is not one of ours: <epoch>-<sequence>")
+    if epoch != gateway.epoch:
+        raise Refused("reset", f"Last-Event-ID is of another log ({epoch!r:.40}); read the run and start again")
+    return int(sequence)
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+async def schemas(_: Gateway, __: Request) -> Response:
+    """JSON Schemas of all events."""
+    return answer(event_schemas())
+
+
+_LIST: Final = {
+    "status": "created, running, waiting or done",
+    "agent": "an agent's key",
+    "thread": "a thread's id",
+    "limit": f"at most so many, 1 to {MOST} (default {RUNS_PAGE})",
+    "cursor": "from the page before; good for the same query only",
+}
+_PAGE: Final = {
+    "after": "sequence of the last event that is known (default 0)",
+    "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE})",
+}
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="GET", template="/healthz", handler=healthz, scope=None, tag="health",
+        summary="The process serves", answers={200: ("It serves.", None)},
+    ),
+    Route(
+        method="GET", template="/readyz", handler=readyz, scope=None, tag="health",
+        summary="The process takes work", answers={200: ("It takes work.", None), 503: ("Not now.", "Error")},
+    ),
+    Route(
+        method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
+        summary="Counters for Prometheus", answers={200: ("Prometheus text.", None)},
+    ),
+    Route(
+        method="GET", template="/v1/agents", handler=agents, scope="start",
+        summary="The agents that can be started", answers={200: ("Their keys and tools.", "AgentList")},
+    ),
+    Route(
+        method="GET", template="/v1/runs", handler=list_runs, scope="follow",
+        summary="List runs, newest first", query=_LIST, answers={200: ("A page.", "RunList")},
+    ),
+    Route(
+        method="POST", template="/v1/runs", handler=start_run, scope="start",
+        summary="Start a run", body=up.Start,
+        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+    ),
+    Route(
+        method="GET", template="/v1/runs/{run}", handler=one_run, scope="follow",
+        summary="A run as it is", answers={200: ("One consistent snapshot.", "Snapshot")},
+    ),
+    Route(
+        method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
+        summary="A run's events: a page, or live with Accept: text/event-stream", query=_PAGE,
+        answers={200: ("A page, or a stream.", "EventPage"), 410: ("The cursor is of another log.", "Error")},
+    ),
+    Route(
+        method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",
+        summary="Decide, cancel or send: the header Idempotency-Key is the command's id",
+        answers={202: ("Durable.", "Accepted")},
+    ),
+    Route(
+        method="GET", template="/v1/schemas", handler=schemas, scope=None, tag="documents",
+        summary="JSON Schemas of all events", answers={200: ("Draft 2020-12.", None)},
+    ),
+)  # fmt: skip

@@ -1,0 +1,222 @@
+"""`serve`: a runtime's gateway, for as long as the task runs."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_supervisor
+from greenroom.supervision.exits import Crashed
+
+from ..protocol.limits import Limits
+from .access import Doorway, Keyring, Principal, new_token, own_hosts
+from .fanout import Fanout, Pumps, Tasks, Way
+from .front import serve_connection
+from .gateway import Gateway
+from .routes import ROUTES
+
+FAREWELL: Final = 5.0
+"""Seconds for all connections to hear goodbye."""
+BACKLOG: Final = 2048
+"""Connections that the operating system keeps until they are accepted: after a restart many come at once."""
+PULSE: Final = 0.05
+"""Part of the heartbeat after which connections are looked at: once per second for 20 s."""
+
+
+@attrs.frozen(kw_only=True)
+class Address:
+    """Where a gateway is.
+
+    Attributes:
+        host, port: as bound.
+        url: of the HTTP API. console: of the page, with the token in the fragment, which browsers do not send.
+        token: of the operator; None if the caller has named the principals.
+    """
+
+    host: str
+    port: int
+    token: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """http://host:port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def console(self) -> str:
+        """For a browser."""
+        return f"{self.url}/" if self.token is None else f"{self.url}/#token={self.token}"
+
+
+async def serve(
+    runtime: gr.Runtime,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = None,
+    principals: Iterable[Principal] = (),
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    limits: Limits | None = None,
+    fanout: Way = "pump",
+    task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve WebSocket, HTTP, server-sent events and the console on one port until cancelled.
+
+        address = await nursery.start(serve, runtime)
+
+    On loopback a token is made if none is given; elsewhere there must be a token or principals. Cancelled, it tells
+    every connection to come back (each at another time), waits at most `FAREWELL` seconds for that, and re-raises
+    Cancelled; it ends no run.
+
+    Args:
+        runtime: what is served.
+        host: address or name to bind to.
+        port: 0 takes a free one.
+        token: of the principal "operator", who may do everything.
+        principals: who else may; with them and without a token there is no operator.
+        hosts: Host headers that are let in, beside those of loopback; needed for browsers if bound elsewhere.
+        origins: pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
+        limits: on what strangers can send and hold.
+        fanout: "pump" or "tasks", see `fanout.py`.
+        task_status: gets the address.
+
+    Raises:
+        UsageError: an argument can not be. OSError: the address can not be bound.
+        RuntimeClosed: the runtime closes first.
+    """
+    limits = limits or Limits()
+    who = tuple(principals)
+    made = _made_token(host, token, who)
+    if made is not None:
+        who = (*who, Principal(name="operator", token=made))
+    _check(who, fanout)
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    addresses = [listener.socket.getsockname()[:2] for listener in listeners]
+    named = tuple(hosts)
+    doorway = Doorway(
+        hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
+    )
+    hall = Hall()
+    gateway = Gateway(
+        runtime=runtime, keyring=Keyring(who), doorway=doorway, limits=limits, routes=ROUTES, fanout=Tasks()
+    )
+    hall.gateway, hall.way = gateway, fanout
+    await _serve(
+        gateway, hall, listeners, Address(host=str(addresses[0][0]), port=addresses[0][1], token=made), task_status
+    )
+
+
+async def _serve(
+    gateway: Gateway,
+    hall: Hall,
+    listeners: Sequence[trio.SocketListener],
+    address: Address,
+    task_status: trio.TaskStatus[Address],
+) -> None:
+    def told(ref: Ref[Any], exit_: Exit, _: int = 0) -> None:
+        if isinstance(exit_, Crashed):
+            gateway.log_failure(ref.name, exit_.error)
+
+    try:
+        async with open_supervisor(name="gateway", on_restart=told, on_exit=told) as supervisor:
+            await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
+            await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
+            await supervisor.start_child_ready(ChildSpec(id="listener", start=_listener(hall, listeners), shutdown=1.0))
+            task_status.started(address)
+            restart = True
+            try:
+                await gateway.runtime.closed()
+                restart = False
+            finally:
+                with trio.move_on_after(FAREWELL, shield=True):
+                    await supervisor.stop_child("listener")
+                    gateway.say_goodbye(restart=restart)
+                    if gateway.open:
+                        await gateway.emptied.wait()
+    finally:
+        for listener in listeners:
+            listener.socket.close()
+    gateway.runtime.board.check_open()
+
+
+class Hall:
+    """Where the connections are: one nursery, a static child of the gateway's supervisor."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+        self.way: Way = "pump"
+        self.nursery: trio.Nursery | None = None
+
+    def __repr__(self) -> str:
+        return "<Hall>"
+
+    async def body(self, ctx: ActorContext[Any]) -> None:
+        """Keep a nursery open until cancelled."""
+        assert self.gateway is not None  # noqa: S101 - serve() has set it
+        async with trio.open_nursery() as nursery:
+            self.nursery = nursery
+            ways: dict[Way, Callable[[], Fanout]] = {"pump": lambda: Pumps(nursery), "tasks": Tasks}
+            self.gateway.fanout = ways[self.way]()
+            ctx.ready()
+            await trio.sleep_forever()
+
+    async def connection(self, stream: trio.SocketStream) -> None:
+        """One connection, whatever comes."""
+        assert self.gateway is not None  # noqa: S101 - serve() has set it
+        await serve_connection(self.gateway, stream)
+
+
+def _listener(hall: Hall, listeners: Sequence[trio.SocketListener]) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[Any]) -> None:
+        ctx.ready()
+        await trio.serve_listeners(hall.connection, list(listeners), handler_nursery=hall.nursery)
+
+    return body
+
+
+def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[Any]) -> None:
+        ctx.ready()
+        while True:
+            await trio.sleep(PULSE * gateway.limits.heartbeat_seconds)
+            now = trio.current_time()
+            for index, conversation in enumerate(tuple(gateway.conversations)):
+                conversation.look_alive(now)
+                if index % 256 == 255:
+                    await trio.lowlevel.checkpoint()
+
+    return body
+
+
+def is_loopback(host: str) -> bool:
+    """True if nobody outside of this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -> str | None:
+    if token is not None or principals:
+        return token
+    if not is_loopback(host):
+        raise gr.UsageError(f"host={host!r} can be reached from outside: give token=... or principals=[...]")
+    return new_token()
+
+
+def _check(who: Sequence[Principal], fanout: str) -> None:
+    names = [one.name for one in who]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
+    if fanout not in ("pump", "tasks"):
+        raise gr.UsageError(f"fanout={fanout!r} is not known; use 'pump' or 'tasks'")
