@@ -35,7 +35,7 @@ Who answers a ticket, and how: `answer` in its `data-ticket` says it, and the to
 | ticket | answer | tool part while it is open |
 |---|---|---|
 | of a call that would run again (approvals, outcome_unknown) | approval | approval-requested |
-| whose decision has a value (another resume mode, a response_schema) | output | input-available, for the client to run |
+| whose decision has a value (another resume mode, a response_schema) | output | input-available: the client runs it |
 | of no call | command | none: POST /v1/runs/{run}/commands |
 
 `addToolApprovalResponse` gives an approval, `addToolOutput` an output; for outcome_unknown an output is the result.
@@ -44,8 +44,10 @@ All other calls are marked `providerExecuted`: the client neither runs them nor 
 v6 has no part that says how an approval was answered, so there requests are told at the end of the stream, and only
 those that are still open: a replay does not ask what has been answered. The same holds for values in both versions.
 
-Data parts hold the payload of their event (docs/events.md); `data-ticket` adds status and answer, `data-run` is made
-here. Texts and reasonings name their message in `providerMetadata.greenroom.messageId`.
+Data parts hold the payload of their event (docs/events.md); `data-ticket` adds status and answer. `data-run` is made
+here: how the run stands, and the `sequence` up to which the message tells of it; a client that comes back with a
+decision sends it along, and gets what is new. Texts and reasonings say `messageId` and `blockId` in
+`providerMetadata.greenroom`, parts that wait for an output `ticketId`.
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Part, ...]]:
     if state.ended:
         return state, ()
     draft = Draft(state)
+    draft.sequence = event.sequence
     if event.type == "run.created":
         draft.thread_id, draft.agent_id = event.payload["thread_id"], event.agent_id
     live = event.sequence > state.after
@@ -109,7 +112,7 @@ def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Par
     draft = Draft(state)
     if not state.opened:
         draft.open()
-    if state.waiting:
+    if state.waiting and state.tickets:  # between two events of one commit it may seem to wait for nobody
         for call_id in state.calls:
             _request(draft, call_id)
         draft.close("waiting", "tool-calls")
@@ -159,6 +162,7 @@ def _called(d: Draft, payload: Payload) -> None:
 
 
 def _started_call(d: Draft, payload: Payload) -> None:
+    d.waiting = False
     call = d.calls.get(payload["call_id"])
     if call is not None and (_unset(call.part) or not call.part.provider):
         d.show(payload["call_id"])
@@ -341,4 +345,4 @@ def _request(d: Draft, call_id: str) -> None:
             d.show(call_id)
         d.ask(call_id, call.ticket)
     elif part.state != wanted.state or part.provider:
-        d.show(call_id, provider=False)
+        d.show(call_id, ticket=call.ticket)

@@ -59,6 +59,7 @@ class State:
 
     Attributes:
         version, run_id, after, reader: as given to `begin`.
+        sequence: of the newest event.
         opened, ended: `start` and `finish` have been told.
         in_step: `start-step` has been told and `finish-step` has not.
         waiting: the run stands still for people.
@@ -72,6 +73,7 @@ class State:
     run_id: str
     after: int
     reader: Mapping[str, ToolPart] | None
+    sequence: int = 0
     opened: bool = False
     ended: bool = False
     in_step: bool = False
@@ -91,13 +93,14 @@ class Draft:
         self.before = state
         self.v7 = state.version == "v7"
         self.parts: list[Part] = []
+        self.sequence = state.sequence
         self.opened, self.ended, self.in_step, self.waiting = state.opened, state.ended, state.in_step, state.waiting
         self.answering, self.thread_id, self.agent_id = state.answering, state.thread_id, state.agent_id
         self.calls, self.tickets, self.kept = state.calls, state.tickets, state.kept
 
     def build(self) -> State:
         """The state as it is now."""
-        names = ("opened", "ended", "in_step", "waiting", "answering", "calls", "tickets", "kept")
+        names = ("sequence", "opened", "ended", "in_step", "waiting", "answering", "calls", "tickets", "kept")
         changes = {name: getattr(self, name) for name in (*names, "thread_id", "agent_id")}
         return attrs.evolve(self.before, **changes)
 
@@ -123,7 +126,7 @@ class Draft:
             self.answering = attrs.evolve(self.answering, open=None)
         self.calls = {call_id: self._as_read(call_id, call) for call_id, call in self.calls.items()}
         self.say("start", messageId=self.before.run_id)
-        self.data("run", self.before.run_id, self.facts("running"))
+        self.data("run", self.before.run_id, self.facts("running", self.before.after))
 
     def _as_read(self, call_id: str, call: Call) -> Call:
         """The call with the part that the reader says it has."""
@@ -132,15 +135,15 @@ class Draft:
             return attrs.evolve(call, part=reader.get(call_id, ToolPart()))
         return requested(call) if self.waiting else call
 
-    def facts(self, status: str, **more: Any) -> dict[str, Any]:
-        """What `data-run` holds."""
-        told = {"run_id": self.before.run_id, "thread_id": self.thread_id, "agent_id": self.agent_id, "status": status}
-        return told | more
+    def facts(self, status: str, sequence: int) -> dict[str, Any]:
+        """What `data-run` holds: how the run stands, and up to where the message tells of it."""
+        where = {"run_id": self.before.run_id, "thread_id": self.thread_id, "agent_id": self.agent_id}
+        return {**where, "status": status, "sequence": sequence}
 
     def close(self, status: str, reason: str, *last: Part, **more: Any) -> None:
         """End the stream: whatever is open, then how the run stands, then the end itself."""
         self.end_step()
-        self.data("run", self.before.run_id, self.facts(status, **more))
+        self.data("run", self.before.run_id, {**self.facts(status, self.sequence), **more})
         self.parts += last
         self.say("finish", finishReason=reason)
         self.ended = True
@@ -171,7 +174,8 @@ class Draft:
             self.end_block()
             block = f"{message_id}-{kind}-{len(now.blocks) + 1}"
             now = attrs.evolve(now, open=kind, blocks=(*now.blocks, block))
-            self.say(f"{kind}-start", id=block, providerMetadata={"greenroom": {"messageId": message_id}})
+            told = {"greenroom": {"messageId": message_id, "blockId": block}}
+            self.say(f"{kind}-start", id=block, providerMetadata=told)
         self.say(f"{kind}-delta", id=now.blocks[-1], delta=text)
         self.answering = attrs.evolve(now, text=now.text + text) if kind == "text" else now
 
@@ -196,12 +200,13 @@ class Draft:
         self.calls = {**self.calls, call_id: call}
         return call
 
-    def show(self, call_id: str, *, provider: bool = True) -> None:
-        """The call's tool part: made, or set back to its input."""
+    def show(self, call_id: str, *, ticket: str | None = None) -> None:
+        """The call's tool part: made, or set back to its input. With a ticket it is the client's to give an output."""
         call = self.calls[call_id]
         fields = {"toolCallId": call_id, "toolName": call.tool, "input": dict(call.arguments)}
-        self.say("tool-input-available", **fields, providerExecuted=provider)
-        self.put(call_id, part=attrs.evolve(call.part, state="input-available", provider=provider))
+        told = None if ticket is None else {"greenroom": {"ticketId": ticket}}
+        self.say("tool-input-available", **fields, providerExecuted=ticket is None, providerMetadata=told)
+        self.put(call_id, part=attrs.evolve(call.part, state="input-available", provider=ticket is None))
 
     def ask(self, call_id: str, ticket_id: str) -> None:
         """Ask for an approval."""

@@ -1,0 +1,811 @@
+"""The AI SDK stream: what each kind of life becomes at a client of either version, and that no life breaks a rule."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.decisions import Suspend
+from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
+from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.rows import EventDraft
+from greenroom.actors.contract.spec import MODES, AgentSpec
+from greenroom.actors.engine import inputs as inp
+from greenroom.transport.encoders.ai_sdk import INTERRUPTED, begin, finish, step
+from greenroom.transport.encoders.ai_sdk_draft import VERSIONS
+from greenroom.transport.gateway.ai_sdk_request import Seen, read_request
+
+from ....support.ai_sdk_rules import Broken, Chat, Part, check_message, check_part, check_stream, read_sse
+from ...engine.chaos import TOOLS, Chaos
+from ...engine.test_properties import specs
+from ...engine.world import START, World, call
+
+both = pytest.mark.parametrize("version", VERSIONS)
+
+
+def events_of(world: World) -> list[Event]:
+    """The durable events of a life, as readers get them."""
+    created, *drafts = world.store.events
+    return encoded(world, [EventDraft("run.created", created), *drafts])
+
+
+def encoded(world: World, drafts: Sequence[Any]) -> list[Event]:
+    frames = EventEncoder(world.store.info, Redactor()).frames(0, START, drafts)
+    return [decode_event(frame) for frame in frames]
+
+
+def parts_of(events: Sequence[Event], version: Any, *, close: bool = True, **options: Any) -> list[Part]:
+    """A whole stream of these events."""
+    state, out = begin("r", version=version, **options), list[Part]()
+    for event in events:
+        before = copy.deepcopy(state)
+        after, parts = step(state, event)
+        assert state == before, "the state was changed in place"
+        state, out = after, [*out, *parts]
+    return [*out, *finish(state)[1]] if close else out
+
+
+def kinds(parts: Sequence[Part]) -> list[str]:
+    return [part["type"] for part in parts]
+
+
+def of(parts: Sequence[Part], *names: str) -> list[Part]:
+    return [part for part in parts if part["type"] in names]
+
+
+def seen(chat: Chat) -> Seen:
+    """What the gateway reads of the message when it comes back."""
+    request = read_request({"id": "chat", "messages": [chat.sent()]})
+    assert request.seen is not None
+    return request.seen
+
+
+def resumed(chat: Chat, events: Sequence[Event], *, forget: bool = False) -> list[Part]:
+    """The continuation that the gateway sends to a client that comes back with its message."""
+    known = seen(chat)
+    assert known.sequence is not None
+    parts = parts_of(events, chat.version, after=known.sequence, reader=None if forget else known.parts)
+    check_stream(parts, chat.version, message_id="r")
+    chat.stream(parts)
+    return parts
+
+
+def shown(chat: Chat) -> dict[str, tuple[str, Any]]:
+    """Call id -> how it ended, as the message tells it."""
+    ends = {"output-available": "output", "output-error": "failed", "output-denied": "failed"}
+    return {one["toolCallId"]: (ends.get(one["state"], "open"), one.get("output")) for one in chat.tools()}
+
+
+def a_world(**options: Any) -> World:
+    return World(AgentSpec(key="a", tools=TOOLS, **options))
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_run_of_two_steps_is_one_message(version: Any) -> None:
+    world = a_world()
+    world.says("looking", calls=[call("c1", "read", n=1)])
+    world.returns("c1", {"found": 3})
+    world.says("three")
+    parts = parts_of(events_of(world), version)
+    assert kinds(parts) == [
+        *("start", "data-run", "start-step", "text-start", "text-delta", "text-end"),
+        *("tool-input-available", "tool-output-available", "finish-step"),
+        *("start-step", "text-start", "text-delta", "text-end", "finish-step", "data-run", "finish"),
+    ]
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=True)
+    assert chat.texts() == "lookingthree"
+    assert chat.tool("c1")["output"] == {"found": 3}
+    assert chat.reason == "stop"
+    told = parts[-2]["data"]
+    assert told["termination"] == {"kind": "natural_end", "by": "engine"}
+    assert (told["status"], told["steps"], told["sequence"]) == ("done", 2, len(events_of(world)))
+
+
+@both
+def test_streamed_text_is_completed_with_what_was_not_streamed(version: Any) -> None:
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="one "))
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="two "))
+    world.says("one two three")
+    parts = parts_of(events_of(world), version)
+    assert [part["delta"] for part in of(parts, "text-delta")] == ["one ", "two ", "three"]
+    assert len(of(parts, "text-start", "text-end")) == 2
+    assert Chat(version).stream(parts).texts() == "one two three"
+
+
+@both
+def test_reasoning_and_text_take_turns_in_blocks_of_their_own(version: Any) -> None:
+    world = a_world()
+    for text, reasoning in (("", "hm"), ("yes", ""), ("", "but"), ("no", "")):
+        world.feed(inp.ModelStreamed(message_id=world.in_flight(), text=text, reasoning=reasoning))
+    world.says("yesno")
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    blocks = [part["id"] for part in of(parts, "text-start", "reasoning-start")]
+    assert blocks == ["r.m1-reasoning-1", "r.m1-text-2", "r.m1-reasoning-3", "r.m1-text-4"]
+    assert Chat(version).stream(parts).texts() == "yesno"
+
+
+@both
+def test_text_of_an_inference_that_is_repeated_is_not_left_twice(version: Any) -> None:
+    """v7 takes it back; in v6 it stays, and a data part names the blocks that are none of the answer."""
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the ans", reasoning="hm"))
+    world.send("quick")
+    world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="overloaded", text="later", retryable=True))
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the answer"))
+    world.says("the answer")
+    world.says("quick answer")
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=True)
+    assert chat.texts() == "the answerquick answer"
+    assert len(of(parts, "reset-step")) == (version == "v7")
+    assert len(of(chat.parts, "data-discarded")) == (version == "v6")
+    assert len(of(chat.parts, "reasoning")) == (version == "v6")
+    assert [one["data"]["text"] for one in of(chat.parts, "data-input")] == ["quick"]  # also after the step was reset
+    notices = [one["data"]["event"] for one in chat.transient]
+    assert notices == ["run.inference.retried"]
+
+
+@both
+def test_a_message_that_reads_otherwise_than_it_was_streamed_is_shown_as_it_reads(version: Any) -> None:
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the pass is "))
+    world.says("the key is 7")
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    assert chat.texts() == "the key is 7"
+
+
+@both
+def test_a_message_without_text_makes_no_block(version: Any) -> None:
+    world = a_world()
+    world.says()
+    parts = parts_of(events_of(world), version)
+    assert not of(parts, "text-start")
+    check_stream(parts, version, message_id="r")
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_failed_run_ends_with_an_error(version: Any) -> None:
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the ans"))
+    world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="auth", text="no key"))
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    assert kinds(parts)[-4:] == ["finish-step", "data-run", "error", "finish"]
+    chat = Chat(version).stream(parts)
+    assert chat.error == "auth: no key"
+    assert parts[-1]["finishReason"] == "error"
+    termination = of(chat.parts, "data-run")[0]["data"]["termination"]
+    assert (termination["kind"], termination["code"]) == ("error", "model_error")
+
+
+@both
+def test_a_cancelled_run_ends_with_an_abort_and_says_who_and_why(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1), call("c2", "pay", n=2)])
+    world.cancel(reason="enough")
+    world.stopped()
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=True)
+    assert of(parts, "abort") == [{"type": "abort", "reason": "enough"}]
+    termination = of(chat.parts, "data-run")[0]["data"]["termination"]
+    assert termination == {"kind": "cancelled", "detail": "enough", "by": "ann"}
+    assert chat.tool("c1")["errorText"] == "This call was cancelled before it finished."
+
+
+@both
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"termination": "stopped", "code": "max_rounds"}, "length"),
+        ({"termination": "stopped", "code": "stop_on_tool"}, "other"),
+        ({"termination": "behavior_requested"}, "stop"),
+    ],
+)
+def test_a_stopped_run_says_what_stopped_it(version: Any, fields: dict[str, Any], reason: str) -> None:
+    world = a_world()
+    common = {"source": "running", "to": "completed", "by": "engine", "usage": Usage(), "active_seconds": 1.0}
+    done = ev.RunCompleted(**common, steps=1, last_sequence=3, output={"n": 1}, **fields)
+    events = [*events_of(world), *encoded(world, [EventDraft("run.completed", done)])]
+    parts = parts_of(events, version)
+    check_stream(parts, version, message_id="r")
+    assert parts[-1]["finishReason"] == reason
+    assert parts[-2]["data"]["output"] == {"n": 1}
+
+
+@both
+def test_a_blocked_run_is_told_from_a_failed_one(version: Any) -> None:
+    world = a_world()
+    common = {"source": "running", "to": "failed", "by": "engine", "usage": Usage(), "active_seconds": 1.0}
+    fields = {"steps": 1, "last_sequence": 3, "code": "permission_denied", "message": "never"}
+    drafts = [EventDraft("run.failed", ev.RunFailed(**common, termination="blocked", **fields))]
+    parts = parts_of([*events_of(world), *encoded(world, drafts)], version)
+    assert parts[-1]["finishReason"] == "content-filter"
+    assert parts[-2] == {"type": "error", "errorText": "never"}
+
+
+@both
+def test_events_that_end_while_the_run_works_leave_a_whole_stream_that_says_so(version: Any) -> None:
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the ans"))
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    assert chat.error == INTERRUPTED
+    assert of(chat.parts, "data-run")[0]["data"]["status"] == "interrupted"
+    assert [one["state"] for one in of(chat.parts, "text")] == ["done"]
+
+
+@both
+def test_after_its_end_a_stream_says_nothing(version: Any) -> None:
+    world = a_world()
+    world.says("done")
+    events = events_of(world)
+    state = begin("r", version=version)
+    for event in events:
+        state, _ = step(state, event)
+    assert step(state, events[0]) == (state, ())
+    assert finish(state) == (state, ())
+
+
+@both
+def test_a_stream_without_any_event_is_whole(version: Any) -> None:
+    _, parts = finish(begin("r", version=version), reason="gone")
+    check_stream(list(parts), version, message_id="r")
+    assert parts[-2] == {"type": "error", "errorText": "gone"}
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_what_a_body_reports_comes_in_data_parts(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1)])
+    for fraction in (0.25, 0.5):
+        world.feed(inp.CallProgressed(call_id="c1", attempt=1, fraction=fraction, text="half"))
+    world.feed(inp.CallPrinted(call_id="c1", attempt=1, index=0, text="line"))
+    world.returns("c1", None)
+    parts = parts_of(events_of(world), version)
+    chat = Chat(version).stream(parts)
+    assert [one["data"]["fraction"] for one in of(chat.parts, "data-tool-progress")] == [0.5]
+    assert [one["data"]["text"] for one in chat.transient] == ["line"]
+    assert of(parts, "tool-output-available")[0]["output"] is None
+
+
+@both
+def test_a_failed_call_and_an_unknown_tool_are_errors(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1), call("c2", "nowhere")])
+    world.raises("c1", "boom")
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    assert chat.tool("c1")["errorText"] == "boom"
+    assert chat.tool("c2")["errorText"].startswith("There is no tool named 'nowhere'")
+    assert chat.tool("c2")["type"] == "tool-nowhere"
+
+
+@both
+def test_a_call_that_waits_behind_an_approval_does_not_keep_the_client_from_answering(version: Any) -> None:
+    """A part that is neither asked for nor done would keep `sendAutomaticallyWhen` from ever sending the answer."""
+    world = a_world()
+    world.says(calls=[call("c1", "vote"), call("c2", "read", n=1)])
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    assert list(shown(chat)) == ["c1"]
+    chat.respond(world.ticket("c1").ticket_id, True)
+    assert chat.answered()
+
+
+# --- approvals -------------------------------------------------------------------------------------------------------
+
+
+def two_approvals() -> World:
+    world = a_world()
+    world.says("may I?", calls=[call("c1", "pay", n=1), call("c2", "peek", n=2)])
+    return world
+
+
+@both
+def test_a_waiting_run_ends_the_stream_after_the_requests(version: Any) -> None:
+    world = two_approvals()
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=False)
+    assert chat.reason == "tool-calls"
+    assert [one["approval"] for one in chat.tools()] == [{"id": "r.t1"}, {"id": "r.t2"}]
+    tickets = [one["data"] for one in of(chat.parts, "data-ticket")]
+    assert [one["ticket_id"] for one in tickets] == ["r.t1", "r.t2"]
+    assert {one["answer"] for one in tickets} == {"approval"}
+    assert tickets[0]["fingerprint"] == world.ticket("c1").fingerprint
+    assert tickets[0]["arguments"] == {"n": 1}
+    assert of(chat.parts, "data-run")[0]["data"]["status"] == "waiting"
+    assert chat.tool_calls == [], "no call is the page's to run"
+
+
+@both
+@pytest.mark.parametrize("forget", [False, True])
+def test_decisions_continue_the_message_with_what_is_new_only(version: Any, forget: bool) -> None:
+    world = two_approvals()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t1", True, "fine")
+    assert not chat.answered()
+    chat.respond("r.t2", False, "too much")
+    assert chat.answered()
+    answers = seen(chat).answers
+    assert [(one.ticket_id, one.kind, one.reason) for one in answers] == [
+        ("r.t1", "approved", "fine"),
+        ("r.t2", "denied", "too much"),
+    ]
+    world.decide("r.t1")
+    world.decide("r.t2", "cancel")
+    world.returns("c1", "paid")
+    world.says("done")
+    parts = resumed(chat, events_of(world), forget=forget)
+    check_message(chat.message, ended=True, told=not forget or version == "v7")
+    assert chat.texts() == "may I?done"
+    assert [one["state"] for one in chat.tools()] == ["output-available", "output-denied"]
+    assert chat.tool("c1")["approval"]["approved"] is True
+    assert "tool-input-available" not in kinds(parts)
+    assert kinds(parts)[:2] == ["start", "data-run"]
+    assert kinds(parts).count("start-step") == kinds(parts).count("finish-step") == 1
+    statuses = [one["data"]["status"] for one in of(chat.parts, "data-ticket")]
+    assert statuses == ["approved", "denied"]
+    assert not chat.answered()
+    assert not chat.completed()
+
+
+@both
+def test_a_partial_answer_leaves_the_other_request_as_the_user_has_it(version: Any) -> None:
+    """What is still open is not asked again: the user may have answered it while the stream went on."""
+    world = two_approvals()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t1", True)
+    world.decide("r.t1")
+    world.returns("c1")
+    parts = resumed(chat, events_of(world))
+    assert "tool-approval-request" not in kinds(parts)
+    assert chat.reason == "tool-calls"
+    assert [one["state"] for one in chat.tools()] == ["output-available", "approval-requested"]
+
+
+@both
+def test_an_answer_that_was_not_taken_is_asked_for_again(version: Any) -> None:
+    world = two_approvals()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t1", True)
+    chat.respond("r.t2", True)
+    world.decide("r.t1")
+    world.returns("c1")
+    parts = resumed(chat, events_of(world))
+    assert [part["approvalId"] for part in of(parts, "tool-approval-request")] == ["r.t2"]
+    assert chat.tool("c2")["state"] == "approval-requested"
+
+
+@both
+def test_a_replay_asks_only_what_is_open(version: Any) -> None:
+    """The client may keep the message of a replay: no part holds a request that was answered long ago."""
+    world = two_approvals()
+    world.decide("r.t2", "cancel")
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    check_message(chat.message, ended=False)
+    states = [one["state"] for one in chat.tools()]
+    assert states == ["approval-requested", "output-denied" if version == "v7" else "output-error"]
+    world.decide("r.t1")
+    world.returns("c1")
+    world.says("done")
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    check_message(chat.message, ended=True)
+    assert chat.tool("c1")["output"] == "ok"
+
+
+@both
+def test_a_client_that_comes_late_gets_all_that_it_has_missed(version: Any) -> None:
+    """Somebody else has decided, and the run has gone on to its end: the message is completed all the same."""
+    world = two_approvals()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    world.decide("r.t1", "cancel")
+    world.decide("r.t2")
+    world.returns("c2")
+    world.says("done")
+    chat.respond("r.t1", True)
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=True, told=version == "v7")
+    assert chat.texts() == "may I?done"
+    assert shown(chat) == {"c1": ("failed", None), "c2": ("output", "ok")}
+    assert not chat.answered()
+
+
+@both
+def test_a_reader_that_lost_a_tool_part_gets_it_again(version: Any) -> None:
+    world = two_approvals()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t2", True)
+    chat.parts.remove(chat.tool("c1"))
+    world.decide("r.t1")
+    world.decide("r.t2")
+    world.returns("c1")
+    world.returns("c2")
+    resumed(chat, events_of(world))
+    assert shown(chat) == {"c1": ("output", "ok"), "c2": ("output", "ok")}
+
+
+@both
+def test_an_approval_that_expires_or_is_withdrawn_is_open_no_more(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "read"), call("c2", "pay")])
+    world.suspends("c1", Suspend(expires_after=30.0))
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    world.tick(40)
+    world.cancel()
+    world.stopped()
+    chat_after = Chat(version).stream(parts_of(events_of(world), version))
+    resumed(chat, events_of(world))
+    for one in (chat, chat_after):
+        check_message(one.message, ended=True, told=one is chat_after or version == "v7")
+        assert {how for how, _ in shown(one).values()} == {"failed"}
+
+
+@both
+def test_a_call_that_asks_twice_holds_the_newest_request(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "pay", n=1)])
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t1", True)
+    world.decide("r.t1")
+    world.suspends("c1", Suspend(message="really?"))
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=False)
+    assert chat.tool("c1")["approval"] == {"id": "r.t2"}
+    assert chat.reason == "tool-calls"
+
+
+# --- tickets that want a value ---------------------------------------------------------------------------------------
+
+WANT = Suspend(message="which?", resume_mode="use_decision_as_tool_result", response_schema={"type": "object"})
+
+
+@both
+def test_a_ticket_that_wants_a_value_leaves_the_call_to_the_client(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1)])
+    world.suspends("c1", WANT)
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=False)
+    assert chat.tool_calls == ["c1"], "onToolCall is told"
+    (ticket,) = of(chat.parts, "data-ticket")
+    assert (ticket["data"]["answer"], ticket["data"]["response_schema"]) == ("output", {"type": "object"})
+    assert not chat.completed()
+    chat.output("c1", {"city": "Kyiv"})
+    assert chat.completed()
+    (answer,) = seen(chat).answers
+    assert (answer.ticket_id, answer.kind, answer.value) == ("r.t1", "output", {"city": "Kyiv"})
+    world.decide("r.t1", "resume", {"city": "Kyiv"})
+    world.says("there")
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=True)
+    assert chat.tool("c1")["output"] == {"city": "Kyiv"}
+    assert not chat.completed(), "nothing is sent by itself any more"
+
+
+@both
+def test_a_replay_leaves_no_answered_call_to_the_client(version: Any) -> None:
+    """onToolCall is a side effect of the page: it must not happen again for what has been answered."""
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1)])
+    world.suspends("c1", WANT)
+    world.decide("r.t1", "resume", {"city": "Kyiv"})
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    assert chat.tool_calls == []
+
+
+@both
+def test_an_output_that_makes_the_body_run_again_is_none_of_the_calls(version: Any) -> None:
+    """What the client gave stands in the part until the body runs; then the part is set back."""
+    world = a_world()
+    world.says(calls=[call("c1", "read", n=1)])
+    world.suspends("c1", Suspend(resume_mode="pass_decision_to_tool"))
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.output("c1", {"n": 2})
+    world.decide("r.t1", "resume", {"n": 2})
+    world.suspends("c1", Suspend(message="sure?"))
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=False)
+    assert chat.tool("c1")["state"] == "approval-requested"
+    assert seen(chat).answers == ()
+
+
+@both
+def test_a_denied_value_and_a_value_wanted_after_an_approval_are_legal(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "pay", n=1)])
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    chat.respond("r.t1", True)
+    world.decide("r.t1")
+    world.suspends("c1", WANT)
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=False)
+    assert chat.tool("c1")["approval"] == {"id": "r.t2"}
+    chat.respond("r.t2", False)
+    world.decide("r.t2", "cancel")
+    resumed(chat, events_of(world))
+    check_message(chat.message, ended=False)
+    fresh = Chat(version).stream(parts_of(events_of(world), version))
+    check_message(fresh.message, ended=False)
+
+
+@both
+def test_an_unknown_outcome_is_asked_as_an_approval_and_takes_an_output(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "write", n=1)])
+    world.crash()
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    check_message(chat.message, ended=False)
+    (ticket,) = of(chat.parts, "data-ticket")
+    assert (ticket["data"]["reason"], ticket["data"]["answer"]) == ("outcome_unknown", "approval")
+    assert chat.tool("c1")["state"] == "approval-requested"
+    chat.output("c1", "it was written")
+    (answer,) = seen(chat).answers
+    assert (answer.ticket_id, answer.kind, answer.value) == ("r.t1", "output", "it was written")
+
+
+@both
+def test_a_ticket_of_the_run_itself_is_a_data_part(version: Any) -> None:
+    world = a_world()
+    fields: dict[str, Any] = {"tool": "", "arguments": {}, "fingerprint": "f", "resume_mode": "replay_tool_call"}
+    asked = ev.ApprovalRequested(ticket_id="r.t9", call_id=None, reason="manual_pause", **fields)
+    told = ev.ApprovalResolved(ticket_id="r.t9", call_id=None, resolution="approved", by="ann", reason="go")
+    drafts = [EventDraft("run.approval.requested", asked), EventDraft("run.approval.resolved", told)]
+    first, second = encoded(world, drafts)
+    parts = parts_of([*events_of(world), first], version)
+    (ticket,) = of(parts, "data-ticket")
+    assert (ticket["data"]["answer"], ticket["data"]["status"]) == ("command", "open")
+    chat = Chat(version).stream(parts_of([*events_of(world), first, second], version))
+    (ticket,) = of(chat.parts, "data-ticket")
+    assert (ticket["data"]["status"], ticket["data"]["by"], ticket["data"]["decision_reason"]) == (
+        "approved",
+        "ann",
+        "go",
+    )
+
+
+@both
+def test_an_early_decision_meets_its_ticket_in_one_commit(version: Any) -> None:
+    world = World(AgentSpec(key="a", tools=TOOLS, max_bodies=1))
+    world.says(calls=[call("c1", "read", n=1), call("c2", "read", n=2)])
+    world.decide("c2")
+    world.returns("c1")
+    world.suspends("c2", Suspend())
+    world.returns("c2")
+    chat = Chat(version).stream(parts_of(events_of(world), version))
+    assert shown(chat) == {"c1": ("output", "ok"), "c2": ("output", "ok")}
+
+
+# --- every life ------------------------------------------------------------------------------------------------------
+
+
+def life(spec: AgentSpec, mode: Any, seed: int, moves: int) -> World:
+    world = World(spec, execution=mode)
+    Chaos(world, seed).play(moves)
+    return world
+
+
+def check_whole(world: World, events: Sequence[Event], version: Any) -> Chat:
+    """The whole run as one stream: it keeps the rules, and tells what the log tells."""
+    parts = parts_of(events, version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=True)
+    said = [event.payload["text"] for event in events if event.type == "run.message.completed"]
+    assert chat.texts() == "".join(said)
+    for call_id, row in world.store.calls.items():
+        how, output = shown(chat)[call_id]
+        assert how == ("output" if row.status == "succeeded" else "failed")
+        assert how == "failed" or output in (row.result, row.shown)
+    return chat
+
+
+def check_rest(chat: Chat) -> None:
+    """At rest the message may be kept, and the last answer that it asks for makes the client send by itself."""
+    check_message(chat.message, ended=False, told=chat.version == "v7")
+    assert chat.reason == "tool-calls"
+    copied = Chat(chat.version, copy.deepcopy(chat.message))
+    assert not copied.answered()
+    assert not copied.completed()
+    for one in copied.tools():
+        if one["state"] == "approval-requested":
+            copied.respond(one["approval"]["id"], True)
+        elif one["state"] == "input-available" and not one["providerExecuted"]:
+            copied.output(one["toolCallId"], "output")
+    held = any(one["state"] == "input-available" for one in copied.tools())  # decided elsewhere: v6 can not say so
+    assert copied.answered() or copied.completed() or (held and chat.version == "v6")
+
+
+def check_split(events: Sequence[Event], at: int, whole: Chat, answer: bool) -> None:
+    """A stream that ends after `at` events, and its continuation, come to the same message as the whole one."""
+    chat = Chat(whole.version).stream(parts_of(events[:at], whole.version))
+    assert seen(chat).sequence == at
+    if events[at - 1].type == "run.waiting":
+        check_rest(chat)
+    resolved = {e.payload["ticket_id"]: e.payload for e in events[at:] if e.type == "run.approval.resolved"}
+    for one in chat.tools() if answer else ():
+        told = resolved.get(one.get("approval", {}).get("id"), {"resolution": "open"})
+        if told["resolution"] in ("approved", "denied"):
+            chat.respond(one["approval"]["id"], told["resolution"] == "approved")
+    resumed(chat, events)
+    check_message(chat.message, ended=True, told=whole.version == "v7")
+    assert chat.texts() == whole.texts()
+    assert shown(chat) == shown(whole)
+    assert not chat.answered()
+    assert not chat.completed()
+
+
+@pytest.mark.slow
+@both
+@settings(max_examples=max(10, settings.default.max_examples // 4))
+@given(
+    spec=specs,
+    mode=st.sampled_from(list(MODES)),
+    seed=st.integers(0, 2**32 - 1),
+    moves=st.integers(0, 120),
+    data=st.data(),
+)
+def test_every_life_is_a_legal_stream_wherever_it_is_cut(
+    version: Any, spec: AgentSpec, mode: Any, seed: int, moves: int, data: Any
+) -> None:
+    world = life(spec, mode, seed, moves)
+    events = events_of(world)
+    note("\n".join(f"{event.sequence} {event.type} {dict(event.payload)}" for event in events))
+    whole = check_whole(world, events, version)
+    rests = [event.sequence for event in events if event.type == "run.waiting"]
+    points = st.one_of(st.integers(1, len(events) - 1), *([st.sampled_from(rests)] if rests else []))
+    for at in data.draw(st.lists(points, min_size=1, max_size=4)):
+        check_split(events, at, whole, data.draw(st.booleans()))
+
+
+# --- the rules can fail ----------------------------------------------------------------------------------------------
+
+
+def drop(kind: str) -> Callable[[list[Part]], list[Part]]:
+    return lambda parts: [part for part in parts if part is not of(parts, kind)[0]]
+
+
+def double(kind: str) -> Callable[[list[Part]], list[Part]]:
+    def apply(parts: list[Part]) -> list[Part]:
+        at = parts.index(of(parts, kind)[0])
+        return [*parts[: at + 1], parts[at], *parts[at + 1 :]]
+
+    return apply
+
+
+def change(kind: str, **fields: Any) -> Callable[[list[Part]], list[Part]]:
+    def apply(parts: list[Part]) -> list[Part]:
+        at = parts.index(of(parts, kind)[0])
+        return [*parts[:at], {**parts[at], **fields}, *parts[at + 1 :]]
+
+    return apply
+
+
+def append(*more: Part) -> Callable[[list[Part]], list[Part]]:
+    return lambda parts: [*parts, *more]
+
+
+def insert(part: Part, before: str) -> Callable[[list[Part]], list[Part]]:
+    def apply(parts: list[Part]) -> list[Part]:
+        at = parts.index(of(parts, before)[0])
+        return [*parts[:at], part, *parts[at:]]
+
+    return apply
+
+
+FAULTS = {
+    "no start": drop("start"),
+    "two starts": double("start"),
+    "no finish": drop("finish"),
+    "two finishes": double("finish"),
+    "another message": change("start", messageId="other"),
+    "a null field": change("finish", finishReason=None),
+    "a reason that nobody knows": change("finish", finishReason="done"),
+    "a finish without a reason": lambda parts: [*parts[:-1], {"type": "finish"}],
+    "an unknown type": insert({"type": "text"}, "finish"),
+    "an unknown field": change("text-start", text="x"),
+    "a missing field": lambda parts: [{k: v for k, v in part.items() if k != "delta"} for part in parts],
+    "a part after finish": append({"type": "text-start", "id": "late"}),
+    "unterminated text": drop("text-end"),
+    "text without start": drop("text-start"),
+    "the end of an unknown block": insert({"type": "text-end", "id": "nobody"}, "finish-step"),
+    "a block id twice": insert({"type": "text-start", "id": "r.m1-text-1"}, "finish-step"),
+    "no start of a step": drop("start-step"),
+    "no end of a step": drop("finish-step"),
+    "two ends of a step": double("finish-step"),
+    "an output without its call": drop("tool-input-available"),
+    "a call without its output": drop("tool-output-available"),
+    "a second part for a call": lambda parts: [
+        *parts[:-2],
+        {"type": "start-step"},
+        *of(parts, "tool-input-available", "tool-output-available"),
+        {"type": "finish-step"},
+        *parts[-2:],
+    ],
+    "a preliminary output": change("tool-output-available", preliminary=True),
+    "an error that is not the last": insert({"type": "error", "errorText": "x"}, "text-start"),
+    "an error without text": insert({"type": "error"}, "finish"),
+    "an answer that was never asked for": insert(
+        {"type": "tool-approval-response", "approvalId": "r.t1", "approved": True}, "tool-output-available"
+    ),
+    "an output behind an open request": insert(
+        {"type": "tool-approval-request", "approvalId": "r.t1", "toolCallId": "c1"}, "tool-output-available"
+    ),
+    "a denial without a request": lambda parts: [
+        {"type": "tool-output-denied", "toolCallId": "c1"} if part["type"] == "tool-output-available" else part
+        for part in parts
+    ],
+}
+
+
+def good() -> tuple[list[Part], str]:
+    world = a_world()
+    world.says("looking", calls=[call("c1", "read", n=1)])
+    world.returns("c1", 3)
+    world.says("three")
+    return parts_of(events_of(world), "v7"), "lookingthree"
+
+
+def judge(parts: list[Part]) -> None:
+    check_stream(parts, "v7", message_id="r")
+    check_message(Chat("v7").stream(parts).message, ended=True)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_caught(name: str) -> None:
+    parts, _ = good()
+    judge(parts)
+    with pytest.raises(Broken):
+        judge(FAULTS[name](parts))
+
+
+@pytest.mark.parametrize("kind", ["reset-step", "tool-approval-response"])
+def test_a_part_of_v7_is_refused_by_v6(kind: str) -> None:
+    part = {"type": kind} | ({"approvalId": "t", "approved": True} if kind == "tool-approval-response" else {})
+    check_part(part, "v7")
+    with pytest.raises(Broken, match="v6 does not know"):
+        check_part(part, "v6")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "data: {}",
+        "data: {}\n\n",
+        "data: [DONE]\n\ndata: {}\n\n",
+        "event: x\ndata: [DONE]\n\n",
+        "data: [DONE]\n\n" * 2,
+    ],
+)
+def test_a_body_that_is_not_ended_as_it_should_be_is_caught(body: str) -> None:
+    with pytest.raises(Broken):
+        read_sse(body)
+
+
+def test_a_body_with_ids_and_comments_is_read() -> None:
+    assert read_sse(': hello\n\nid: e-1\ndata: {"type":"start"}\n\ndata: [DONE]\n\n') == [{"type": "start"}]

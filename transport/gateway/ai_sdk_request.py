@@ -1,0 +1,217 @@
+"""What an AI SDK client says in a request: the whole chat as it sees it, of which very little is believed.
+
+Taken from it: the text of a new user message; answers, each naming the ticket that it is for; and how far the message
+that is continued has come, which concerns nobody but its reader. Tool names, inputs and histories are the log's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import attrs
+
+from ..encoders.ai_sdk_draft import ToolPart
+from ..protocol.codes import Refused
+
+Json = Mapping[str, Any]
+_ANSWERED: Final = ("approval-responded", "output-available", "output-error")
+
+
+@attrs.frozen(kw_only=True)
+class ChatBody:
+    """The body of the default transport; further fields (`body` of the transport or the request) are let pass.
+
+    Attributes:
+        id: of the chat; it is the thread of its runs.
+        messages: UI messages, the newest last; the default transport sends all of them.
+        trigger: submit-message, or regenerate-message, which is refused: threads are append-only.
+        messageId: the message that is answered or continued, where it is not the last one.
+    """
+
+    id: str
+    messages: Sequence[Any]
+    trigger: str = "submit-message"
+    messageId: str | None = None  # noqa: N815 - the protocol's name
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What somebody has answered to a ticket.
+
+    Attributes:
+        ticket_id: the ticket that the part was shown for.
+        kind: approved, denied, output (a value) or failed (the client could not make one).
+        value: of an output. reason: of an approval or denial, or what failed.
+    """
+
+    ticket_id: str
+    kind: Literal["approved", "denied", "output", "failed"]
+    value: Any = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Seen:
+    """An assistant message as its reader has it.
+
+    Attributes:
+        run_id: the message's id, which is the run's.
+        answers: the newest for each ticket.
+        parts: call id -> tool part.
+        sequence: up to which the message tells of the run; None if its stream was torn, so that nobody knows.
+    """
+
+    run_id: str
+    answers: tuple[Answer, ...]
+    parts: Mapping[str, ToolPart]
+    sequence: int | None
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """A user message: its id, and its text."""
+
+    message_id: str
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class ChatRequest:
+    """A request, read.
+
+    Attributes:
+        chat: its id.
+        asked: the user message that starts a run; None if the request continues `seen`.
+        seen: the assistant message that is continued, or the last one before `asked`.
+    """
+
+    chat: str
+    asked: Asked | None
+    seen: Seen | None
+
+
+def read_request(data: Json) -> ChatRequest:
+    """The request that a body holds.
+
+    Raises:
+        Refused: bad_message: it is not one of the default transport's. unprocessable: it asks for what can not be.
+    """
+    body = _body(data)
+    if body.trigger == "regenerate-message":
+        raise Refused("unprocessable", "a chat can not be regenerated: threads are append-only; send a new message")
+    if body.trigger != "submit-message":
+        raise Refused("bad_message", f"trigger {body.trigger!r:.40} is not known; send submit-message")
+    messages = [_message(index, one) for index, one in enumerate(body.messages)]
+    if not messages:
+        raise Refused("unprocessable", "there are no messages; the last one must be the user's, or hold decisions")
+    continued = next((one for one in messages if one["role"] == "assistant" and one["id"] == body.messageId), None)
+    last = messages[-1]
+    if continued is None and last["role"] == "user":
+        earlier = next((one for one in reversed(messages) if one["role"] == "assistant"), None)
+        return ChatRequest(chat=body.id, asked=_asked(last), seen=None if earlier is None else _seen(earlier))
+    continued = continued or last
+    if continued["role"] != "assistant":
+        raise Refused("unprocessable", f"the last message is the {continued['role']!r:.40}'s; send a user message")
+    return ChatRequest(chat=body.id, asked=None, seen=_seen(continued))
+
+
+def _body(data: Json) -> ChatBody:
+    chat, messages, trigger = data.get("id"), data.get("messages"), data.get("trigger", "submit-message")
+    if not isinstance(chat, str) or not chat:
+        raise Refused("bad_message", "id is missing: give the chat's id, as the default transport does")
+    if not isinstance(messages, list):
+        raise Refused("bad_message", "messages is missing: give the chat's UI messages, the newest last")
+    if not isinstance(trigger, str):
+        raise Refused("bad_message", "trigger: expected a string")
+    name = data.get("messageId")
+    return ChatBody(id=chat, messages=messages, trigger=trigger, messageId=name if isinstance(name, str) else None)
+
+
+def _message(index: int, message: Any) -> Json:
+    """A message with an id, a role, and a list of objects as parts."""
+    fine = isinstance(message, dict) and isinstance(message.get("id"), str) and isinstance(message.get("role"), str)
+    if not fine or not isinstance(message.get("parts"), list):
+        raise Refused("bad_message", f"messages[{index}] is no UI message: it needs id, role and parts")
+    parts = [part for part in message["parts"] if isinstance(part, dict) and isinstance(part.get("type"), str)]
+    return {**message, "parts": parts}
+
+
+def _asked(message: Json) -> Asked:
+    if not message["id"]:
+        raise Refused("bad_message", "the user message has no id")
+    if any(part["type"] in ("file", "source-url", "source-document") for part in message["parts"]):
+        raise Refused("unprocessable", "files are not taken; send text, and let a tool fetch what it needs")
+    texts = [part.get("text") for part in message["parts"] if part["type"] == "text"]
+    text = "\n".join(one for one in texts if isinstance(one, str))
+    if not text.strip():
+        raise Refused("unprocessable", "the user message has no text")
+    return Asked(message_id=message["id"], text=text)
+
+
+# --- the assistant's message, as its reader has it -------------------------------------------------------------------
+
+
+def _seen(message: Json) -> Seen:
+    tools = list(_tools(message))
+    answers = {one.ticket_id: one for part in tools if (one := _answer(part)) is not None}
+    return Seen(
+        run_id=message["id"],
+        answers=tuple(answers.values()),
+        parts={part["toolCallId"]: _tool_part(part) for part in tools},
+        sequence=_sequence(message),
+    )
+
+
+def _tools(message: Json) -> Iterator[Json]:
+    """Tool parts, of tools that the page knows and of others."""
+    for part in message["parts"]:
+        named = part["type"].startswith("tool-") or part["type"] == "dynamic-tool"
+        if named and isinstance(part.get("toolCallId"), str) and isinstance(part.get("state"), str):
+            yield part
+
+
+def _tool_part(part: Json) -> ToolPart:
+    approval = _object(part.get("approval"))
+    name, approved = approval.get("id"), approval.get("approved")
+    return ToolPart(
+        state=part["state"],
+        provider=part.get("providerExecuted") is True,
+        approval=name if isinstance(name, str) else None,
+        approved=approved if isinstance(approved, bool) else None,
+    )
+
+
+def _answer(part: Json) -> Answer | None:
+    """The answer that a part holds, if it holds one and says for which ticket."""
+    approval, state = _object(part.get("approval")), part["state"]
+    ticket = approval.get("id") or _object(_object(part.get("callProviderMetadata")).get("greenroom")).get("ticketId")
+    if not isinstance(ticket, str) or state not in _ANSWERED:
+        return None
+    if state == "approval-responded":
+        if not isinstance(approval.get("approved"), bool):
+            return None
+        kind: Literal["approved", "denied"] = "approved" if approval["approved"] else "denied"
+        return Answer(ticket_id=ticket, kind=kind, reason=_text(approval.get("reason")))
+    if state == "output-error":
+        return Answer(ticket_id=ticket, kind="failed", reason=_text(part.get("errorText")))
+    if part.get("preliminary") is True:
+        return None
+    return Answer(ticket_id=ticket, kind="output", value=part.get("output"))
+
+
+def _sequence(message: Json) -> int | None:
+    for part in message["parts"]:
+        told = _object(part.get("data"))
+        if part["type"] == "data-run" and told.get("run_id") == message["id"] and told.get("status") != "running":
+            sequence = told.get("sequence")
+            return sequence if type(sequence) is int and sequence >= 0 else None
+    return None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
