@@ -26,6 +26,12 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     """What all bodies have in common. Readers pass over fields that they do not know: more may come."""
 
 
+class Health(Body, frozen=True, kw_only=True):
+    """The process serves (ok), or takes work (ready)."""
+
+    status: Literal["ok", "ready"]
+
+
 class OpenTicket(Body, frozen=True, kw_only=True):
     """A ticket that can be decided: exactly this would happen."""
 
@@ -151,6 +157,6 @@ class Error(Body, frozen=True, kw_only=True):
 
 
 BODIES: Final[Mapping[str, type[Body]]] = {
-    cls.__name__: cls for cls in (Snapshot, AgentList, RunList, EventPage, Started, Accepted, Error)
+    cls.__name__: cls for cls in (Health, Snapshot, AgentList, RunList, EventPage, Started, Accepted, Error)
 }
 """Name in the document's components -> class; a route's `answers` uses these names."""

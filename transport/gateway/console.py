@@ -75,14 +75,15 @@ def _asset(name: str, request: Request) -> Response:
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", template="/", handler=page, scope=None, tag="console",
-        summary="The console", answers={200: ("A page.", None)},
+        summary="The console", answers={200: ("A page.", "text/html")},
     ),
     Route(
         method="GET", template="/console/{name}", handler=asset, scope=None, tag="console",
-        summary="A file of the console", answers={200: ("The file.", None)},
+        summary="A file of the console",
+        answers={200: ("The file.", ("text/html", "text/javascript", "text/css", "image/svg+xml"))},
     ),
     Route(
         method="GET", template="/favicon.ico", handler=icon, scope=None, tag="console",
-        summary="The console's icon", answers={200: ("A picture.", None)},
+        summary="The console's icon", answers={200: ("A picture.", "image/svg+xml")},
     ),
 )  # fmt: skip

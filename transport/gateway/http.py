@@ -119,7 +119,7 @@ class Streamed:
 Handler = Callable[["Gateway", Request], Awaitable[Response | Streamed]]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Route:
     """One operation. The table of all is what the router walks and what the OpenAPI document is made of.
 
@@ -129,9 +129,10 @@ class Route:
         scope: what the principal needs; "any": a token is enough; None: anybody, without a token.
         summary: for the documents.
         tag: how the documents group it.
-        body: attrs class of the request's body, for the documents.
-        query: name -> what it says, for the documents.
-        answers: status -> (what it says, a name in the document's components or None).
+        body: attrs class of the request's body, or a name in the document's components.
+        query, headers: name -> what it says, of those that the handler reads; for the documents.
+        answers: status -> (what it says, what its body holds: a name in the document's components, a media type such
+            as text/html, several of these, or None for an empty one). Refusals need not be named.
     """
 
     method: Literal["GET", "POST"]
@@ -140,9 +141,10 @@ class Route:
     scope: Scope | Literal["any"] | None
     summary: str
     tag: str = "runs"
-    body: type[Any] | None = None
+    body: type[Any] | str | None = None
     query: Mapping[str, str] = attrs.field(factory=dict)
-    answers: Mapping[int, tuple[str, str | None]] = attrs.field(factory=dict)
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    answers: Mapping[int, tuple[str, str | tuple[str, ...] | None]] = attrs.field(factory=dict)
     pattern: re.Pattern[str] = attrs.field(init=False, repr=False)
 
     @pattern.default

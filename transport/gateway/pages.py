@@ -1,4 +1,4 @@
-"""The HTTP API: health, runs, events as pages and as server-sent events, commands, documents."""
+"""The HTTP API: health, runs, events as pages and as server-sent events, commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import msgspec
 import greenroom as gr
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.events import TERMINAL_EVENTS
-from greenroom.actors.contract.schemas import event_schemas
 
 from ..protocol import up
 from ..protocol.codes import Refused
@@ -190,13 +189,7 @@ def _cursor(gateway: Gateway, request: Request) -> int:
     return int(sequence)
 
 
-# --- documents -------------------------------------------------------------------------------------------------------
-
-
-async def schemas(_: Gateway, __: Request) -> Response:
-    """JSON Schemas of all events."""
-    return answer(event_schemas())
-
+# --- the table -------------------------------------------------------------------------------------------------------
 
 _LIST: Final = {
     "status": "created, running, waiting or done",
@@ -209,18 +202,19 @@ _PAGE: Final = {
     "after": "sequence of the last event that is known (default 0)",
     "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE})",
 }
+_KEY: Final = {"Idempotency-Key": "the command's id: sent again, it acts once (one is made if it is missing)"}
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", template="/healthz", handler=healthz, scope=None, tag="health",
-        summary="The process serves", answers={200: ("It serves.", None)},
+        summary="The process serves", answers={200: ("It serves.", "Health")},
     ),
     Route(
         method="GET", template="/readyz", handler=readyz, scope=None, tag="health",
-        summary="The process takes work", answers={200: ("It takes work.", None), 503: ("Not now.", "Error")},
+        summary="The process takes work", answers={200: ("It takes work.", "Health"), 503: ("Not now.", "Error")},
     ),
     Route(
         method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
-        summary="Counters for Prometheus", answers={200: ("Prometheus text.", None)},
+        summary="Counters for Prometheus", answers={200: ("Prometheus text.", "text/plain")},
     ),
     Route(
         method="GET", template="/v1/agents", handler=agents, scope="start",
@@ -232,7 +226,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="POST", template="/v1/runs", handler=start_run, scope="start",
-        summary="Start a run", body=up.Start,
+        summary="Start a run", body=up.Start, headers=_KEY,
         answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
     ),
     Route(
@@ -242,15 +236,15 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(
         method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
         summary="A run's events: a page, or live with Accept: text/event-stream", query=_PAGE,
-        answers={200: ("A page, or a stream.", "EventPage"), 410: ("The cursor is of another log.", "Error")},
+        headers={"Last-Event-ID": "where a stream goes on: <epoch>-<sequence> of the last event"},
+        answers={
+            200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
+            410: ("The cursor is of another log, or beyond its head.", "Error"),
+        },
     ),
     Route(
         method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",
-        summary="Decide, cancel or send: the header Idempotency-Key is the command's id",
+        summary="Decide, cancel or send", body="Command", headers=_KEY,
         answers={202: ("Durable.", "Accepted")},
-    ),
-    Route(
-        method="GET", template="/v1/schemas", handler=schemas, scope=None, tag="documents",
-        summary="JSON Schemas of all events", answers={200: ("Draft 2020-12.", None)},
     ),
 )  # fmt: skip

@@ -29,14 +29,14 @@ def components(classes: Iterable[type[Any]], template: str) -> dict[str, Schema]
 
 
 def tidied(schema: Any) -> Any:
-    """The schema with descriptions as people read them: without the indentation of the source."""
+    """The schema as plain JSON data, with descriptions as people read them: without the indentation of the source."""
     match schema:
         case dict():
             return {
                 name: inspect.cleandoc(value) if name == "description" and isinstance(value, str) else tidied(value)
                 for name, value in schema.items()
             }
-        case list():
+        case list() | tuple():
             return [tidied(one) for one in schema]
         case _:
             return schema

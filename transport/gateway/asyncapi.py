@@ -1,0 +1,123 @@
+"""The AsyncAPI 3.1 document of the WebSocket, made from the protocol's tables and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from ..protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL
+from ..protocol.schemas import Schema, down_schemas, up_schemas
+from ..protocol.up import COMMANDS
+from .components import BEARER, apart, event_components, info, payload_components
+
+REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hello": ("gw.welcome", "gw.bye"),
+    "subscribe": ("gw.subscribed", "gw.reset", "gw.error"),
+    "unsubscribe": ("gw.unsubscribed", "gw.error"),
+    "start": ("gw.ack", "gw.error"),
+    "decide": ("gw.ack", "gw.error"),
+    "cancel": ("gw.ack", "gw.error"),
+    "send": ("gw.ack", "gw.error"),
+    "ping": ("gw.tick", "gw.error"),
+}
+"""What a client sends -> what may answer it, with the same id."""
+
+UNASKED: Final = ("gw.live", "gw.unsubscribed", "gw.tick", "gw.error", "gw.bye")
+"""What the gateway sends of itself, beside events."""
+
+
+def asyncapi() -> Schema:
+    """The document, as plain data."""
+    up, down, events = up_schemas(), down_schemas(), event_components()
+    frames = up | down | events
+    return {
+        "asyncapi": "3.1.0",
+        "info": info("Greenroom gateway: WebSocket"),
+        "defaultContentType": "application/json",
+        "servers": {
+            "local": {
+                "host": "127.0.0.1:8765",
+                "protocol": "ws",
+                "description": "Where `greenroom serve` listens unless told otherwise; behind TLS it is wss.",
+                "security": [{"$ref": "#/components/securitySchemes/bearer"}],
+            }
+        },
+        "channels": {"gateway": _channel(frames)},
+        "operations": _operations(up, events),
+        "components": {
+            "messages": {name: _message(name, schema) for name, schema in frames.items()},
+            "schemas": apart(up, down, events, payload_components()),
+            "securitySchemes": {"bearer": BEARER},
+        },
+    }
+
+
+def _channel(names: Iterable[str]) -> Schema:
+    return {
+        "address": PATH,
+        "title": SUBPROTOCOL,
+        "description": (
+            "Text frames; each holds one JSON object with a `type`. A page, which can not set headers, sends its token "
+            "in `hello`, the first frame. Closing the connection never cancels a run."
+        ),
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in names},
+        "bindings": {
+            "ws": {
+                "method": "GET",
+                "headers": {
+                    "type": "object",
+                    "properties": {
+                        "Sec-WebSocket-Protocol": {"type": "string", "const": SUBPROTOCOL},
+                        "Authorization": {"type": "string", "description": "Bearer and the token, from programs."},
+                    },
+                },
+                "bindingVersion": "0.1.0",
+            }
+        },
+        "x-close-codes": [attrs.asdict(one) for one in CLOSE_CODES.values()],
+        "x-error-codes": [attrs.asdict(one) for one in ERRORS.values()],
+    }
+
+
+def _operations(up: Mapping[str, Schema], events: Iterable[str]) -> Schema:
+    channel = {"$ref": "#/channels/gateway"}
+    asked = {
+        kind: {
+            "action": "receive",
+            "channel": channel,
+            "summary": up[kind]["description"],
+            "messages": _of_channel([kind]),
+            "reply": {"channel": channel, "messages": _of_channel(answers)},
+        }
+        for kind, answers in REPLIES.items()
+    }
+    return {
+        **asked,
+        "events": {
+            "action": "send",
+            "channel": channel,
+            "summary": "The events of the runs that are followed, each exactly once and in order.",
+            "messages": _of_channel(events),
+        },
+        "notices": {
+            "action": "send",
+            "channel": channel,
+            "summary": "What the gateway says of itself.",
+            "messages": _of_channel(UNASKED),
+        },
+    }
+
+
+def _of_channel(names: Iterable[str]) -> list[Schema]:
+    return [{"$ref": f"#/channels/gateway/messages/{name}"} for name in names]
+
+
+def _message(name: str, schema: Mapping[str, object]) -> Schema:
+    message: Schema = {"name": name, "title": name, "payload": {"$ref": f"#/components/schemas/{name}"}}
+    if "description" in schema:
+        message["summary"] = schema["description"]
+    if name in COMMANDS or name in ("start", "gw.ack", "gw.error"):
+        message["correlationId"] = {"location": "$message.payload#/id", "description": "Chosen by the client."}
+    return message

@@ -1,0 +1,159 @@
+"""The OpenAPI 3.1 document of the HTTP API, made from the table of routes and the types of bodies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.contract.lifecycle import RunStatus
+
+from ..protocol.codes import ERRORS
+from ..protocol.schemas import Schema, command_schemas, components
+from ..protocol.up import MAX_ID, UP
+from .bodies import BODIES
+from .components import BEARER, TEMPLATE, any_event, apart, event_components, info, payload_components
+from .http import JSON, Route
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+PARAMS: Final[Mapping[str, Schema]] = {
+    "run": {"type": "string", "description": "A run's id; a slash in it is written %2F."},
+    "agent": {"type": "string", "description": "An agent's key."},
+    "chat": {"type": "string", "description": "A chat's id: the thread of its runs."},
+    "version": {"enum": ["v6", "v7"], "description": "Major version of the AI SDK."},
+    "name": {"type": "string", "description": "A file's name."},
+}
+"""What stands in the braces of a route's template."""
+QUERY: Final[Mapping[str, Schema]] = {
+    "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+    "status": {"enum": [one.value for one in RunStatus]},
+}
+"""What the values of a query look like, where they are not any text."""
+HEADERS: Final[Mapping[str, Schema]] = {
+    "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_ID},
+}
+"""The same of headers."""
+FREE: Final[Mapping[str, Schema]] = {
+    "Event": any_event(),
+    "Command": {
+        "description": "A command to a run.",
+        "oneOf": [{"$ref": TEMPLATE.format(name=kind)} for kind in command_schemas()],
+        "discriminator": {
+            "propertyName": "type",
+            "mapping": {kind: TEMPLATE.format(name=kind) for kind in command_schemas()},
+        },
+    },
+    "Document": {"description": "A JSON document.", "type": "object"},
+}
+"""Components that are made of others."""
+
+
+def openapi(routes: Sequence[Route]) -> Schema:
+    """The document, as plain data.
+
+    Raises:
+        ValueError: two routes have one operation id, or two components one name.
+    """
+    paths: dict[str, Schema] = {}
+    for route in routes:
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
+    ids = [one["operationId"] for path in paths.values() for one in path.values()]
+    if len(set(ids)) != len(routes):
+        raise ValueError(f"two routes have one method and path, or one handler: {sorted(ids)}")
+    return {
+        "openapi": "3.1.0",
+        "jsonSchemaDialect": DIALECT,
+        "info": info("Greenroom gateway: HTTP"),
+        "servers": [
+            {"url": "http://127.0.0.1:8765", "description": "Where `greenroom serve` listens unless told otherwise."}
+        ],
+        "tags": [{"name": name} for name in sorted({route.tag for route in routes})],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(routes),
+            "responses": {"Refused": _refused()},
+            "securitySchemes": {"bearer": BEARER},
+        },
+    }
+
+
+def _operation(route: Route) -> Schema:
+    found: Schema = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": [
+            *_params(route),
+            *_named("query", route.query, QUERY),
+            *_named("header", route.headers, HEADERS),
+        ],
+        "responses": _responses(route),
+    }
+    if route.body is not None:
+        name = route.body if isinstance(route.body, str) else route.body.__name__
+        found["requestBody"] = {"required": True, "content": _content(name)}
+    if route.scope is not None:
+        found["security"] = [{"bearer": [] if route.scope == "any" else [route.scope]}]
+    return found
+
+
+def _params(route: Route) -> list[Schema]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": PARAMS[name]}
+        for name in re.findall(r"\{(\w+)\}", route.template)
+    ]
+
+
+def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> list[Schema]:
+    return [
+        {"name": name, "in": place, "description": text, "schema": known.get(name, {"type": "string"})}
+        for name, text in said.items()
+    ]
+
+
+def _responses(route: Route) -> Schema:
+    told: Schema = {}
+    for status, (text, content) in sorted(route.answers.items()):
+        told[str(status)] = {"description": text}
+        if content is not None:
+            names = (content,) if isinstance(content, str) else content
+            told[str(status)]["content"] = {kind: one for name in names for kind, one in _content(name).items()}
+    refused = {"$ref": "#/components/responses/Refused"}
+    if route.scope is not None:
+        told |= {"401": refused, "403": refused}
+    return told | {"default": refused}
+
+
+def _content(name: str) -> Schema:
+    """A component's name is JSON of that form; anything with a slash is a media type of any text."""
+    if "/" in name:
+        return {name: {"schema": {"type": "string"}}}
+    return {JSON: {"schema": {"$ref": TEMPLATE.format(name=name)}}}
+
+
+def _refused() -> Schema:
+    return {
+        "description": "Nothing happened; `error.code` says why. The status goes with the code.",
+        "content": _content("Error"),
+        "x-error-codes": [attrs.asdict(one) for one in ERRORS.values()],
+    }
+
+
+def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
+    bodies = components(BODIES.values(), TEMPLATE)
+    asked = [route.body for route in routes if isinstance(route.body, type)]
+    taken = {name: schema for cls in asked for name, schema in _taken(cls).items()}
+    return apart({**bodies, **FREE}, taken, command_schemas(), event_components(), payload_components())
+
+
+def _taken(cls: type[Any]) -> dict[str, Schema]:
+    """A request's body. Of the protocol's own frames no unknown field is let pass, and the header may hold the id."""
+    found = components([cls], TEMPLATE)
+    if cls in UP.values():
+        own = found[cls.__name__]
+        required = [name for name in own["required"] if name != "id"]
+        found[cls.__name__] = {**own, "required": required, "additionalProperties": False}
+    return found
