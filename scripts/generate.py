@@ -1,6 +1,7 @@
-"""Write what is generated from the code: docs/schemas/events.json, docs/events.md, docs/diagrams/*.md.
+"""Write what is generated from the code: docs/schemas/*.json, docs/events.md, docs/diagrams/*.md.
 
-So are the drawings inside docs/design.md, between `<!-- drawn: run -->` and `<!-- end of run -->`.
+So are the drawings inside docs/design.md and the tables of codes inside docs/gateway.md, between `<!-- drawn: run -->`
+and `<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
@@ -12,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,25 +24,43 @@ from diagrams import DIAGRAMS  # noqa: E402 - beside this file, which need not b
 
 from greenroom.actors.contract.events import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import event_schemas  # noqa: E402
+from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
+from greenroom.transport.gateway.openapi import openapi  # noqa: E402
+from greenroom.transport.gateway.routes import ROUTES  # noqa: E402
+from greenroom.transport.protocol.schemas import close_code_table, error_code_table, gateway_schema  # noqa: E402
 
 
 def documents() -> dict[str, str]:
     """Path below the repository -> what the file must hold."""
-    schemas = json.dumps(event_schemas(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    schemas = {
+        "events": event_schemas(),
+        "gateway": gateway_schema(),
+        "asyncapi": asyncapi(),
+        "openapi": openapi(ROUTES),
+    }
     drawn = {name: draw() for name, draw in DIAGRAMS.items()}
-    pages = {f"docs/diagrams/{name}.md": text for name, text in drawn.items()}
-    design = with_drawings(_present(ROOT / "docs/design.md") or "", drawn)
-    return {"docs/schemas/events.json": schemas, "docs/events.md": event_page(), "docs/design.md": design} | pages
+    pictures = {name: text[text.index("```mermaid") :].strip() for name, text in drawn.items()}
+    tables = {"close-codes": f"\n{close_code_table()}\n", "error-codes": f"\n{error_code_table()}\n"}
+    return {
+        **{f"docs/schemas/{name}.json": _json(schema) for name, schema in schemas.items()},
+        **{f"docs/diagrams/{name}.md": text for name, text in drawn.items()},
+        "docs/events.md": event_page(),
+        "docs/design.md": with_drawings(_present(ROOT / "docs/design.md") or "", pictures),
+        "docs/gateway.md": with_drawings(_present(ROOT / "docs/gateway.md") or "", tables),
+    }
 
 
 def with_drawings(page: str, drawn: Mapping[str, str]) -> str:
-    """The page with the drawings as they are now."""
+    """The page with the drawings and tables as they are now."""
     for name, text in drawn.items():
-        picture = text[text.index("```mermaid") :].strip()
         start, end = f"<!-- drawn: {name} -->", f"<!-- end of {name} -->"
         place = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-        page = place.sub(lambda _: f"{start}\n{picture}\n{end}", page)  # noqa: B023 - called at once
+        page = place.sub(lambda _: f"{start}\n{text}\n{end}", page)  # noqa: B023 - called at once
     return page
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def event_page() -> str:
