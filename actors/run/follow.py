@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..contract.envelope import event_type
-from ..contract.events import TERMINAL_EVENTS
 from ..contract.lifecycle import RunStatus
 from ..errors import RunDegraded, UnknownRun
 from .tails import Slice, Tail, within
@@ -95,7 +93,7 @@ class Follower:
         """Move the cursor behind a slice that begins at it."""
         self.after = found.last
         self._looked = False
-        self.ended = event_type(found.frames[-1]) in TERMINAL_EVENTS
+        self.ended = found.ends
         return found
 
     async def finished(self) -> bool:

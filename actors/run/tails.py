@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from ..contract.envelope import event_type
+from ..contract.events import TERMINAL_EVENTS
+
 RING_FRAMES: Final = 4096
 """Events of a run that are kept in memory at least, if they are not too large."""
 RING_BYTES: Final = 2 * 2**20
@@ -24,24 +27,28 @@ class Slice:
     """Finished events, in order and without a gap; shared by all who read the same ones. Never changed.
 
     Attributes:
-        first: sequence of the first event.
+        first, last: sequences of the first and the last event.
         frames: the stored bytes of each.
     """
 
-    __slots__ = ("_encoded", "first", "frames")
+    __slots__ = ("_encoded", "_ends", "first", "frames", "last")
 
     def __init__(self, first: int, frames: Sequence[bytes]) -> None:
         self.first = first
         self.frames = tuple(frames)
+        self.last = first + len(self.frames) - 1
+        self._ends: bool | None = None
         self._encoded: dict[Callable[[Slice], bytes], bytes] = {}
 
     def __repr__(self) -> str:
         return f"<Slice {self.first}..{self.last}>"
 
     @property
-    def last(self) -> int:
-        """Sequence of the last event."""
-        return self.first + len(self.frames) - 1
+    def ends(self) -> bool:
+        """True if the last event is the run's terminal one."""
+        if self._ends is None:
+            self._ends = event_type(self.frames[-1]) in TERMINAL_EVENTS
+        return self._ends
 
     def encoded(self, encode: Callable[[Slice], bytes]) -> bytes:
         """The slice in a transport's form, made once for all readers. `encode` must be a pure function."""
