@@ -1,0 +1,162 @@
+"""A gateway with agents that do what the console's tests need, in a process of its own that can be killed.
+
+    python console_server.py DATABASE PORT TOKEN [LOOKER]
+
+prints the address of the gateway and serves until it is killed. TOKEN is the operator's; LOOKER is the token of
+somebody who may only look. Port 0 takes a free one.
+"""
+
+import sys
+from functools import partial
+from typing import Any
+
+import trio
+
+import greenroom as gr
+from greenroom.testing import FunctionModel, ScriptedModel, Step, call, delay, text, think
+from greenroom.transport import Principal, serve
+
+RLO = "\u202e"
+HOSTILE = f"<img src=x onerror=\"window.hacked = 1\"> <script>window.hacked = 1</script> {RLO}gnp.exe"
+LONG_WORD = "W" * 3_000
+MEGABYTE = "m" * 1_000_000
+BIG_NUMBER = 12_345_678_901_234_567_890
+
+
+@gr.tool(replay="safe")
+async def look_up(order: str) -> dict[str, Any]:
+    """What an order cost."""
+    return {"order": order, "customer": "Ada Lovelace", "cents": 4200, "paid": True, "items": ["lamp", "bulb"]}
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(ctx: gr.ToolContext, order: str, cents: int, note: str = "") -> str:
+    """Pay the money of an order back."""
+    return f"paid back {cents} cents of order {order}"
+
+
+@gr.tool
+async def ask_person(question: str) -> Any:
+    """Ask whoever decides for a value."""
+    return gr.Suspend(
+        message=question,
+        resume_mode="use_decision_as_tool_result",
+        response_schema={
+            "type": "object",
+            "properties": {
+                "address": {"type": "string", "title": "Address", "description": "Street and number"},
+                "floor": {"type": "integer", "title": "Floor"},
+                "lift": {"type": "boolean", "title": "Is there a lift?"},
+                "speed": {"enum": ["slow", "fast"], "title": "Speed"},
+            },
+            "required": ["address", "floor"],
+        },
+    )
+
+
+@gr.tool
+async def ship(to: str, parcels: int) -> Any:
+    """Send parcels; the one who decides gives the arguments."""
+    return gr.Suspend(resume_mode="pass_decision_to_tool", expires_after=3600.0, message="Where to, and how many?")
+
+
+@gr.tool(replay="safe")
+async def count(ctx: gr.ToolContext, to: int, pause: float) -> str:
+    """Count slowly, and say each number."""
+    for n in range(1, to + 1):
+        await ctx.progress(n / to, f"{n} of {to}")
+        await ctx.output(f"line {n}\n")
+        await trio.sleep(pause)
+    return f"counted to {to}"
+
+
+@gr.tool
+async def stick(ctx: gr.ToolContext) -> str:
+    """Begin, and never end: whoever restarts the process does not know whether it took effect."""
+    await ctx.output("begun\n")
+    await trio.sleep_forever()
+    return "never"
+
+
+@gr.tool(needs_approval=True)
+async def run_anything(command: str, blob: str, number: int) -> str:
+    """Whatever a hostile model makes up."""
+    return f"{HOSTILE} {command[:40]} {number}"
+
+
+@gr.tool(replay="safe")
+async def tick(n: int) -> int:
+    """A very short call."""
+    return n
+
+
+def many(request: gr.ModelRequest) -> Step:
+    """Call `tick` ten times per answer, until about five thousand events are written."""
+    if request.answers >= 125:
+        return "Counted a lot."
+    return [text(f"Round {request.answers + 1}."), *(call("tick", n=n) for n in range(10))]
+
+
+def echo(request: gr.ModelRequest) -> Step:
+    """Say what came last, slowly; `wait` waits for more input first."""
+    last = request.messages[-1]
+    if last.content == "wait":
+        return [text("I wait a little. "), call("count", to=30, pause=0.1)]
+    return f"You said: {next(one.content for one in reversed(request.messages) if one.role == 'user')}"
+
+
+AGENTS: tuple[gr.Agent[Any], ...] = (
+    gr.Agent(
+        "support",
+        tools=[look_up, refund],
+        description="Answers customers about their orders, and pays money back if somebody allows it.",
+        model=ScriptedModel(
+            [
+                [
+                    think("The customer wants a refund for order 7. I need to know what was paid before I propose it."),
+                    text("Let me look at order 7 first."),
+                    call("look_up", order="7"),
+                ],
+                [
+                    text("The lamp was paid in full. I would like to refund it."),
+                    call("refund", order="7", cents=4200, note="The lamp arrived broken; the photos show it."),
+                ],
+                "Done: your 42.00 are on their way. You will see them within three days.",
+            ],
+            chunk=7,
+        ),
+    ),
+    gr.Agent("asker", tools=[ask_person], model=ScriptedModel([call("ask_person", question="Where do you live?"), "Thanks."])),
+    gr.Agent("shipper", tools=[ship], model=ScriptedModel([call("ship", to="?", parcels=0), "Shipped."])),
+    gr.Agent("counter", tools=[count], model=ScriptedModel([[text("I count."), call("count", to=40, pause=0.1)], "Counted."])),
+    gr.Agent("sticker", tools=[stick], model=ScriptedModel([call("stick"), "Unstuck."])),
+    gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
+    gr.Agent("talker", tools=[], model=ScriptedModel([[text("One. "), delay(0.3), text("Two. "), delay(0.3), text("Three.")]])),
+    gr.Agent("many", tools=[tick], execution="parallel_streaming", stop=[gr.stop.MaxRounds(None)], model=FunctionModel(many)),
+    gr.Agent(
+        "hostile",
+        tools=[run_anything],
+        model=ScriptedModel(
+            [
+                [
+                    text(f"{HOSTILE} {LONG_WORD}"),
+                    call("run_anything", command=f"rm -rf {RLO}/tmp # \u200bsafe {HOSTILE}", blob=MEGABYTE, number=BIG_NUMBER),
+                ],
+                f"{HOSTILE} {MEGABYTE}",
+            ]
+        ),
+    ),
+)  # fmt: skip
+
+
+async def main(database: str, port: int, token: str, looker: str | None) -> None:
+    """Serve until killed."""
+    principals = [Principal(name="looker", token=looker, scopes=frozenset({"follow"}))] if looker else []
+    async with gr.open_runtime(database, agents=AGENTS) as runtime, trio.open_nursery() as nursery:
+        address = await nursery.start(partial(serve, runtime, port=port, token=token, principals=principals))
+        sys.stdout.write(f"{address.url}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] if len(sys.argv) > 4 else None)

@@ -1,0 +1,49 @@
+// The HTTP side: the list of runs and of agents. Following and commands go over the WebSocket (link.js).
+
+/** A request that was refused, or that found nobody. `code` is one of the gateway's, or "unreachable". */
+export class ApiError extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const PATIENCE_MS = 10_000;
+
+export class Api {
+  /** @param {() => string | null} token */
+  constructor(token) {
+    this.token = token;
+  }
+
+  /** A page of runs, newest first: `{runs, cursor}`. */
+  runs({ status, limit, cursor }) {
+    const query = new URLSearchParams({ limit: String(limit) });
+    if (status) query.set("status", status);
+    if (cursor) query.set("cursor", cursor);
+    return this.#get(`v1/runs?${query}`);
+  }
+
+  /** The agents that can be started. */
+  async agents() {
+    return (await this.#get("v1/agents")).agents;
+  }
+
+  async #get(path) {
+    let response;
+    let body;
+    try {
+      response = await fetch(new URL(path, document.baseURI), {
+        headers: { authorization: `Bearer ${this.token() ?? ""}`, accept: "application/json" },
+        cache: "no-store",
+        credentials: "omit",
+        signal: AbortSignal.timeout(PATIENCE_MS),
+      });
+      body = await response.json();
+    } catch (error) {
+      throw new ApiError("unreachable", String(error?.message ?? error));
+    }
+    if (response.ok) return body;
+    throw new ApiError(body?.error?.code ?? `http_${response.status}`, body?.error?.message ?? response.statusText);
+  }
+}

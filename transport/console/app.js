@@ -1,0 +1,410 @@
+// The console: who is signed in, which run is shown, and how the parts hear of each other.
+
+import { Api } from "./api.js";
+import { askCancel, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
+import { announce, button, h, icon, say, sayAgain, tell } from "./dom.js";
+import { number, size } from "./format.js";
+import { Link } from "./link.js";
+import { RunModel } from "./model.js";
+import { Page } from "./page.js";
+import { keep, recall } from "./prefs.js";
+import { Runs } from "./runs.js";
+import { addressOf, getToken, readAddress, setToken } from "./session.js";
+import { getLanguage, knows, setLanguage, t } from "./words.js";
+
+const KEPT = 5; // runs whose events stay in memory, so that coming back to them costs only what is new
+const HIDDEN_MS = 500; // between two updates of a page that nobody sees
+const PROBE_AFTER = 3; // failures in a row until the page looks what is wrong
+const TOAST_MS = 8_000;
+
+const part = (id) => document.getElementById(id);
+
+/** A refusal as a sentence: what the code means, and what the gateway said of this one. */
+function explain(error) {
+  if (error.code === "too_large") return t("error.too_large", { size: size(error.current.size), limit: size(error.current.limit) });
+  const meaning = knows(`error.${error.code}`) ? t(`error.${error.code}`) : error.code;
+  return [meaning, error.code === "unreachable" ? "" : error.message].filter(Boolean).join(" ");
+}
+
+class App {
+  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the one that was shown last is last
+  #current = null;
+  #scheduled = false;
+  #missing = null;
+
+  constructor() {
+    const address = readAddress();
+    const socket = new URL("v1/ws", document.baseURI);
+    socket.protocol = socket.protocol.replace("http", "ws");
+    this.api = new Api(getToken);
+    this.link = new Link({ url: socket.href, token: getToken, listener: this });
+    this.page = new Page({
+      may: (scope) => this.may(scope),
+      command: (frame) => this.link.command(frame),
+      connected: () => this.link.state.name === "live",
+      explain,
+      keys: singleKeys,
+      follow: (run) => this.#follow(run),
+    });
+    this.runs = new Runs(
+      {
+        api: this.api,
+        allowed: () => this.link.state.name === "live" && this.may("follow"),
+        changed: (waiting, more) => this.#waiting(waiting, more),
+        onUnauthenticated: () => this.#signIn(true),
+        explain,
+      },
+      { list: part("runs"), filters: part("filters"), more: part("more"), note: part("runs-note") },
+    );
+    this.#controls();
+    sayAgain();
+    this.#go(address.run);
+    this.link.open();
+    setInterval(() => document.hidden || this.#tick(), 1_000);
+  }
+
+  /** True if the principal has this scope. */
+  may(scope) {
+    const scopes = this.scopes ?? [];
+    return scopes.includes(scope) || scopes.includes("admin");
+  }
+
+  // --- what the link tells -------------------------------------------------------------------------------------------
+
+  state(state) {
+    this.#pill(state);
+    this.#banner(state);
+    if (state.name === "live") this.#welcomed(this.link.welcome);
+    else this.runs.stop();
+    if (state.name === "unauthenticated") this.#signIn(state.refused);
+    if (state.name === "waiting" && state.failures === 1) announce(t("link.said.waiting"));
+  }
+
+  subscribed(run, frame) {
+    const entry = this.#entries.get(run);
+    Object.assign(entry, { head: frame.head, degraded: null });
+    this.#schedule();
+  }
+
+  event(run, event) {
+    const entry = this.#entries.get(run);
+    entry.model.apply(event);
+    if (entry.live) this.page.heard(event);
+    this.#schedule();
+  }
+
+  live(run) {
+    this.#entries.get(run).live = true;
+    this.#schedule();
+  }
+
+  reset(run) {
+    const entry = this.#entries.get(run);
+    Object.assign(entry, { model: new RunModel(run), live: false, notice: ["run.reset", {}] });
+    this.#schedule();
+  }
+
+  ended(run, frame) {
+    const entry = this.#entries.get(run);
+    entry.live = true;
+    if (frame.reason === "degraded") entry.degraded = { detail: frame.detail };
+    if (frame.reason === "gone") entry.notice = ["run.gone", {}];
+    this.#schedule();
+  }
+
+  refused(run, error) {
+    this.#missing = run;
+    this.#entries.delete(run);
+    if (this.#current?.run === run) {
+      this.#current = null;
+      this.page.missing(explain(error));
+      document.title = t("app.title");
+    }
+  }
+
+  // --- who is there --------------------------------------------------------------------------------------------------
+
+  #welcomed({ principal, scopes }) {
+    document.querySelector("dialog.sign-in")?.close();
+    const changed = JSON.stringify(this.scopes) !== JSON.stringify(scopes);
+    this.scopes = scopes;
+    part("you").hidden = part("out").hidden = false;
+    tell(part("you"), principal);
+    say(part("you"), "bar.you", { name: principal, scopes: scopes.join(", ") }, "title");
+    part("start").hidden = !this.may("start");
+    if (this.#steady === false) announce(t("link.said.live"));
+    this.#steady = true;
+    this.runs.refresh();
+    if (changed && this.#current) this.page.show(this.#current);
+  }
+  #steady = null;
+
+  #signIn(refused) {
+    if (refused) setToken(null);
+    this.runs.clear();
+    part("you").hidden = part("out").hidden = part("start").hidden = true;
+    askToken({
+      refused,
+      onToken: (token) => {
+        setToken(token);
+        this.link.open();
+      },
+    });
+  }
+
+  #signOut() {
+    setToken(null);
+    this.link.close();
+    this.#entries.clear();
+    this.#current = null;
+    this.scopes = null;
+    this.page.show(null);
+    this.#signIn(false);
+  }
+
+  // --- which run is shown --------------------------------------------------------------------------------------------
+
+  /** Show the run that the address names. */
+  #go(run) {
+    part("shell").dataset.view = run ? "run" : "list";
+    if (this.#current?.run === run) return;
+    if (this.#current) this.#current.cursor = this.link.leave(this.#current.run);
+    this.#current = run ? this.#entry(run) : null;
+    this.runs.select(run);
+    this.page.show(this.#current);
+    if (this.#current) this.#follow(run);
+    this.#title();
+  }
+
+  #entry(run) {
+    const entry = this.#entries.get(run) ?? { run, model: new RunModel(run), live: false, head: 0, cursor: undefined };
+    this.#entries.delete(run);
+    this.#entries.set(run, entry);
+    for (const old of this.#entries.keys()) if (this.#entries.size > KEPT) this.#entries.delete(old);
+    return entry;
+  }
+
+  #follow(run) {
+    const entry = this.#entry(run);
+    this.link.follow(run, entry.cursor ?? this.link.leave(run) ?? undefined);
+    entry.cursor = undefined;
+  }
+
+  #open(run) {
+    if (location.hash !== addressOf(run)) history.pushState(null, "", addressOf(run));
+    this.#go(run);
+  }
+
+  #addressChanged() {
+    const { run, tokenCame } = readAddress();
+    if (tokenCame) this.link.open();
+    this.#go(run);
+  }
+
+  // --- drawing -------------------------------------------------------------------------------------------------------
+
+  #schedule() {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    if (document.hidden) setTimeout(() => this.#draw(), HIDDEN_MS);
+    else requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    this.#scheduled = false;
+    this.page.draw();
+    this.#title();
+  }
+
+  #tick() {
+    this.page.tick();
+    this.#pill(this.link.state);
+  }
+
+  #title() {
+    const entry = this.#current;
+    const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
+    const names = [];
+    if (entry?.model.agent && entry.model.stage) names.push(`${entry.model.agent} · ${knows(`stage.${entry.model.stage}`) ? t(`stage.${entry.model.stage}`) : entry.model.stage}`);
+    const title = `${waiting ? `(${number(waiting)}) ` : ""}${[...names, t("app.title")].join(" – ")}`;
+    if (document.title !== title) document.title = title;
+  }
+
+  #waiting(count, more) {
+    this.waiting = count;
+    const badge = part("waiting");
+    badge.hidden = count === 0;
+    tell(badge, `${number(count)}${more ? "+" : ""}`);
+    this.#title();
+  }
+
+  // --- the connection ------------------------------------------------------------------------------------------------
+
+  #pill(state) {
+    part("link").dataset.state = state.name;
+    const left = state.until ? Math.max(0, Math.ceil((state.until - Date.now()) / 1000)) : 0;
+    say(part("link-text"), `link.${state.name}`, state.name === "waiting" ? { n: left } : {});
+    const now = part("link-now");
+    now.hidden = state.name !== "waiting" && state.name !== "refused";
+    say(now, state.name === "refused" ? "link.again" : "link.now");
+  }
+
+  #banner(state) {
+    const banner = part("banner");
+    const [text, hint] = banner.children;
+    if (state.name === "waiting") this.#steady = false;
+    if (state.name === "refused") {
+      banner.hidden = false;
+      say(text, "link.closed", state);
+      hint.hidden = true;
+    } else if (state.name === "waiting" && !state.lived && state.failures >= PROBE_AFTER) {
+      this.#probe(text, hint, state.failures);
+    } else if (state.name !== "connecting") {
+      banner.hidden = true;
+    }
+  }
+
+  /** Find out, now and then, whether nobody is there or only the WebSocket does not get through. */
+  async #probe(text, hint, failures) {
+    if (failures !== PROBE_AFTER && failures % 8) return;
+    let there = false;
+    try {
+      there = (await fetch(new URL("healthz", document.baseURI), { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(3_000) })).ok;
+    } catch {
+      // then it is not
+    }
+    if (this.link.state.name === "live") return;
+    part("banner").hidden = false;
+    hint.hidden = true;
+    say(text, there ? "link.hint.blocked" : "link.hint.down");
+  }
+
+  // --- controls ------------------------------------------------------------------------------------------------------
+
+  #controls() {
+    const named = (id, drawn, key) => {
+      const control = part(id);
+      control.replaceChildren(icon(drawn));
+      say(control, key, {}, "label");
+      say(control, key, {}, "title");
+      return control;
+    };
+    named("help", "help", "bar.help").addEventListener("click", () => showHelp());
+    named("out", "out", "bar.out").addEventListener("click", () => this.#signOut());
+    part("back").replaceChildren(icon("back"));
+    part("back").addEventListener("click", () => this.#open(null));
+    part("start").replaceChildren(icon("plus"), h("span", { say: "bar.start" }));
+    say(part("start"), "bar.start", {}, "label");
+    part("start").addEventListener("click", () => this.#start());
+    part("cancel").addEventListener("click", () => this.#cancel());
+    part("link-now").addEventListener("click", () => this.link.now());
+    part("skip").addEventListener("click", () => part("main").focus());
+    part("language").addEventListener("click", () => this.#language());
+    part("theme").addEventListener("click", () => this.#theme(NEXT_THEME[recall("theme") ?? "auto"]));
+    this.#theme(recall("theme") ?? "auto");
+    addEventListener("hashchange", () => this.#addressChanged());
+    addEventListener("popstate", () => this.#addressChanged());
+    document.addEventListener("keydown", (event) => this.#key(event));
+    addEventListener("error", (event) => this.#bug(event.message));
+    addEventListener("unhandledrejection", (event) => this.#bug(String(event.reason?.message ?? event.reason)));
+  }
+
+  #start() {
+    if (!this.may("start") || dialogOpen()) return;
+    askStart({
+      agents: () => this.api.agents(),
+      start: (frame) => this.link.command(frame),
+      onStarted: (ack) => {
+        this.runs.refresh();
+        this.#open(ack.run);
+      },
+      explain,
+    });
+  }
+
+  #cancel() {
+    askCancel({
+      run: this.#current.run,
+      cancel: (frame) => this.link.command(frame),
+      onCancelled: () => toast("cancel.sent"),
+      explain,
+    });
+  }
+
+  #language() {
+    setLanguage(getLanguage() === "zh" ? "en" : "zh");
+    keep("language", getLanguage());
+    sayAgain();
+    this.runs.again();
+    this.page.again();
+    this.#title();
+  }
+
+  #theme(theme) {
+    keep("theme", theme === "auto" ? null : theme);
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    part("theme").replaceChildren(icon(theme));
+    say(part("theme"), "bar.theme", { theme }, "label");
+    say(part("theme"), "bar.theme", { theme }, "title");
+  }
+
+  #key(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialogOpen()) return;
+    if (event.target.closest?.("input, textarea, select")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const inList = part("runs").contains(event.target);
+    if (inList && (event.key === "ArrowDown" || event.key === "ArrowUp")) this.runs.move(event.key === "ArrowDown" ? 1 : -1);
+    else if (event.key === "Escape") this.#back();
+    else if (!singleKeys() || !this.#single(event.key)) return;
+    event.preventDefault();
+  }
+
+  /** What a single letter does; false if nothing. */
+  #single(key) {
+    switch (key) {
+      case "j":
+      case "k":
+        this.runs.move(key === "j" ? 1 : -1);
+        return true;
+      case "n":
+        this.#start();
+        return true;
+      case "w":
+        return this.page.approvals.focusNext();
+      case "l":
+        this.page.timeline.toLatest();
+        return true;
+      case "?":
+        showHelp();
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  #back() {
+    const narrow = getComputedStyle(part("back")).display !== "none";
+    if (narrow && this.#current) return this.#open(null);
+    this.runs.move(0);
+  }
+
+  #bug(message) {
+    toast("app.bug", { message }, "bad");
+  }
+}
+
+const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
+
+/** A sentence at the edge of the page, for a while. */
+function toast(key, values = {}, tone = "") {
+  const leave = button("icon-only quiet", { sayLabel: "dismiss", sayTitle: "dismiss", on: { click: () => element.remove() } }, icon("close"));
+  const element = h("div", { class: `toast${tone ? ` tone-${tone}` : ""}` }, h("p", { say: [key, values] }), leave);
+  part("toasts").append(element);
+  announce(t(key, values));
+  setTimeout(() => element.remove(), TOAST_MS);
+}
+
+new App();

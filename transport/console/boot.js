@@ -1,0 +1,15 @@
+// Runs before the page is drawn, so that a stored theme or language does not flash in. Nothing else belongs here.
+(() => {
+  const read = (name) => {
+    try {
+      return localStorage.getItem(name);
+    } catch {
+      return null; // storage may be forbidden: the page works without
+    }
+  };
+  const page = document.documentElement;
+  const theme = read("greenroom.theme");
+  if (theme === "light" || theme === "dark") page.dataset.theme = theme;
+  const language = read("greenroom.language") ?? navigator.language ?? "en";
+  page.lang = /^zh\b/i.test(language) ? "zh-CN" : "en";
+})();

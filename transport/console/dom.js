@@ -1,0 +1,160 @@
+// Elements. Text comes in as text nodes only: nothing that a run, a model or a gateway says is ever read as HTML.
+
+import { t } from "./words.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an element.
+ *
+ * Properties: `class`; `on` (event -> listener); `say` and `sayLabel`, `sayTitle`, `sayHint` (a key of the words, or
+ * [key, values]: text, aria-label, title, placeholder that change with the language); `data`; everything else is an
+ * attribute (true: present, false, null and undefined: absent).
+ */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) put(element, name, value);
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const SAID = { say: "text", sayLabel: "label", sayTitle: "title", sayHint: "hint" };
+
+function put(element, name, value) {
+  if (name === "class") element.className = value;
+  else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+  else if (name === "data") Object.assign(element.dataset, value);
+  else if (name in SAID) sayFirst(element, [value].flat(), SAID[name]);
+  else if (value === true) element.setAttribute(name, "");
+  else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+}
+
+const sayFirst = (element, [key, values], place) => say(element, key, values, place);
+
+const PLACES = {
+  text: (element, text) => {
+    if (element.textContent !== text) element.textContent = text;
+  },
+  label: (element, text) => element.setAttribute("aria-label", text),
+  title: (element, text) => element.setAttribute("title", text),
+  hint: (element, text) => element.setAttribute("placeholder", text),
+};
+
+/** Let an element say a sentence, and go on saying it in another language. */
+export function say(element, key, values = {}, place = "text") {
+  const noted = JSON.stringify([key, values]);
+  const name = `say${place[0].toUpperCase()}${place.slice(1)}`;
+  if (element.dataset[name] === noted && place === "text") return element;
+  element.dataset[name] = noted;
+  PLACES[place](element, t(key, values));
+  return element;
+}
+
+/** Let an element say what no dictionary has. */
+export function tell(element, text) {
+  delete element.dataset.sayText;
+  PLACES.text(element, text);
+  return element;
+}
+
+/** Say everything again, after the language has changed. */
+export function sayAgain(root = document) {
+  for (const [place, put] of Object.entries(PLACES)) {
+    const name = `say${place[0].toUpperCase()}${place.slice(1)}`;
+    for (const element of root.querySelectorAll(`[data-say-${place}]`)) {
+      const [key, values] = JSON.parse(element.dataset[name]);
+      put(element, t(key, values));
+    }
+  }
+}
+
+// Icons: 16 x 16, drawn with the text's colour.
+const ICONS = {
+  plus: ["M8 3v10M3 8h10"],
+  close: ["M4 4l8 8M12 4l-8 8"],
+  check: ["M3.5 8.5l3 3 6-7"],
+  cross: ["M4.5 4.5l7 7M11.5 4.5l-7 7"],
+  slash: ["M4 12L12 4"],
+  dot: ["M8 8h.01"],
+  hand: ["M6 4v8M10 4v8"],
+  chevron: ["M6 4l4 4-4 4"],
+  back: ["M10 3.5L5.5 8l4.5 4.5"],
+  down: ["M8 3v9.5M4 8.8l4 4 4-4"],
+  copy: ["M5.5 5.5v-2h7v7h-2", "M3.5 5.5h7v7h-7z"],
+  person: ["M8 8a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z", "M3.5 13.2c.6-2.3 2.4-3.4 4.5-3.4s3.9 1.1 4.5 3.4"],
+  spark: ["M8 2.500l1.3 4.2 4.2 1.3-4.2 1.300L8 13.500l-1.3-4.200L2.5 8l4.2-1.300z"],
+  brain: ["M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3z", "M8 5.500v3l2 1.2"],
+  tool: ["M10.2 3a3 3 0 0 0-3.7 3.900L3 10.4 5.6 13l3.5-3.500A3 3 0 0 0 13 5.800L11.2 7.6 8.9 7 8.4 4.800z"],
+  note: ["M8 7.500V11", "M8 5h.01", "M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z"],
+  again: ["M12.8 6.500A5 5 0 1 0 13 9.2", "M13 3.200v3.300H9.7"],
+  flag: ["M4 13.500v-11", "M4 3h7.500L10 5.800l1.5 2.700H4"],
+  auto: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 2.500v11"],
+  light: ["M8 5.300a2.7 2.7 0 1 0 0 5.4 2.7 2.7 0 0 0 0-5.400z", "M8 1.500v1.300M8 13.200v1.300M1.5 8h1.300M13.2 8h1.300M3.4 3.400l.9.9M11.7 11.700l.9.900M3.4 12.600l.9-.9M11.7 4.300l.9-.9"],
+  dark: ["M13 9.400A5.5 5.5 0 0 1 6.6 3a5.5 5.5 0 1 0 6.4 6.400z"],
+  help: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M6.4 6.500a1.6 1.6 0 1 1 2.4 1.400c-.5.3-.8.6-.8 1.1", "M8 11h.01"],
+  out: ["M6.5 3h-3v10h3", "M10 5l3 3-3 3M13 8H6.5"],
+  clock: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 5v3.200l2 1.3"],
+  lock: ["M4 7.500h8v5.500H4z", "M5.5 7.500v-2a2.5 2.5 0 0 1 5 0v2"],
+  warn: ["M8 2.800L14 13H2z", "M8 6.800v2.7", "M8 11.300h.01"],
+};
+
+/** An icon; it says nothing to a screen reader. */
+export function icon(name, className = "") {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("class", `icon ${className}`.trim());
+  for (const line of ICONS[name]) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("d", line);
+    svg.append(path);
+  }
+  return svg;
+}
+
+/** A button; `say` or `sayLabel` names it. */
+export function button(className, properties, ...children) {
+  return h("button", { type: "button", class: `button ${className}`.trim(), ...properties }, ...children);
+}
+
+/** The sign of a stage or of a call's status. */
+export function sign(name) {
+  return h("span", { class: `sign sign-${name}`, "aria-hidden": "true" }, ...(name in SIGNS ? [icon(SIGNS[name])] : []));
+}
+
+const SIGNS = {
+  completed: "check",
+  succeeded: "check",
+  failed: "cross",
+  cancelled: "slash",
+  needs_approval: "hand",
+  suspended: "hand",
+};
+
+let announcer;
+
+/** Say something to whoever listens and does not look; `urgent` interrupts. */
+export function announce(text, { urgent = false } = {}) {
+  announcer ??= {
+    calm: document.getElementById("said"),
+    urgent: document.getElementById("said-now"),
+  };
+  const place = urgent ? announcer.urgent : announcer.calm;
+  place.textContent = text === place.textContent ? `${text}\u00a0` : text;
+}
+
+/** Put a text where the system's clipboard is; false if the browser does not let us. */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text); // absent where the page did not come by https or from this machine
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Mark the link of the run that is shown, or take the mark away. */
+export function setRun(link, shown) {
+  if (shown) link.setAttribute("aria-current", "page");
+  else link.removeAttribute("aria-current");
+}

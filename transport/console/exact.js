@@ -1,0 +1,66 @@
+// JSON without loss. A number such as 12345678901234567890 does not fit a JavaScript number, and 1.0 would be shown as
+// 1: whoever approves a call must see, and send back, what is really there. Such numbers are kept as their source text.
+
+const CAN_KEEP = typeof JSON.rawJSON === "function";
+
+/** JSON data in which every number that JavaScript would write otherwise is kept as it was written. */
+export function parseExact(text) {
+  if (!CAN_KEEP) return JSON.parse(text);
+  return JSON.parse(text, (_key, value, context) =>
+    typeof value === "number" && context?.source !== undefined && String(value) !== context.source
+      ? JSON.rawJSON(context.source)
+      : value,
+  );
+}
+
+/** The source text of a number that was kept, else undefined. */
+export function keptNumber(value) {
+  return CAN_KEEP && JSON.isRawJSON(value) ? value.rawJSON : undefined;
+}
+
+/** What a value is in JSON's words: null, boolean, number, string, array or object. */
+export function kindOf(value) {
+  if (value === null || value === undefined) return "null";
+  if (Array.isArray(value)) return "array";
+  if (typeof value === "object") return keptNumber(value) === undefined ? "object" : "number";
+  return typeof value;
+}
+
+/** True for plain JSON objects. */
+export const isObject = (value) => kindOf(value) === "object";
+
+/** JSON text with two blanks per level. */
+export const pretty = (value) => JSON.stringify(value ?? null, null, 2);
+
+/** Two values as the same JSON, whatever the order of keys. */
+export function sameJson(one, other) {
+  return JSON.stringify(ordered(one)) === JSON.stringify(ordered(other));
+}
+
+function ordered(value) {
+  if (Array.isArray(value)) return value.map(ordered);
+  if (!isObject(value)) return value ?? null;
+  return Object.keys(value)
+    .sort()
+    .map((name) => [name, ordered(value[name])]);
+}
+
+/**
+ * Read what somebody typed.
+ * @returns {{value: any} | {line: number, column: number, message: string}}
+ */
+export function readTyped(text) {
+  try {
+    return { value: parseExact(text) };
+  } catch (error) {
+    return { ...placeOf(error.message, text), message: error.message.split(" (")[0] };
+  }
+}
+
+function placeOf(message, text) {
+  const said = /line (\d+) column (\d+)/.exec(message);
+  if (said) return { line: Number(said[1]), column: Number(said[2]) };
+  const position = /position (\d+)/.exec(message);
+  const before = text.slice(0, position ? Number(position[1]) : text.length).split("\n");
+  return { line: before.length, column: before.at(-1).length + 1 };
+}

@@ -1,0 +1,148 @@
+// Values as words for people: times, sizes, numbers, and text in which nothing can hide.
+
+import { locale, t } from "./words.js";
+
+/** 7 ms, 1.4 s, 2 min 5 s, 3 h 10 min, 2 days. */
+export function duration(seconds) {
+  const given = Math.max(0, seconds);
+  if (given < 1) return t("unit.ms", { n: Math.round(given * 1000) });
+  if (given < 59.95) return t("unit.s", { n: given.toFixed(1) });
+  return wholeSeconds(given);
+}
+
+/** The same without fractions, for what ticks: 7 s, 2 min 5 s. */
+export function wholeSeconds(seconds) {
+  const all = Math.max(0, Math.round(seconds));
+  if (all < 60) return t("unit.s", { n: all });
+  const minutes = Math.floor(all / 60);
+  if (minutes < 60) return t("unit.min", { n: minutes, s: all % 60 });
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return t("unit.h", { n: hours, min: minutes % 60 });
+  return t("unit.days", { n: Math.floor(hours / 24) });
+}
+
+/** 12 ms into a run as +0.01, later +3.4, +2:05, +1:02:05. */
+export function offset(seconds) {
+  if (seconds < 60) return `+${Math.max(0, seconds).toFixed(1)}`;
+  const all = Math.floor(seconds);
+  const two = (n) => String(n).padStart(2, "0");
+  const minutes = Math.floor(all / 60);
+  if (minutes < 60) return `+${minutes}:${two(all % 60)}`;
+  return `+${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(all % 60)}`;
+}
+
+const STEPS = [
+  ["second", 60],
+  ["minute", 60],
+  ["hour", 24],
+  ["day", 30],
+  ["month", 12],
+  ["year", Infinity],
+];
+
+/** How long ago a moment (ms) is: just now, 5 min. ago, yesterday. */
+export function ago(moment, now = Date.now()) {
+  let left = Math.max(0, (now - moment) / 1000);
+  if (left < 5) return t("unit.just");
+  for (const [unit, size] of STEPS) {
+    if (left < size) return relative("short").format(-Math.floor(left), unit);
+    left /= size;
+  }
+  return "";
+}
+
+const formats = new Map();
+const cached = (name, make) => {
+  const key = `${locale()} ${name}`;
+  if (!formats.has(key)) formats.set(key, make());
+  return formats.get(key);
+};
+const relative = (style) =>
+  cached(`relative ${style}`, () => new Intl.RelativeTimeFormat(locale(), { style, numeric: "auto" }));
+
+/** A moment (ms) as date and time of the reader's own zone. */
+export const moment = (at) =>
+  cached("moment", () => new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "medium" })).format(at);
+
+/** A moment (ms) as time of the day. */
+export const clock = (at) =>
+  cached("clock", () => new Intl.DateTimeFormat(locale(), { timeStyle: "medium" })).format(at);
+
+/** 1,234 */
+export const number = (n) => cached("number", () => new Intl.NumberFormat(locale())).format(n);
+
+/** 980, 1.2K, 3.4M */
+export const compact = (n) =>
+  n < 10_000
+    ? number(n)
+    : cached("compact", () => new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 })).format(n);
+
+/** 40 % */
+export const percent = (fraction) =>
+  cached("percent", () => new Intl.NumberFormat(locale(), { style: "percent" })).format(
+    Math.min(1, Math.max(0, fraction)),
+  );
+
+/** 900 bytes, 2.1 kB, 3.4 MB */
+export function size(bytes) {
+  if (bytes < 1000) return t("unit.bytes", { n: bytes });
+  return bytes < 1_000_000 ? `${(bytes / 1000).toFixed(1)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;
+}
+
+const encoder = new TextEncoder();
+
+/** Bytes of a text as UTF-8. */
+export const bytesOf = (text) => encoder.encode(text).length;
+
+/** A text cut at `width` characters (whole ones), with an ellipsis. */
+export function cut(text, width) {
+  if (text.length <= width) return text;
+  const end = isHighSurrogate(text, width - 2) ? width - 2 : width - 1;
+  return `${text.slice(0, end)}…`;
+}
+
+const isHighSurrogate = (text, index) => (text.charCodeAt(index) & 0xfc00) === 0xd800;
+
+/** A text in one line: cut, blanks joined, and everything that can not be seen spelled out. */
+export function oneLine(text, width) {
+  const joined = String(text).slice(0, width * 4).replace(/\s+/gu, " ").trim();
+  return cut(spelled(joined), width);
+}
+
+/** Arguments of a call in one line: order: "7", cents: 500. */
+export function inline(data, width) {
+  const parts = Object.entries(data ?? {}).map(
+    ([name, value]) => `${name}: ${typeof value === "string" && value.length > 200 ? JSON.stringify(value.slice(0, 200)) : JSON.stringify(value)}`,
+  );
+  return oneLine(parts.join(", "), width);
+}
+
+// What is not seen, or changes how other characters are seen: controls, format characters (bidirectional overrides,
+// zero-width joiners, tags), line separators, lone surrogates, ignorable letters, and blanks that are not the blank.
+// Line ends and tabs are themselves; an emoji's variation selector is harmless.
+const HIDDEN =
+  /(?![\n\t\ufe0e\ufe0f])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800]/u;
+const EACH_HIDDEN = new RegExp(HIDDEN.source, "gu");
+
+/** True if something in the text can not be seen. */
+export const hides = (text) => HIDDEN.test(text.replaceAll("\r\n", "\n"));
+
+/** U+202E for a character. */
+export const codeOf = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** The text with everything that can not be seen as its code. */
+export function spelled(text) {
+  return text.replaceAll("\r\n", "\n").replace(EACH_HIDDEN, (char) => `⟨${codeOf(char)}⟩`);
+}
+
+/** The text in parts: [what is seen, null] and ["", the invisible character]. */
+export function* parts(text) {
+  const plain = text.replaceAll("\r\n", "\n");
+  let from = 0;
+  for (const found of plain.matchAll(EACH_HIDDEN)) {
+    if (found.index > from) yield [plain.slice(from, found.index), null];
+    yield ["", found[0]];
+    from = found.index + found[0].length;
+  }
+  if (from < plain.length) yield [plain.slice(from), null];
+}

@@ -1,0 +1,313 @@
+// The one connection to the gateway: it follows runs and sends commands, and comes back by itself.
+//
+// Theory of operation. A run that is followed has a cursor (the sequence that was applied last, and the epoch of the
+// log it belongs to). Cursors and commands outlive connections: each new connection subscribes from the cursors, and
+// sends what has not been acknowledged again, with the same id. So every event is applied once and in order, and every
+// command acts once. The cursor moves after the event has been applied. docs/gateway.md has the whole protocol.
+
+import { parseExact } from "./exact.js";
+import { bytesOf } from "./format.js";
+
+export const SUBPROTOCOL = "greenroom.v1";
+const FIRST_DELAY_MS = 250;
+const LONGEST_DELAY_MS = 15_000;
+const SILENCE_MS = 45_000; // without any frame the connection counts as dead; the gateway ticks every 20 s
+const TAIL_MS = 3_000; // a tick may overtake nothing, but a slow page may still be applying what it names
+const STEADY_MS = 10_000; // a connection that has lived so long was a good one: the next delay is the first one again
+const TRIES = 6; // of a command that the gateway could not take yet
+
+/** Close codes after which the same page and token will not be let in. */
+const FINAL = new Set([1009, 4400, 4403, 4406]);
+const NAMES = { 1000: "done", 1001: "going_away", 1006: "lost", 1009: "too_big", 1011: "internal", 1012: "restart",
+  1013: "overloaded", 4400: "bad_message", 4401: "unauthenticated", 4403: "forbidden", 4406: "wrong_protocol",
+  4408: "hello_timeout", 4429: "too_fast" };
+
+// Events with values of tools: their numbers are kept exactly. The others are read the fast way.
+const EXACT = /"type":"run\.(?:approval\.requested|tool\.call|tool\.result|completed)"/;
+const HEAD = 400; // characters in which the type of an event stands
+
+/** A command that the gateway refused. */
+export class Refused extends Error {
+  constructor({ code, message = "", current }) {
+    super(message);
+    this.code = code;
+    this.current = current;
+  }
+}
+
+/** A fresh id; crypto.randomUUID is missing on pages that came by plain http from another machine. */
+export function freshId() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/**
+ * What a link tells, each by a method of `listener`:
+ *   state({name, ...})          idle | connecting | live | waiting {until} | refused {code, name, reason} |
+ *                               unauthenticated {refused}
+ *   event(run, event)           in order, each once
+ *   subscribed(run, frame), live(run), reset(run, frame), ended(run, frame), refused(run, error)
+ */
+export class Link {
+  #listener;
+  #token;
+  #socket = null;
+  #follows = new Map(); // run -> {after, epoch, asked: id of the subscribe that is awaited or null, closed}
+  #outbox = new Map(); // id -> {frame, resolve, reject, tries, timer}
+  #failures = 0;
+  #timer = null;
+  #watch = null;
+  #heard = 0;
+  #retryAfter = null;
+  #bye = null;
+  #asked = 0;
+  state = { name: "idle" };
+  welcome = null;
+
+  /** @param {{url: string, token: () => string | null, listener: object}} options */
+  constructor({ url, token, listener }) {
+    this.url = url;
+    this.#token = token;
+    this.#listener = listener;
+    addEventListener("online", () => this.#hurry());
+    document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
+  }
+
+  /** Connect; with a new token, for example. What is connected is dropped. */
+  open() {
+    this.#drop();
+    this.#connect();
+  }
+
+  /** Leave, and do not come back by itself. */
+  close() {
+    this.#drop();
+    this.#set({ name: "idle" });
+  }
+
+  /** Do not wait any longer. */
+  now() {
+    if (this.state.name !== "live" && this.state.name !== "connecting") this.open();
+  }
+
+  /** Be told of a run's events, from the cursor of an earlier time on. */
+  follow(run, cursor = { after: 0, epoch: null }) {
+    this.#follows.set(run, { ...cursor, asked: null, closed: false });
+    this.#subscribe(run);
+  }
+
+  /** Hear of a run no more; returns its cursor. */
+  leave(run) {
+    const follow = this.#follows.get(run);
+    this.#follows.delete(run);
+    if (follow && !follow.closed) this.#send({ type: "unsubscribe", run });
+    return follow ? { after: follow.after, epoch: follow.epoch } : null;
+  }
+
+  /**
+   * Send a command until it is acknowledged, whatever happens to the connection; it acts once.
+   * @returns {Promise<object>} the gw.ack
+   * @throws {Refused}
+   */
+  command(frame) {
+    const id = frame.id ?? freshId();
+    const whole = { ...frame, id };
+    const limit = this.welcome?.limits?.message_bytes;
+    const size = bytesOf(JSON.stringify(whole));
+    if (limit && size > limit) return Promise.reject(new Refused({ code: "too_large", current: { size, limit } }));
+    return new Promise((resolve, reject) => {
+      this.#outbox.set(id, { frame: whole, resolve, reject, tries: 0, timer: null });
+      this.#send(whole);
+    });
+  }
+
+  // --- the connection ------------------------------------------------------------------------------------------------
+
+  #connect() {
+    const token = this.#token();
+    if (!token) return this.#set({ name: "unauthenticated", refused: false });
+    this.#set({ name: "connecting" });
+    this.#bye = this.#retryAfter = null;
+    const socket = new WebSocket(this.url, SUBPROTOCOL);
+    const mine = (handle) => (event) => this.#socket === socket && handle(event);
+    socket.onopen = mine(() => socket.send(JSON.stringify({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })));
+    socket.onmessage = mine((event) => this.#hear(event.data));
+    socket.onclose = mine((event) => this.#closed(event.code, event.reason));
+    this.#socket = socket;
+    this.#heard = Date.now();
+    this.#watch = setInterval(() => this.#listen(), 5_000);
+  }
+
+  /** Forget the connection without waiting for its close: over a dead network that takes minutes. */
+  #drop() {
+    clearTimeout(this.#timer);
+    clearInterval(this.#watch);
+    for (const follow of this.#follows.values()) follow.asked = null;
+    for (const entry of this.#outbox.values()) clearTimeout(entry.timer);
+    const socket = this.#socket;
+    this.#socket = this.welcome = null;
+    if (socket) socket.close(1000);
+  }
+
+  #listen() {
+    const silence = Math.max(SILENCE_MS, (this.welcome?.heartbeat_seconds ?? 0) * 2_250);
+    if (Date.now() - this.#heard >= silence) this.#closed(1006, "silence");
+  }
+
+  #closed(code, reason) {
+    const lived = this.welcome !== null && Date.now() - this.welcome.at;
+    const bye = this.#bye;
+    this.#drop();
+    if (code === 4401) return this.#set({ name: "unauthenticated", refused: true });
+    const said = { code, name: bye?.name || NAMES[code] || "closed", reason: bye?.reason || reason };
+    if (FINAL.has(code)) return this.#set({ name: "refused", ...said });
+    this.#failures = lived >= STEADY_MS ? 1 : this.#failures + 1;
+    const most = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#failures - 1));
+    const delay = this.#retryAfter ?? Math.random() * most;
+    this.#timer = setTimeout(() => this.#connect(), delay);
+    this.#set({ name: "waiting", until: Date.now() + delay, failures: this.#failures, lived: lived !== false, ...said });
+  }
+
+  #hurry() {
+    if (this.state.name === "waiting" && this.#retryAfter === null) this.open();
+  }
+
+  #set(state) {
+    this.state = state;
+    this.#listener.state(state);
+  }
+
+  #send(frame) {
+    if (this.welcome && this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
+  }
+
+  // --- what comes down -----------------------------------------------------------------------------------------------
+
+  #hear(text) {
+    this.#heard = Date.now();
+    const frame = EXACT.test(text.slice(0, HEAD)) ? parseExact(text) : JSON.parse(text);
+    if (frame.type.startsWith("gw.")) this.#frame(frame);
+    else this.#event(frame);
+  }
+
+  #event(event) {
+    const follow = this.#follows.get(event.runId);
+    if (!follow || follow.asked !== null || event.sequence <= follow.after) return;
+    if (event.sequence > follow.after + 1) return this.#subscribe(event.runId); // a hole
+    this.#listener.event(event.runId, event);
+    follow.after = event.sequence;
+  }
+
+  #frame(frame) {
+    switch (frame.type) {
+      case "gw.welcome":
+        return this.#welcomed(frame);
+      case "gw.subscribed":
+      case "gw.reset":
+        return this.#answered(frame);
+      case "gw.live":
+        return this.#following(frame.run) && this.#listener.live(frame.run);
+      case "gw.unsubscribed":
+        return this.#ended(frame);
+      case "gw.tick":
+        return this.#ticked(frame.heads ?? {});
+      case "gw.ack":
+        return this.#settle(frame.id, (entry) => entry.resolve(frame));
+      case "gw.error":
+        return this.#failed(frame);
+      case "gw.bye":
+        this.#bye = frame;
+        this.#retryAfter = frame.retry_after_ms ?? null;
+    }
+  }
+
+  #welcomed(frame) {
+    this.welcome = { ...frame, at: Date.now() };
+    this.#set({ name: "live" });
+    for (const [run, follow] of this.#follows) if (!follow.closed) this.#subscribe(run);
+    for (const { frame: unanswered } of this.#outbox.values()) this.#send(unanswered);
+  }
+
+  /** Ask for the events after the cursor. Until the answer comes, what still arrives belongs to the old subscription. */
+  #subscribe(run) {
+    if (!this.welcome) return;
+    const follow = this.#follows.get(run);
+    follow.asked = `follow-${(this.#asked += 1)}`;
+    const epoch = follow.after > 0 && follow.epoch ? { epoch: follow.epoch } : {};
+    this.#send({ type: "subscribe", run, after: follow.after, id: follow.asked, ...epoch });
+  }
+
+  /** A follow whose answer is not awaited any more. */
+  #following(run) {
+    const follow = this.#follows.get(run);
+    return follow && follow.asked === null ? follow : null;
+  }
+
+  #answered(frame) {
+    const follow = this.#follows.get(frame.run);
+    if (!follow || (frame.id ?? follow.asked) !== follow.asked) return;
+    follow.asked = null;
+    follow.epoch = this.welcome.epoch;
+    if (frame.type === "gw.subscribed") return this.#listener.subscribed(frame.run, frame);
+    // Another log than the one that was read: what is shown must go. The snapshot has no history; this page reads it.
+    follow.after = 0;
+    this.#listener.reset(frame.run, frame);
+    this.#subscribe(frame.run);
+  }
+
+  #ended(frame) {
+    const follow = this.#follows.get(frame.run);
+    if (!follow || frame.reason === "asked") return;
+    follow.closed = true;
+    follow.asked = null;
+    this.#listener.ended(frame.run, frame);
+  }
+
+  /** A tick names the newest sequence of each run: what is still missing a little later was lost. */
+  #ticked(heads) {
+    for (const [run, head] of Object.entries(heads)) {
+      const follow = this.#following(run);
+      if (!follow || follow.closed || follow.after >= head) continue;
+      const before = follow.after;
+      setTimeout(() => {
+        const still = this.#following(run) === follow && follow.after === before && !follow.closed;
+        if (still) this.#subscribe(run);
+      }, TAIL_MS);
+    }
+  }
+
+  // --- commands ------------------------------------------------------------------------------------------------------
+
+  #settle(id, act) {
+    const entry = this.#outbox.get(id);
+    if (!entry) return;
+    this.#outbox.delete(id);
+    clearTimeout(entry.timer);
+    act(entry);
+  }
+
+  #failed(frame) {
+    const entry = this.#outbox.get(frame.id);
+    if (entry && frame.retry && entry.tries < TRIES) {
+      entry.tries += 1;
+      entry.timer = setTimeout(() => this.#send(entry.frame), Math.min(8_000, 500 * 2 ** entry.tries));
+    } else if (entry) {
+      this.#settle(frame.id, ({ reject }) => reject(new Refused(frame)));
+    } else {
+      this.#refusedFollow(frame);
+    }
+  }
+
+  #refusedFollow(frame) {
+    const found = [...this.#follows].find(([, follow]) => follow.asked !== null && follow.asked === frame.id);
+    if (!found) return;
+    const [run, follow] = found;
+    follow.closed = true;
+    follow.asked = null;
+    this.#listener.refused(run, new Refused(frame));
+  }
+}

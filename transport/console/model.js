@@ -1,0 +1,298 @@
+// A run as its events tell it: a fold without a page, a clock or a network. timeline.js and approvals.js draw it.
+
+const MOST_OUTPUT = 1_000_000; // characters of a call's output that the page keeps: the newest ones
+const TERMINAL = new Set(["completed", "failed", "cancelled"]);
+
+/** A timestamp of an event in milliseconds. */
+const millis = (timestamp) => Date.parse(timestamp);
+
+export class RunModel {
+  constructor(run) {
+    this.run = run;
+    this.agent = this.by = this.thread = this.model = this.input = "";
+    this.stage = null;
+    this.facts = {}; // workspace, deadline, parent
+    this.startedAt = this.endedAt = null;
+    this.last = 0; // sequence of the newest event
+    this.step = 0;
+    this.usage = { input: 0, output: 0 };
+    this.end = null; // the item of the terminal event
+    this.cancelling = false;
+    this.items = []; // the timeline, in the order of its beginnings
+    this.tickets = new Map(); // ticket id -> what approvals.js shows
+    this.changed = new Set(); // items that are to be drawn anew
+    this.thinking = null; // {since} while the model is asked
+    this.running = new Map(); // call id -> {item, since}
+    this.messages = new Map();
+    this.calls = new Map();
+  }
+
+  get done() {
+    return TERMINAL.has(this.stage);
+  }
+
+  /** The tickets that can be decided, oldest first. */
+  get open() {
+    return this.done ? [] : [...this.tickets.values()].filter((ticket) => ticket.status === "open");
+  }
+
+  /** Apply the next event. */
+  apply(event) {
+    const at = millis(event.timestamp);
+    this.last = event.sequence;
+    this.agent ||= event.agentId;
+    this.startedAt ??= at;
+    this.#finishStages(event.type);
+    const handler = HANDLERS[event.type];
+    if (handler) handler.call(this, event.payload, at, event);
+    else this.add({ kind: "unknown", type: event.type, payload: event.payload, at });
+  }
+
+  add(item) {
+    item.number = this.items.push(item);
+    this.changed.add(item);
+    return item;
+  }
+
+  touch(item) {
+    this.changed.add(item);
+    return item;
+  }
+
+  note(text, values, at, more = {}) {
+    return this.add({ kind: "note", text, values, at, ...more });
+  }
+
+  // --- one method per type -------------------------------------------------------------------------------------------
+
+  /** Moves that follow each other at once are one line. */
+  #finishStages(type) {
+    if (this.stages && !(type in STAGE_EVENTS)) this.stages = null;
+  }
+
+  moved(payload, at) {
+    this.stage = payload.to;
+    if (!this.stages) this.stages = this.add({ kind: "stages", at, path: payload.from ? [payload.from] : [] });
+    this.stages.path.push(payload.to);
+    this.touch(this.stages);
+  }
+
+  created(payload, at) {
+    Object.assign(this, { agent: payload.agent, by: payload.by, thread: payload.thread_id, input: payload.input });
+    for (const name of ["workspace", "deadline", "parent"]) if (payload[name]) this.facts[name] = payload[name];
+    this.stage = payload.to;
+    this.add({ kind: "input", text: payload.input, by: payload.by, at, first: true });
+  }
+
+  stepStarted({ step }, at) {
+    this.step = step;
+    this.add({ kind: "step", step, at });
+  }
+
+  stepFinished({ usage }) {
+    this.usage = { ...this.usage, ...usage };
+  }
+
+  asked({ message_id: id }, at) {
+    this.thinking = { since: at, id };
+  }
+
+  answered({ message_id: id, model, usage, duration_ms: took }) {
+    this.thinking = null;
+    this.model = model;
+    for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
+    for (const kind of ["message", "reasoning"]) {
+      const item = this.messages.get(`${kind} ${id}`);
+      if (item) this.touch(Object.assign(item, { took, live: false }));
+    }
+  }
+
+  retried({ message_id: id, code, detail }, at) {
+    this.thinking = null;
+    for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, code);
+    this.note("item.retried", { code }, at, { icon: "again", detail });
+  }
+
+  delta(kind, { message_id: id, text }, at) {
+    const item = this.#message(kind, id, at);
+    item.text += text;
+    item.live = true;
+    this.touch(item);
+  }
+
+  completed({ message_id: id, role, text }, at) {
+    if (role === "user") return; // it stands there as input
+    if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
+    const item = this.#message("message", id, at);
+    this.touch(Object.assign(item, { text, role, live: false }));
+  }
+
+  discarded({ message_id: id, reason }) {
+    for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, reason);
+  }
+
+  reasoned({ message_id: id, text }, at) {
+    const item = this.#message("reasoning", id, at);
+    if (text !== undefined) item.text = text;
+    this.touch(Object.assign(item, { live: false }));
+  }
+
+  #message(kind, id, at) {
+    const key = `${kind} ${id}`;
+    let item = this.messages.get(key);
+    if (!item) this.messages.set(key, (item = this.add({ kind, id, text: "", at, live: true })));
+    return item;
+  }
+
+  #discard(key, reason) {
+    const item = this.messages.get(key);
+    if (item && !item.discarded) this.touch(Object.assign(item, { discarded: reason, live: false }));
+  }
+
+  called(payload, at) {
+    const { call_id: id, tool, arguments: given, effect, status } = payload;
+    const item = this.#call(id, tool, at);
+    this.touch(Object.assign(item, { tool, given, effect, status }));
+  }
+
+  toolStarted({ call_id: id, attempt, status }, at) {
+    const item = this.#call(id, "", at);
+    item.outputs.push({ attempt, text: "", dropped: false });
+    Object.assign(item, { status, attempt, progress: null, since: at });
+    this.running.set(id, { item, since: at });
+    this.touch(item);
+  }
+
+  suspended({ call_id: id, status }, at) {
+    this.#stopped(id, status, at);
+  }
+
+  resumed({ call_id: id, status, mode }, at) {
+    this.touch(Object.assign(this.#call(id, "", at), { status, mode }));
+  }
+
+  progressed({ call_id: id, fraction, text }, at) {
+    this.touch(Object.assign(this.#call(id, "", at), { progress: { fraction, text: text ?? "" } }));
+  }
+
+  printed({ call_id: id, attempt, text }, at) {
+    const item = this.#call(id, "", at);
+    let output = item.outputs.at(-1);
+    if (!output || output.attempt !== attempt) item.outputs.push((output = { attempt, text: "", dropped: false }));
+    output.text += text;
+    if (output.text.length > MOST_OUTPUT * 1.5) {
+      output.text = output.text.slice(-MOST_OUTPUT);
+      output.dropped = true;
+    }
+    this.touch(item);
+  }
+
+  result({ call_id: id, tool, status, result, code, attempts, duration_ms: took }, at) {
+    const item = this.#stopped(id, status, at);
+    Object.assign(item, { tool: item.tool || tool, code, attempts, took, ended: true, progress: null });
+    if (result !== undefined) item.result = result;
+  }
+
+  #call(id, tool, at) {
+    let item = this.calls.get(id);
+    if (!item) {
+      item = this.add({ kind: "call", id, tool: tool || id, given: {}, status: "new", outputs: [], attempt: 0, at });
+      this.calls.set(id, item);
+    }
+    return item;
+  }
+
+  #stopped(id, status, at) {
+    const item = this.#call(id, "", at);
+    this.running.delete(id);
+    return this.touch(Object.assign(item, { status, since: null }));
+  }
+
+  requested(payload, at) {
+    const ticket = { ...payload, requestedAt: at, status: "open" };
+    this.tickets.set(payload.ticket_id, ticket);
+    const text = payload.reason === "outcome_unknown" ? "item.asked.unknown" : "item.asked";
+    this.note(text, { tool: payload.tool }, at, { icon: "hand", tone: "wait" });
+  }
+
+  resolved({ ticket_id: id, resolution, by, reason, edited }, at) {
+    const ticket = this.tickets.get(id);
+    const tool = ticket?.tool ?? id;
+    if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
+    const text = resolution === "approved" && edited ? "item.resolved.edited" : `item.resolved.${resolution}`;
+    const good = resolution === "approved";
+    this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone: good ? "good" : "bad", detail: reason });
+  }
+
+  received({ text, by }, at) {
+    this.add({ kind: "input", text, by, at, first: false });
+  }
+
+  cancelAsked({ mode, by, reason }, at) {
+    this.cancelling = true;
+    this.note(`item.cancel.${mode}`, { by }, at, { icon: "slash", tone: "bad", detail: reason });
+  }
+
+  terminal(payload, at, { type }) {
+    this.stage = payload.to;
+    this.endedAt = at;
+    this.thinking = null;
+    this.cancelling = false;
+    this.running.clear();
+    this.step = payload.steps ?? this.step;
+    if (payload.usage) this.usage = { input: 0, output: 0, ...payload.usage };
+    for (const ticket of this.tickets.values()) if (ticket.status === "open") ticket.status = "withdrawn";
+    for (const item of this.messages.values()) if (item.live) this.touch(Object.assign(item, { live: false }));
+    this.end = this.add({ kind: "end", type, ...payload, at });
+  }
+}
+
+const STAGE_EVENTS = Object.fromEntries(
+  ["planned", "accepted", "preparing", "started", "applying", "resumed", "waiting"].map((name) => [`run.${name}`, true]),
+);
+
+const it = RunModel.prototype;
+const HANDLERS = {
+  ...Object.fromEntries(Object.keys(STAGE_EVENTS).map((type) => [type, it.moved])),
+  "run.created": it.created,
+  "run.completed": it.terminal,
+  "run.failed": it.terminal,
+  "run.cancelled": it.terminal,
+  "run.degraded"(payload, at) {
+    this.note("item.degraded", { reason: payload.reason }, at, { icon: "warn", tone: "wait", detail: payload.detail });
+  },
+  "run.input.received": it.received,
+  "run.cancel.requested": it.cancelAsked,
+  "run.decision.refused"(payload, at) {
+    this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
+  },
+  "run.cleanup.overrun"({ tool, grace_seconds: grace, stack }, at) {
+    this.note("item.overrun", { tool: tool ?? this.agent, grace }, at, { icon: "warn", tone: "wait", detail: stack });
+  },
+  "run.step.started": it.stepStarted,
+  "run.step.finished": it.stepFinished,
+  "run.inference.started": it.asked,
+  "run.inference.completed": it.answered,
+  "run.inference.retried": it.retried,
+  "run.message.delta"(payload, at) {
+    this.delta("message", payload, at);
+  },
+  "run.reasoning.delta"(payload, at) {
+    this.delta("reasoning", payload, at);
+  },
+  "run.message.completed": it.completed,
+  "run.message.discarded": it.discarded,
+  "run.reasoning.completed": it.reasoned,
+  "run.tool.call": it.called,
+  "run.tool.started": it.toolStarted,
+  "run.tool.suspended": it.suspended,
+  "run.tool.resumed": it.resumed,
+  "run.tool.progress": it.progressed,
+  "run.tool.output.delta": it.printed,
+  "run.tool.result": it.result,
+  "run.approval.requested": it.requested,
+  "run.approval.resolved": it.resolved,
+};
+
+/** The types that this page knows; a test holds them against the catalogue. */
+export const KNOWN_TYPES = Object.keys(HANDLERS);

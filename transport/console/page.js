@@ -1,0 +1,239 @@
+// The run that is shown: its head, its details, what is going on, and the line in which more input is written.
+
+import { Approvals } from "./approvals.js";
+import { copyFrom, foreign } from "./blocks.js";
+import { announce, button, h, icon, say, sign, tell } from "./dom.js";
+import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
+import { addressOf } from "./session.js";
+import { Timeline } from "./timeline.js";
+import { knows, t } from "./words.js";
+
+const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: there the decisions stand beside the timeline
+const SKEW_MS = 2_000; // clocks that are closer than this count as the same
+
+const part = (id) => document.getElementById(id);
+
+export class Page {
+  #entry = null;
+  #drawn = {}; // what the head said last
+  #skew = null;
+  #sending = false;
+
+  /** @param {{may: (scope: string) => boolean, command, connected, explain, keys, follow: (run: string) => void}} context */
+  constructor(context) {
+    this.context = context;
+    this.approvals = new Approvals({
+      may: () => context.may("decide"),
+      keys: context.keys,
+      decide: context.command,
+      connected: context.connected,
+      explain: context.explain,
+      changed: () => this.#entry?.live && this.timeline.draw(),
+      fallback: () => part("scroller").focus({ preventScroll: true }),
+    });
+    part("jump").replaceChildren(icon("down"), h("span"));
+    this.timeline = new Timeline({
+      scroller: part("scroller"),
+      list: part("timeline"),
+      earlier: part("earlier"),
+      later: part("later"),
+      activity: part("activity"),
+      jump: part("jump"),
+      tail: () => (WIDE.matches ? null : this.approvals.tail),
+    });
+    this.timeline.skew = () => this.skew;
+    this.notice = part("notice");
+    this.notice.lastElementChild.addEventListener("click", () => context.follow(this.#entry.run));
+    WIDE.addEventListener("change", () => this.#settle());
+    this.#settle();
+    this.#composer();
+    this.#details();
+  }
+
+  /** How much further the gateway's clock is than ours, in ms; 0 if nobody would notice. */
+  get skew() {
+    return this.#skew !== null && Math.abs(this.#skew) > SKEW_MS ? this.#skew : 0;
+  }
+
+  /** Learn from an event that has just happened. */
+  heard(event) {
+    const ahead = Date.parse(event.timestamp) - Date.now();
+    this.#skew = Math.max(this.#skew ?? ahead, ahead);
+  }
+
+  /** Show a run: {run, model, live, head, notice, degraded}; null shows none. */
+  show(entry) {
+    this.#entry = entry;
+    this.#drawn = {};
+    part("nothing").hidden = entry !== null;
+    part("page").hidden = entry === null;
+    say(part("nothing-title"), "run.none");
+    say(part("nothing-hint"), "run.none.hint");
+    part("send-text").value = "";
+    tell(part("send-fault"), "");
+    this.#shown = null;
+    if (entry) this.draw();
+  }
+  #shown = null;
+
+  /** Say that there is no such run. */
+  missing(message) {
+    this.show(null);
+    say(part("nothing-title"), "run.unknown");
+    say(part("nothing-hint"), "run.unknown.hint", { message });
+  }
+
+  /** Bring everything up to date; once per frame. */
+  draw() {
+    const entry = this.#entry;
+    if (!entry) return;
+    this.#loading(entry);
+    this.#notices(entry);
+    if (entry.live && this.#shown !== entry.model) {
+      this.#shown = entry.model;
+      this.timeline.show(entry.model);
+      this.approvals.show(entry.model);
+    }
+    this.#head(entry);
+    if (this.#shown !== entry.model) return;
+    this.approvals.draw();
+    this.timeline.draw();
+    this.tick();
+  }
+
+  /** What changes with the time only. */
+  tick() {
+    const entry = this.#entry;
+    if (!entry) return;
+    const now = Date.now() + this.skew;
+    const { model } = entry;
+    if (model.startedAt !== null) {
+      this.values.elapsed(wholeSeconds(((model.endedAt ?? now) - model.startedAt) / 1000));
+      say(part("run-sub").lastElementChild ?? part("run-sub"), "run.subtitle", { by: oneLine(model.by, 60), when: ago(model.startedAt, now) });
+    }
+    this.timeline.tick();
+    this.approvals.tick(now);
+  }
+
+  /** Everything again in another language. */
+  again() {
+    this.#drawn = {};
+    if (!this.#entry) return;
+    this.timeline.again();
+    this.draw();
+  }
+
+  // --- parts ---------------------------------------------------------------------------------------------------------
+
+  /** Decisions stand where they are read: beside the timeline, or at its end. */
+  #settle() {
+    part(WIDE.matches ? "asks-wide" : "asks-narrow").append(this.approvals.element);
+  }
+
+  #loading({ live, model, head }) {
+    const line = part("loading");
+    line.hidden = live;
+    if (live) return;
+    this.timeline.show(null);
+    this.approvals.show(null);
+    if (head > 500) say(line, "run.loading.of", { n: model.last, head });
+    else say(line, "run.loading");
+  }
+
+  #notices({ notice, degraded }) {
+    const [text, again] = this.notice.children;
+    const shown = degraded ? ["run.degraded", { detail: oneLine(degraded.detail ?? "", 200) }] : notice;
+    this.notice.hidden = !shown;
+    again.hidden = !degraded;
+    if (shown) say(text, ...shown);
+  }
+
+  #head({ run, model, live }) {
+    const agent = oneLine(model.agent, 80);
+    this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
+    this.#once("run", run, () => this.#subtitle(run));
+    if (live) this.#once("stage", model.stage, (before) => this.#stage(model, before));
+    const may = { cancel: !model.done && this.context.may("start"), send: !model.done && this.context.may("decide") };
+    part("cancel").hidden = !live || !may.cancel;
+    part("composer").hidden = !live || !may.send;
+    const { values } = this;
+    values.by(model.by);
+    values.started(model.startedAt === null ? "" : moment(model.startedAt));
+    values.steps(number(model.step));
+    values.tokens(model.usage.input + model.usage.output ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) }) : "");
+    values.model(model.model);
+    values.thread(model.thread);
+    values.events(number(model.last));
+    for (const name of ["workspace", "deadline", "parent"]) values[name](model.facts[name] ?? "");
+  }
+
+  #once(name, value, change) {
+    if (this.#drawn[name] === value) return;
+    const before = this.#drawn[name];
+    this.#drawn[name] = value;
+    change(before);
+  }
+
+  #subtitle(run) {
+    const copy = button("icon-only quiet", { sayLabel: ["copy.what", { what: run }], sayTitle: "copy" }, icon("copy"));
+    copy.addEventListener("click", () => copyFrom(copy, run));
+    part("run-sub").replaceChildren(h("code", {}, run), copy, h("span"));
+  }
+
+  #stage(model, before) {
+    const stage = model.stage ?? "unknown";
+    const known = knows(`stage.${stage}`);
+    const word = known ? h("span", { say: `stage.${stage}` }) : h("span", {}, stage);
+    const chip = part("run-stage");
+    chip.className = `chip chip-${stage}`;
+    chip.replaceChildren(sign(stage), word);
+    if (before !== undefined) announce(t("stage.said", { agent: oneLine(model.agent, 60), stage: word.textContent }));
+  }
+
+  /** The list of facts: name -> what sets its value; an empty one hides the line. */
+  #details() {
+    this.values = {};
+    for (const name of ["by", "started", "elapsed", "steps", "tokens", "model", "thread", "workspace", "deadline", "parent", "events"]) {
+      const value = h("bdi");
+      const line = h("div", { class: `detail detail-${name}`, hidden: true }, h("dt", { say: `run.${name}` }), h("dd", {}, value));
+      part("details").append(line);
+      this.values[name] = (text) => {
+        line.hidden = !text;
+        if (name === "parent" && text) value.replaceChildren(h("a", { href: addressOf(text) }, text));
+        else tell(value, oneLine(text, 300));
+      };
+    }
+  }
+
+  #composer() {
+    const form = part("composer");
+    const text = part("send-text");
+    text.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.#send();
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#send();
+    });
+  }
+
+  async #send() {
+    const [text, go, fault] = [part("send-text"), part("send-go"), part("send-fault")];
+    const { run } = this.#entry;
+    if (this.#sending || !text.value.trim()) return;
+    this.#sending = text.readOnly = go.disabled = true;
+    say(go, "send.sending");
+    tell(fault, "");
+    let sent = null;
+    try {
+      sent = await this.context.command({ type: "send", run, text: text.value });
+    } catch (error) {
+      if (this.#entry?.run === run) say(fault, "send.failed", { message: this.context.explain(error) });
+    }
+    this.#sending = text.readOnly = go.disabled = false;
+    say(go, "send.go");
+    if (sent && this.#entry?.run === run) text.value = "";
+  }
+}
