@@ -7,6 +7,7 @@ field that it does not know, so that one may be added.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -29,17 +30,34 @@ def components(classes: Iterable[type[Any]], template: str) -> dict[str, Schema]
 
 
 def tidied(schema: Any) -> Any:
-    """The schema as plain JSON data, with descriptions as people read them: without the indentation of the source."""
+    """The schema as plain JSON data, with what a docstring says of its fields at the fields."""
     match schema:
+        case {"description": str(text), **rest}:
+            about, fields = _read_docstring(text)
+            return {"description": about, **_described(tidied(rest), fields)}
         case dict():
-            return {
-                name: inspect.cleandoc(value) if name == "description" and isinstance(value, str) else tidied(value)
-                for name, value in schema.items()
-            }
+            return {name: tidied(value) for name, value in schema.items()}
         case list() | tuple():
             return [tidied(one) for one in schema]
         case _:
             return schema
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What a Google-style docstring says of the class, and name -> what its Attributes section says."""
+    about, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
+    entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    return about, {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}
+
+
+def _described(schema: Schema, fields: Mapping[str, str]) -> Schema:
+    if "properties" not in schema:
+        return schema
+    properties = {
+        name: {"description": fields[name], **value} if name in fields else value
+        for name, value in schema["properties"].items()
+    }
+    return {**schema, "properties": properties}
 
 
 def moved(schema: Any, old: str, new: str) -> Any:
