@@ -1,0 +1,284 @@
+"""AG-UI 1.0: `POST /v1/ag-ui/agents/{agent}/run` takes a RunAgentInput and answers with the events of one AG-UI run.
+
+| the request | what happens |
+|---|---|
+| a new user message | a run of ours begins, on the thread `threadId`; principal, thread and message make its id |
+| the same message again | the same run is told again, from its start up to its first rest |
+| `resume` | decisions, all or none; the run is told from there on (`ag_ui_resume`) |
+| `resume` and a new user message | also sent to the run, which reads it at its next step |
+
+So one of our runs is several AG-UI runs, and nothing of this is kept in memory: it works as well after a restart.
+
+What is wrong with the request itself is answered with a status of HTTP before a stream begins: a field of the wrong
+kind, an agent that is not known, a `runId` or a message id that was used for something else. What the protocol has a
+word for is RUN_ERROR: open interrupts that are not answered, answers that do not fit. Neither has any effect.
+
+`runId` is remembered by the run that it began (as its session id); the newest `REMEMBERED` of a thread are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.contract.ids import content_digest
+from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.run.follow import Follower
+
+from ..encoders import ag_ui
+from ..encoders.ag_ui_draft import Sent, State
+from ..protocol.codes import Refused
+from ..protocol.up import Send, Start
+from .access import Principal
+from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_input, text_of, unanswered
+from .ag_ui_resume import OPEN, Declined, decide, find, load, open_tickets
+from .http import EVENT_STREAM, Request, Response, Route, Streamed
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+REMEMBERED: Final = 100
+"""Runs of a thread in which a `runId` is looked for."""
+MOST_UNANSWERED: Final = 32
+"""User messages that may wait for an answer; each is looked up."""
+_SESSION: Final = re.compile(r"[A-Za-z0-9_.:-]{1,120}")
+_PART: Final = "\n\n"
+"""Between two user messages that begin one run."""
+_STOPS: Final = ("closing", "The server stops; the run goes on when it is there again. Send the same request again.")
+
+
+async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
+    """One AG-UI run.
+
+    Raises:
+        Refused: before the stream begins; see the module.
+    """
+    who, asked = request.who, read_input(request.json())
+    agent = request.params["agent"]
+    if agent not in gateway.runtime.agents:
+        raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
+    try:
+        if asked.resume:
+            run_id = await _resume(gateway, who, agent, asked)
+        else:
+            run_id = await _begin(gateway, who, agent, asked)
+    except Declined as declined:
+        _, told = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
+        return Response(body=ag_ui.frame(told), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
+    telling = Telling(gateway, run_id, _state(asked, who, run_id))
+    return Streamed(chunks=telling.open, last=telling.last)
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def run_of(who: Principal, thread_id: str, message_id: str) -> str:
+    """The id of the run that a user message begins."""
+    return f"run_{content_digest(['ag-ui', who.name, thread_id, message_id])[:16]}"
+
+
+def command_of(thread_id: str, message_id: str) -> str:
+    """The id of the command that carries a user message to a run that has begun already."""
+    return f"ag-ui.{content_digest([thread_id, message_id])}"
+
+
+def session_of(run_id: str) -> str:
+    """How a run remembers the `runId` that began it."""
+    return f"ag-ui:{run_id if _SESSION.fullmatch(run_id) else content_digest(run_id)}"
+
+
+# --- beginning and resuming ------------------------------------------------------------------------------------------
+
+
+async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> str:
+    """Begin a run with the new user messages, or find the one that they have begun."""
+    waiting = unanswered(asked.messages)
+    if not waiting:
+        raise Declined("unprocessable", "messages ends with an answer; add a user message, or answer with resume")
+    run_id = run_of(who, asked.threadId, waiting[-1].id)
+    await _check_unused(gateway, who, asked, run_id)
+    info = await _info(gateway, who, run_id)
+    if info is None:
+        await _check_interrupts(gateway, who, asked.threadId)
+    new = [*await _new(gateway, who, asked.threadId, waiting[:-1]), waiting[-1]]
+    order = Start(
+        id=command_of(asked.threadId, waiting[-1].id),
+        agent=agent,
+        text=_PART.join(map(text_of, new)),
+        run=run_id,
+        thread=asked.threadId,
+        session=session_of(asked.runId),
+    )
+    if info is None:
+        try:
+            await gateway.api.start(who, order)
+        except Refused as refused:
+            if refused.error.code != "run_exists":
+                raise
+            info = await _info(gateway, who, run_id)  # the same message came in another request at the same moment
+    if info is not None:
+        await _begin_again(gateway, who, attrs.evolve(order, session=info.session_id), waiting[-1].id)
+    return run_id
+
+
+async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_id: str) -> None:
+    """The run is there: it must be the one that this order begins, whichever `runId` it came under at first."""
+    try:
+        await gateway.api.start(who, order)
+    except Refused as refused:
+        if refused.error.code != "run_exists":
+            raise
+        text = f"the message id {message_id!r:.200} was used for another message or agent; take a new one"
+        raise Refused("run_exists", text) from refused
+
+
+async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> str:
+    entries = asked.resume or ()
+    record = await find(gateway, who, asked.threadId, entries)
+    run_id = record.info.run_id
+    if record.info.agent != agent:
+        raise Declined("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
+    await _check_unused(gateway, who, asked, None)
+    new = await _new(gateway, who, asked.threadId, unanswered(asked.messages))
+    sends = [Send(id=command_of(asked.threadId, message.id), run=run_id, text=text_of(message)) for message in new]
+    await decide(gateway, who, record, entries, sends)
+    return run_id
+
+
+async def _new(gateway: Gateway, who: Principal, thread_id: str, waiting: Sequence[SentMessage]) -> list[SentMessage]:
+    """Those of the newest user messages that come after the last one that has begun a run."""
+    if len(waiting) > MOST_UNANSWERED:
+        raise Refused("unprocessable", f"{len(waiting)} user messages without an answer; {MOST_UNANSWERED} are taken")
+    new: list[SentMessage] = []
+    for message in reversed(waiting):
+        if await _info(gateway, who, run_of(who, thread_id, message.id)) is not None:
+            break
+        new.append(message)
+    return new[::-1]
+
+
+async def _info(gateway: Gateway, who: Principal, run_id: str) -> RunInfo | None:
+    try:
+        return await gateway.api.info(who, run_id)
+    except Refused as refused:
+        if refused.error.code != "unknown_run":
+            raise
+        return None
+
+
+async def _check_unused(gateway: Gateway, who: Principal, asked: RunAgentInput, run_id: str | None) -> None:
+    """A `runId` that has begun a run is for that run alone."""
+    session = session_of(asked.runId)
+    page = await gateway.runtime.runs(thread_id=asked.threadId, limit=REMEMBERED)
+    for summary in page.runs:
+        if summary.info.session_id == session and summary.info.run_id != run_id and who.sees(summary.info):
+            raise Refused("run_exists", f"runId {asked.runId!r:.200} was used for something else; take a new one")
+
+
+async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) -> None:
+    """A thread that waits for answers takes nothing else."""
+    page = await gateway.runtime.runs(thread_id=thread_id, status=RunStatus.WAITING, limit=REMEMBERED)
+    for summary in page.runs:
+        record = await load(gateway, summary.info.run_id) if who.sees(summary.info) else None
+        names = [] if record is None else [ticket.ticket_id for ticket in open_tickets(record)]
+        if names:
+            raise Declined(OPEN, f"the thread waits for answers; send them as resume: {', '.join(names)}")
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _state(asked: RunAgentInput, who: Principal, run_id: str | None = None) -> State:
+    users = [message.id for message in asked.messages if message.role == "user"]
+    return ag_ui.begin(
+        thread_id=asked.threadId,
+        run_id=asked.runId,
+        parent_run_id=asked.parentRunId,
+        known=plain_messages(asked.messages),
+        shared=asked.state,
+        asked=next((name for name in users if run_of(who, asked.threadId, name) == run_id), None),
+        sent={command_of(asked.threadId, name): name for name in users},
+        answered=[entry.interruptId for entry in asked.resume or ()],
+    )
+
+
+class Telling:
+    """A run as the chunks of a response: an iterator, made anew for each response and gone through once."""
+
+    def __init__(self, gateway: Gateway, run_id: str, state: State) -> None:
+        self._gateway, self._run_id = gateway, run_id
+        self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
+        self._follower: Follower | None = None
+
+    def __repr__(self) -> str:
+        return f"<Telling of {self._run_id}>"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """For the time of the response."""
+        async with AsyncExitStack() as stack:
+            try:
+                self._follower = await stack.enter_async_context(self._gateway.follow(self._run_id, until="rest"))
+            except gr.RuntimeClosed:
+                self._follower = None
+            yield self
+
+    def last(self) -> bytes:
+        """What ends the stream if the gateway stops."""
+        _, told = ag_ui.finish(self._told, code=_STOPS[0], message=_STOPS[1])
+        return ag_ui.frame(told)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._told = self._next  # whoever asks for more has written what was there
+        if self._told.ended:
+            raise StopAsyncIteration
+        try:
+            found = None if self._follower is None else await anext(self._follower)
+        except StopAsyncIteration:
+            return self._end(None, "")
+        except gr.RunDegraded as error:
+            return self._end("degraded", str(error))
+        except gr.UnknownRun as error:
+            return self._end("unknown_run", str(error))
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            return self._end("store_unavailable", f"{error}; send the same request again")
+        except gr.RuntimeClosed:
+            found = None
+        if found is None:
+            return self._end(*_STOPS)
+        out: list[Sent] = []
+        state = self._told
+        for frame in found.frames:
+            state, told = ag_ui.step(state, decode_event(frame))
+            out += told
+        self._next = state
+        return ag_ui.frame(out)
+
+    def _end(self, code: str | None, message: str) -> bytes:
+        self._next, told = ag_ui.finish(self._told, code=code, message=message)
+        return ag_ui.frame(told)
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        template="/v1/ag-ui/agents/{agent}/run",
+        handler=run_ag_ui,
+        scope="follow",
+        summary="AG-UI 1.0: begin or resume a run; its events are answered",
+        tag="ag-ui",
+        body=RunAgentInput,
+        answers={200: ("The events of one AG-UI run; what the protocol itself refuses is RUN_ERROR.", EVENT_STREAM)},
+    ),
+)
+"""What this protocol adds to the gateway."""

@@ -1,0 +1,238 @@
+"""RunAgentInput, what an AG-UI client sends: read strictly, believed little.
+
+Taken from it: the newest user messages as input, the answers in `resume`, and ids. The conversation so far is the
+log's; the client's messages are handed back in snapshots, so that they keep their ids and their places. Keys that are
+not known are passed over, as the protocol asks; what has the wrong kind is refused, and the refusal names the field.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn
+from cattrs.v import format_exception
+
+from ..protocol.codes import Refused
+
+ROLES: Final = ("developer", "system", "user", "assistant", "tool", "activity", "reasoning")
+STATUSES: Final = ("resolved", "cancelled")
+ANSWERS: Final = ("assistant", "tool")
+"""Roles of messages that come after a user message has been answered."""
+
+
+def _one_of(*names: str) -> Callable[[Any, Any, str], None]:
+    def check(_: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+        if value not in names:
+            raise ValueError(f"{attribute.name} {value!r:.40} is not known; use one of {', '.join(names)}")
+
+    return check
+
+
+def _not_empty(_: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not value:
+        raise ValueError(f"{attribute.name} is empty")
+
+
+def _content(_: Any, __: Any, value: Any) -> None:
+    parts = value if isinstance(value, list) else []
+    if not (value is None or isinstance(value, str | list | dict)) or not all(isinstance(part, dict) for part in parts):
+        raise TypeError("content must be a string or a list of parts")
+
+
+@attrs.frozen(kw_only=True)
+class CalledFunction:
+    """The function of a tool call; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+@attrs.frozen(kw_only=True)
+class SentCall:
+    """A tool call in an assistant's message."""
+
+    id: str
+    function: CalledFunction
+    type: str = "function"
+    metadata: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SentMessage:
+    """A message of the conversation as the client has it. `content` is text or parts, of an activity an object."""
+
+    id: str = attrs.field(validator=_not_empty)
+    role: str = attrs.field(validator=_one_of(*ROLES))
+    content: Any = attrs.field(default=None, validator=_content)
+    name: str | None = None
+    toolCalls: tuple[SentCall, ...] | None = None  # noqa: N815 - the protocol's names, here and below
+    toolCallId: str | None = None  # noqa: N815
+    error: str | None = None
+    encryptedValue: str | None = None  # noqa: N815
+    metadata: Mapping[str, Any] | None = None
+    subagentRunId: str | None = None  # noqa: N815
+
+    def __attrs_post_init__(self) -> None:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"content is missing: a message of role {self.role} has it")
+        if self.toolCallId is None and self.role == "tool":
+            raise ValueError("toolCallId is missing: a message of role tool has it")
+
+
+@attrs.frozen(kw_only=True)
+class ResumeEntry:
+    """An answer to one interrupt."""
+
+    interruptId: str = attrs.field(validator=_not_empty)  # noqa: N815
+    status: str = attrs.field(validator=_one_of(*STATUSES))
+    payload: Any = None
+    metadata: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RunAgentInput:
+    """The body of a request. `tools` and `context` are for agents that take theirs from the client; ours do not.
+
+    Attributes:
+        threadId: the conversation; it is the thread of its runs.
+        runId: of this AG-UI run, which is not one of our runs.
+        messages: the whole conversation, oldest first.
+        resume: answers to all open interrupts.
+        state: handed back in STATE_SNAPSHOT.
+    """
+
+    threadId: str = attrs.field(validator=_not_empty)  # noqa: N815
+    runId: str = attrs.field(validator=_not_empty)  # noqa: N815
+    messages: tuple[SentMessage, ...]
+    protocolVersion: str | None = None  # noqa: N815
+    parentRunId: str | None = None  # noqa: N815
+    state: Any = None
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    context: tuple[Mapping[str, Any], ...] | None = None
+    forwardedProps: Any = None  # noqa: N815
+    resume: tuple[ResumeEntry, ...] | None = None
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+_converter = cattrs.Converter()
+
+
+def _text(value: Any, _: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a string")
+    return value
+
+
+def _object(value: Any, _: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("expected an object")
+    return value
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _list_of(kind: Any) -> Callable[[Any, Any], Any]:
+    """Of a JSON list only: a text or an object could be gone through, too."""
+    whole: Any = types.GenericAlias(list, get_args(kind)[:1])
+
+    def structure(value: Any, _: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise TypeError("expected a list")
+        return tuple(_converter.structure(value, whole))
+
+    return structure
+
+
+def _without_nulls(cls: type[Any]) -> Callable[[Any, Any], Any]:
+    """An absent field and a null are the same."""
+    whole = make_dict_structure_fn(cls, _converter)
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError("expected an object")
+        return whole({name: one for name, one in value.items() if one is not None}, cls)
+
+    return structure
+
+
+_converter.register_structure_hook(str, _text)
+_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
+_converter.register_structure_hook_factory(_is_list, _list_of)
+for _class in (CalledFunction, SentCall, SentMessage, ResumeEntry, RunAgentInput):
+    _converter.register_structure_hook(_class, _without_nulls(_class))
+
+
+def read_input(data: Mapping[str, Any]) -> RunAgentInput:
+    """What a body asks for.
+
+    Raises:
+        Refused: bad_message; the text names every field that is wrong.
+    """
+    try:
+        asked: RunAgentInput = _converter.structure(dict(data), RunAgentInput)
+    except cattrs.ClassValidationError as error:
+        faults = "; ".join(cattrs.transform_error(error, path="input", format_exception=_explain))
+        raise Refused("bad_message", faults[:1000]) from error
+    return asked
+
+
+def _explain(error: BaseException, kind: type | None) -> str:
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, TypeError | ValueError) and error.args:
+        return str(error.args[0])[:200]
+    return format_exception(error, kind)
+
+
+# --- what is made of it ----------------------------------------------------------------------------------------------
+
+
+def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
+    """The messages as they can be handed back: what is known of them, without nulls, and no activities."""
+    return [_plain(message) for message in messages if message.role != "activity"]
+
+
+def _plain(value: Any) -> Any:
+    if attrs.has(type(value)):
+        shown = {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
+        return {name: one for name, one in shown.items() if one is not None}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, list):  # the parts of a content
+        return [{name: one for name, one in part.items() if one is not None} for part in value]
+    return value
+
+
+def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
+    """The user messages that nothing has been answered to, oldest first."""
+    found: list[SentMessage] = []
+    for message in reversed(messages):
+        if message.role in ANSWERS:
+            break
+        if message.role == "user":
+            found.append(message)
+    return found[::-1]
+
+
+def text_of(message: SentMessage) -> str:
+    """The text of a user message.
+
+    Raises:
+        Refused: unprocessable: it holds something else than text.
+    """
+    if isinstance(message.content, str):
+        return message.content
+    parts = message.content if isinstance(message.content, list) else []
+    for part in parts:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise Refused(
+                "unprocessable", f"message {message.id!r:.60} holds a part of type {part.get('type')!r:.40}; send text"
+            )
+    return "".join(part["text"] for part in parts)
