@@ -85,7 +85,7 @@ class Follower:
         with board.looking():
             frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE)
         if frames:
-            return self.given(Slice(after + 1, within(frames)))
+            return self.given(Slice(after + 1, within(frames)[0]))
         self._looked = True
         return None
 

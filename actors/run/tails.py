@@ -72,16 +72,20 @@ class Tail:
         self._frames: list[bytes] = []
         self._bytes = 0
         self._cached: Slice | None = None
-        self._whole = False
+        self._whole = False  # nothing more goes into the cached slice
 
     def __repr__(self) -> str:
         return f"<Tail {self.head - len(self._frames) + 1}..{self.head}>"
 
     def append(self, last: int, frames: Sequence[bytes]) -> None:
-        """Events have become durable. After a hole (somebody else has written) only the new ones are kept."""
+        """Events have become durable. After a hole (somebody else has written) only the new ones are kept.
+
+        The log may begin again: the run was deleted, and its id taken by another one.
+        """
         if last - len(frames) != self.head:
             self._frames.clear()
             self._bytes = 0
+            self._cached = None
         self.head = last
         self._frames.extend(frames)
         self._bytes += sum(map(len, frames))
@@ -113,21 +117,20 @@ class Tail:
             return None
         cached = self._cached
         if cached is None or cached.first != after + 1 or not (self._whole or cached.last == self.head):
-            ahead = self._frames[start : start + SLICE_FRAMES]
-            taken = within(ahead)
-            self._whole = len(taken) < len(ahead) or len(taken) == SLICE_FRAMES
+            taken, full = within(self._frames[start : start + SLICE_FRAMES])
+            self._whole = full or len(taken) == SLICE_FRAMES
             self._cached = cached = Slice(after + 1, taken)
         return cached
 
 
-def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> Sequence[bytes]:
-    """As many of the frames as make up `most` bytes; at least one."""
+def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[bytes], bool]:
+    """As many of the frames as make up `most` bytes, at least one; and whether they do."""
     size = 0
     for index, frame in enumerate(frames):
         size += len(frame)
         if size >= most:
-            return frames[: index + 1]
-    return frames
+            return frames[: index + 1], True
+    return frames, False
 
 
 class Tails:
