@@ -65,6 +65,8 @@ def _figures() -> list[Figure]:
         found += fan.figures(f"{mode}, {clients:,} clients", **(budget if mode == "pump" else {}))
     for clients, fan in DURABLE.items():
         found += fan.figures(f"pump, {clients:,} clients, SQLite")
+    found += RATED["pump", 1_000].joining("1,000 clients connect and subscribe")
+    found += DURABLE[1_000].joining("1,000 clients connect and subscribe, SQLite")
     for mode in MODES:
         least = 20 if mode == "pump" else None
         found += FULL[mode].figures(f"{mode}, 100 clients, without pause")

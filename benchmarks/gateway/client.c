@@ -101,7 +101,7 @@ static void usage(void) {
             "              [--after SEQUENCE] [--seconds S] [--window EVENTS --credit FD] [--mark SEQUENCE]...\n"
             "              [--stalling K --stall-after SEQUENCE --stall-seconds S]\n"
             "client http --port P --path P [--clients N] [--token T] [--seconds S] [--warm S]\n"
-            "--plain: a server that sends events without being asked. --seconds: after ready, then it gives up.\n"
+            "--plain: a server that sends events without being asked. --seconds: from the first event on, then it gives up.\n"
             "--window: writes one `w` to FD when all connections have so many events more.\n"
             "--mark: latencies up to this sequence are told apart from later ones.\n");
     exit(BAD_USAGE);
@@ -229,7 +229,8 @@ static void stay(void) {
 /* --- following --------------------------------------------------------------------------------------------------- */
 
 static struct {
-    uint64_t delivered, bytes, frames, duplicates, gaps, closed, first_at, last_at, subscribed_at, stalled_at, woken_at, front, reads;
+    uint64_t delivered, bytes, frames, duplicates, gaps, closed, reads, front;
+    uint64_t begun_at, subscribed_at, ready_at, first_at, last_at, stalled_at, woken_at;
     int greeted, live, finished, ready, stalls_over, window_done;
     char problem[256];
     Histogram latency[MARKS + 1];
@@ -441,6 +442,7 @@ static void report_follow(uint64_t ended) {
            met.last_at > met.subscribed_at ? (double)(met.last_at - met.subscribed_at) / 1e9 : 0.0, stalled,
            (unsigned long long)(stalled ? behind : 0),
            (double)(level_at - met.woken_at) / 1e9);
+    printf("\"joined_s\":%.6f,", met.ready ? (double)(met.ready_at - met.begun_at) / 1e9 : 0.0);
     printf("\"cpu_s\":%.4f,\"wall_s\":%.4f,\"problem\":\"%s\",\"latency\":[", cpu_seconds(),
            (double)(ended - met.subscribed_at) / 1e9, met.problem);
     for (int i = 0; i <= ask.marked; i++) {
@@ -474,21 +476,25 @@ static int follow(void) {
     struct epoll_event events[BATCH];
     met.due = calloc(ask.last - ask.after, sizeof *met.due);
     met.size = calloc(ask.last - ask.after, sizeof *met.size);
-    met.subscribed_at = now_ns();
+    met.begun_at = met.subscribed_at = now_ns();
     open_all();
-    uint64_t limit = now_ns() + 60000000000u, at = 0; /* to connect; then what was asked for */
+    uint64_t limit = now_ns() + 60000000000u, at = 0; /* until the first event; then what was asked for */
+    int limited = 0;
     while (met.finished < ask.clients && (met.ready || !met.problem[0]) && (at = now_ns()) < limit) {
         int n = epoll_wait(epoll, events, BATCH, ask.stalling ? 10 : 100);
         for (int i = 0; i < n; i++) hear(&all[events[i].data.u32]);
         if (!ask.plain && met.greeted == ask.clients) {
             met.greeted = 0;
             subscribe_all();
-            limit = now_ns() + (uint64_t)(ask.seconds * 1e9);
         }
         if (met.live == ask.clients && !met.ready) {
             met.ready = 1;
+            met.ready_at = now_ns();
             puts("ready");
             fflush(stdout);
+        }
+        if (met.delivered && !limited) {
+            limited = 1;
             limit = now_ns() + (uint64_t)(ask.seconds * 1e9);
         }
         stall_or_wake(at);

@@ -86,10 +86,19 @@ class Fan:
             "core": seen["server_cpu_s"] / seen["seconds"],
             "memory": told["peak"] / 2**20,
             "gc": told.get("gc_longest_ms", 0.0),
+            "joined": seen["joined_s"],
+            "joining_cpu": seen["joining_cpu_s"] / seen["clients"] * 1e3,
             "batch": delivered / max(1, seen["reads"]),
             "client": seen["cpu_s"] / seen["wall_s"],
         }
         return {f"{self.key}_{name}": value for name, value in values.items()}
+
+    def joining(self, title: str) -> Sequence[Figure]:
+        """Rows about the beginning: all clients connect, subscribe, and are told that they are up to date."""
+        return [
+            Figure(key=f"{self.key}_joined", what=f"{title}: until all follow", unit="s"),
+            Figure(key=f"{self.key}_joining_cpu", what=f"{title}: CPU per client for that", unit="ms"),
+        ]
 
     def figures(
         self, title: str, *, rate: float | None = None, p99: float | None = None, cpu: float | None = None

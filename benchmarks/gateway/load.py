@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ LIMIT = 120.0
 """Seconds after which a server or client is killed. A case takes a tenth of that."""
 FILES = 8_192
 """Open files that a process may need: a socket per client."""
+CALM_STEP, CALM_CPU, CALM_LIMIT = 0.2, 0.01, 10.0
+"""A server is calm when it takes so many CPU seconds in so many seconds; it is given the third number to become so."""
 TOKEN = "a-token-for-the-benchmarks"  # noqa: S105 - of a server on loopback that lives for seconds
 
 Told = dict[str, Any]
@@ -124,6 +127,13 @@ class Bench:
         user, system = stat.rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    def calm(self) -> None:
+        """Wait until the server does next to nothing: who has just come may still be looked up."""
+        before, now, limit = -1.0, self.cpu(), time.monotonic() + CALM_LIMIT
+        while now - before > CALM_CPU and time.monotonic() < limit:
+            time.sleep(CALM_STEP)  # noqa: TID251 - no event loop here
+            before, now = now, self.cpu()
+
     def peak(self) -> int:
         """Bytes of memory that the server had in RAM at most (Linux)."""
         status = Path(f"/proc/{self._server.process.pid}/status").read_text(encoding="ascii")
@@ -164,23 +174,25 @@ def play(server: Bench, arguments: Sequence[str], *, at_once: bool = False) -> I
         at_once: the server's order to begin goes out before the client comes; else when the client is ready.
 
     Yields:
-        What the client says, with `server_cpu_s`: of the server between its order and the end. The connections are open
-        for the time of the block.
+        What the client says, with `joining_cpu_s` and `server_cpu_s`: of the server before its order, and from there to
+        the client's end. The connections are open for the time of the block.
     """
     with client() as program:
         if at_once:
             server.order(b"g")
         one = Measured([str(program), *arguments], stdin=subprocess.PIPE, keep=[server.orders])
         try:
-            before = server.cpu()
+            before, joining = server.cpu(), 0.0
             line = one.line()
             if line.strip() == "ready":
                 if not at_once:
-                    before = server.cpu()
+                    if arguments[0] == "follow":
+                        server.calm()
+                    joining, before = server.cpu() - before, server.cpu()
                     server.order(b"g")
                 line = one.line()
             seen: Told = json.loads(line)
-            seen["server_cpu_s"] = server.cpu() - before
+            seen |= {"server_cpu_s": server.cpu() - before, "joining_cpu_s": joining}
             yield seen
         finally:
             one.end()
