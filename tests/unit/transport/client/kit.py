@@ -1,0 +1,28 @@
+"""What the client's tests share: a paced client, and a gateway that does what it is told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from greenroom import Event
+from greenroom.transport.client import Client, Following, Pace, connect
+
+from ....support.fake_gateway import TOKEN, FakeGateway
+
+FAST = Pace(first=0.001, slowest=0.01, settled=0.05, handshake=2.0, closing=0.5, patience=0.01, lots=lambda: 1.0)
+"""Comes back at once."""
+
+
+@asynccontextmanager
+async def client_of(gateway: FakeGateway, **options: Any) -> AsyncIterator[Client]:
+    async with connect(gateway.url, **{"token": TOKEN, "pace": FAST} | options) as client:
+        yield client
+
+
+async def some(events: Following, count: int) -> list[int]:
+    """The sequences of the next events."""
+    return [(await anext(events)).sequence for _ in range(count)]
+
+
+async def all_of(events: Following) -> list[Event]:
+    return [event async for event in events]

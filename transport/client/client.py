@@ -1,0 +1,374 @@
+"""`connect` and `Client`: a gateway as a program on trio uses it."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Literal, overload
+
+import attrs
+
+from greenroom.actors.contract.decisions import Action, Answer, Decision
+from greenroom.actors.errors import UsageError
+from greenroom.actors.run.foreign import Unusable, data_of, object_of, text_of
+from greenroom.actors.run.view import RunView
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from ..protocol.down import Ack, Error
+from ..protocol.limits import Limits
+from ..protocol.up import MAX_ID, Cancel, Decide, Send, Start
+from . import asking, frames
+from .address import read_address
+from .errors import refusal
+from .following import Following, OnReset
+from .link import Link, LinkState
+from .pace import Pace
+
+
+@attrs.frozen(kw_only=True)
+class Started:
+    """A run that was started. duplicate: it was there already; `start` was repeated."""
+
+    run_id: str
+    thread_id: str
+    duplicate: bool
+
+
+class Client:
+    """A gateway, as `connect` gives it. Any number of tasks may use it at once.
+
+    A request that is made while there is no connection waits for the next one. None has a timeout: put it into a
+    cancel scope.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __repr__(self) -> str:
+        """Where the gateway is, and whether there is a connection."""
+        return f"<Client of {self._link!r}>"
+
+    @property
+    def url(self) -> str:
+        """Where the gateway is."""
+        return self._link.address.url
+
+    @property
+    def state(self) -> LinkState:
+        """How the connection stands now."""
+        return self._link.state
+
+    @property
+    def principal(self) -> str:
+        """Who the gateway says we are."""
+        return "" if self._link.welcome is None else self._link.welcome.principal
+
+    @property
+    def epoch(self) -> str:
+        """Of the gateway's log: keep it beside your cursors, and give both to `follow`."""
+        return self._link.runs.epoch
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def follow(
+        self, run_id: str, *, after: int = 0, epoch: str | None = None, on_reset: OnReset = "raise"
+    ) -> AbstractAsyncContextManager[Following]:
+        """Follow a run: `async with client.follow(run_id) as events: async for event in events: ...`.
+
+        Each event comes exactly once and in order, from sequence `after + 1` on, through any number of connections.
+        The iteration ends after the terminal event. At most 1,024 events (or 4 MB) wait for it: a slow reader is served
+        in stretches, holds nobody up, and loses nothing. A run may be followed several times at once, each with its own
+        cursor.
+
+        Args:
+            run_id: whose events.
+            after: sequence of the last event that is known (applied, not only received).
+            epoch: of the log that `after` belongs to, from `client.epoch`; None: the gateway's present one.
+            on_reset: what happens if the cursor is not of the gateway's log: "raise" LogReset from the iteration, or
+                "continue" with the events after the snapshot in `events.reset`.
+
+        Raises:
+            UsageError: an argument can not be. ConnectError: there is no connection any more.
+            UnknownRun, RunDegraded, LogReset, NotAllowed, RequestRefused, ConnectError: from the iteration, after
+                everything that came before.
+        """
+        if type(after) is not int or not 0 <= after < 2**53 or on_reset not in ("raise", "continue"):
+            raise UsageError(
+                f"follow(after={after!r}, on_reset={on_reset!r}): give after >= 0 and on_reset 'raise' or 'continue'"
+            )
+        self._link.check()
+        return self._follow(_checked(run_id, "run_id"), after, epoch, on_reset)
+
+    @asynccontextmanager
+    async def _follow(self, run_id: str, after: int, epoch: str | None, on_reset: OnReset) -> AsyncIterator[Following]:
+        link = self._link
+        events = Following(run_id, after=after, epoch=epoch, on_reset=on_reset, poke=link.poke)
+        link.runs.join(run_id, events)
+        link.poke()
+        try:
+            yield events
+        finally:
+            link.runs.leave(run_id, events)
+            link.poke()
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    @overload
+    async def decide(self, run_id: str, target: Decision, /) -> Answer: ...
+    @overload
+    async def decide(
+        self,
+        run_id: str,
+        target: str,
+        action: Action,
+        /,
+        *,
+        result: Any = None,
+        edited_arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        fingerprint: str | None = None,
+        decision_id: str | None = None,
+    ) -> Answer: ...
+    async def decide(self, run_id: str, target: Any, action: Any = None, /, **options: Any) -> Answer:
+        """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises.
+
+        Accepted means durable: the decision acts exactly once, whatever crashes. Cancelled, it may have been sent or
+        not: repeat it with its `decision_id`, and the answer is "duplicate" if it was.
+
+        Args:
+            run_id: of the run.
+            target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
+            action: "resume" or "cancel".
+            options: result, edited_arguments, reason, fingerprint (of the ticket that was looked at), decision_id.
+
+        Raises:
+            ValueError: the action is not known, or the id can not be. ConnectError: there is no connection any more.
+        """
+        if isinstance(target, Decision):
+            decision = target
+        else:
+            name = options.pop("decision_id", None)
+            decision = Decision(target=target, action=action, decision_id=name or "", **options)
+        id_ = _id(decision.decision_id)
+        try:
+            result = data_of(decision.result, "the result")
+        except Unusable as error:
+            return _rejected(id_, "invalid_result", f"{error}; give plain JSON data")
+        edited = decision.edited_arguments
+        try:
+            edited = None if edited is None else object_of(edited, "edited_arguments")
+        except Unusable as error:
+            return _rejected(id_, "invalid_arguments", f"{error}; give an object of plain JSON data")
+        return await self._command(
+            Decide(
+                id=id_,
+                run=_checked(run_id, "run_id"),
+                target=_checked(decision.target, "target"),
+                action=decision.action,
+                result=result,
+                edited_arguments=edited,
+                reason=_text(decision.reason, "reason"),
+                fingerprint=_text(decision.fingerprint, "fingerprint"),
+            )
+        )
+
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        mode: Literal["now", "after_step"] = "now",
+        reason: str | None = None,
+        command_id: str | None = None,
+    ) -> Answer:
+        """Ask a run to end. Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
+
+        Raises:
+            ValueError: the mode is not known, or the id can not be. ConnectError: there is no connection any more.
+        """
+        if mode not in ("now", "after_step"):
+            raise ValueError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
+        run = _checked(run_id, "run_id")
+        return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
+
+    async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> Answer:
+        """Give a run more input. Accepted means durable. Cancelled, it may have been sent: repeat it with its id.
+
+        Raises:
+            UsageError: the text is no str, or the id can not be. ConnectError: there is no connection any more.
+        """
+        run = _checked(run_id, "run_id")
+        return await self._command(Send(id=_id(command_id), run=run, text=_checked(text, "text")))
+
+    async def start(
+        self,
+        agent: str,
+        text: str,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        session_id: str | None = None,
+        on_busy: Literal["queue", "refuse"] = "queue",
+        command_id: str | None = None,
+    ) -> Started:
+        """Start a run; it is durable when this returns.
+
+        Cancelled, it may have been started or not: repeat it with its `command_id` (and the same content), which starts
+        it once.
+
+        Args:
+            agent: key of an agent that the server knows.
+            text: what it is asked.
+            run_id: of the new run; made by the gateway if None.
+            thread_id: the thread it joins; a new one if None.
+            session_id: for your own bookkeeping.
+            on_busy: what happens if the thread has an active run.
+            command_id: of this request.
+
+        Raises:
+            UsageError: an argument can not be. UnknownAgent: no agent has this key. RunExists: the id is another run's.
+            ThreadBusy: the thread is busy and on_busy is "refuse". NotAllowed: without the scope.
+            StoreUnavailable: not started. ConnectError: there is no connection any more.
+        """
+        if on_busy not in ("queue", "refuse"):
+            raise UsageError(f"on_busy={on_busy!r} is not known; use 'queue' or 'refuse'")
+        order = Start(
+            id=_id(command_id),
+            agent=_checked(agent, "agent"),
+            text=_checked(text, "text"),
+            run=_text(run_id, "run_id"),
+            thread=_text(thread_id, "thread_id"),
+            session=_text(session_id, "session_id"),
+            on_busy=on_busy,
+        )
+        answer = await self._ask(order)
+        if isinstance(answer, Error):
+            run = run_id or ""
+            raise refusal(answer.code, answer.message, run_id=run, retry=answer.retry, current=answer.current)
+        return Started(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
+
+    async def _command(self, order: Decide | Cancel | Send) -> Answer:
+        answer = await self._ask(order)
+        if isinstance(answer, Error):
+            return _rejected(order.id, answer.code, answer.message)
+        return Answer(status=answer.status, code=answer.code, command_id=order.id)
+
+    async def _ask(self, order: Decide | Cancel | Send | Start) -> Ack | Error:
+        self._link.check()
+        text = frames.write(order)
+        welcome = self._link.welcome
+        most = (welcome.limits if welcome else {}).get("message_bytes", Limits().message_bytes)
+        size = len(text.encode())
+        if size > most:
+            told = (
+                f"the request has {size:,} bytes and the gateway takes {most:,.0f}; POST it to /v1/runs, or shorten it"
+            )
+            return Error(code="too_big", message=told, id=order.id)
+        return await self._link.calls.ask(order.id, text)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def view(self, run_id: str) -> RunView:
+        """One consistent snapshot of a run, over HTTP. Its messages and state are private, and empty here.
+
+        Raises:
+            UnknownRun: no such run, or none that this principal may see. NotAllowed: without the scope `follow`.
+            NotReachable: nobody answers now. ConnectError: there is no connection any more.
+        """
+        run_id = _checked(run_id, "run_id")
+        return asking.view_of(self._link.address, await self._get(asking.run_path(run_id), run_id=run_id))
+
+    async def runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> asking.RunLines:
+        """A page of runs, newest first, over HTTP.
+
+        Raises:
+            UsageError: an argument can not be. NotAllowed: without the scope `follow`.
+            NotReachable: nobody answers now. ConnectError: there is no connection any more.
+        """
+        query = {"status": status, "agent": agent, "thread": thread_id, "limit": limit, "cursor": cursor}
+        return asking.lines_of(self._link.address, await self._get("/v1/runs", query))
+
+    async def _get(self, path: str, query: Mapping[str, Any] | None = None, *, run_id: str = "") -> dict[str, Any]:
+        link = self._link
+        link.check()
+        return await asking.fetch(link.address, path, query, token=link.token, context=link.context, run_id=run_id)
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    patient: bool = False,
+    pace: Pace | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    on_change: Callable[[LinkState], None] | None = None,
+) -> AsyncIterator[Client]:
+    """A gateway for the time of the block; a connection that is lost is made again until the block is left.
+
+    Leaving the block closes the connection. It cancels no run.
+
+    Args:
+        url: ws, wss, http or https, with or without the path of the WebSocket. The console's URL does, too: its
+            fragment has the token.
+        token: who we are, as `greenroom serve` prints it.
+        patient: go on trying if the gateway does not let us in at once. Without it the first attempt has to succeed.
+        pace: how the connection keeps time.
+        ssl_context: for wss and https; the system's certificates if None.
+        on_change: called with each new state of the connection; it must not block.
+
+    Raises:
+        UsageError: the URL or the token can not be. NotReachable: nobody answers (not if patient).
+        NotAuthenticated, Forbidden, NotAGateway: refused for good. If that comes later, what is waited for raises it.
+        BaseException: the block's own exception, bare.
+    """
+    address = read_address(url)
+    token = token if token is not None else address.token
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
+    link = Link(address, token=token, pace=pace or Pace(), context=ssl_context, on_change=on_change)
+    async with open_collapsing_nursery() as nursery:
+        try:
+            await nursery.start(partial(link.run, patient=patient))
+            yield Client(link)
+            await link.close()
+        finally:
+            link.end()
+            nursery.cancel_scope.cancel()
+
+
+def _id(given: str | None) -> str:
+    """The id of a request; a fresh random one (128 bits) if none is given.
+
+    Raises:
+        UsageError: it can not be.
+    """
+    if not given:
+        return secrets.token_hex(16)
+    if not isinstance(given, str) or len(given) > MAX_ID or not given.isprintable():
+        raise UsageError(f"the id {given!r:.200} can not be; give at most {MAX_ID} printable characters")
+    return given
+
+
+def _checked(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={value!r:.200}: give a str")
+    return text_of(value)
+
+
+def _text(value: Any, what: str) -> str | None:
+    return None if value is None else _checked(value, what)
+
+
+def _rejected(id_: str, code: str, detail: str) -> Answer:
+    return Answer(status="rejected", code=code, detail=detail, command_id=id_)

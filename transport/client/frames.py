@@ -1,0 +1,59 @@
+"""Frames as text: those of a client are written, those of a gateway are read. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from greenroom.actors.contract.envelope import Event, decode_event
+
+from ..protocol.down import DOWN, Frame
+from ..protocol.up import UP, Up
+
+_NAMES: Final = {cls: name for name, cls in UP.items()}
+_encode = msgspec.json.Encoder().encode
+
+
+class Unreadable(Exception):
+    """A text is no frame of greenroom.v1; says why."""
+
+
+class _Kind(msgspec.Struct):
+    """The one field that says how to read the others."""
+
+    type: str
+
+
+_kind = msgspec.json.Decoder(_Kind).decode
+_readers: Final = {name: msgspec.json.Decoder(cls).decode for name, cls in DOWN.items()}
+
+
+def write(frame: Up) -> str:
+    """The text of a client's frame; what is None is left out.
+
+    Raises:
+        TypeError: it holds a value that JSON has no form for.
+    """
+    fields: dict[str, Any] = attrs.asdict(frame, recurse=False)
+    told = {"type": _NAMES[type(frame)]} | {name: value for name, value in fields.items() if value is not None}
+    return _encode(told).decode()
+
+
+def read(text: str | bytes) -> Event | Frame | None:
+    """What a gateway has sent; None for a frame of a kind that this release does not know.
+
+    Raises:
+        Unreadable: it is no frame.
+    """
+    if isinstance(text, bytes):
+        raise Unreadable("a binary message; frames are text")
+    try:
+        kind = _kind(text).type
+        if not kind.startswith("gw."):
+            return decode_event(text.encode())
+        reader = _readers.get(kind)
+        return None if reader is None else reader(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{error} in {text[:100]!r}") from error
