@@ -179,12 +179,13 @@ def _printed(d: Draft, payload: Payload) -> None:
 def _opened_ticket(d: Draft, payload: Payload) -> None:
     ticket_id, call_id = payload["ticket_id"], payload["call_id"]
     known = call_id is not None and call_id in d.calls
-    answer = _answer(payload) if known else "command"
+    wants = answer_of(payload["reason"], payload["resume_mode"], payload.get("response_schema"))
+    answer = wants if known else "command"
     d.tickets = {**d.tickets, ticket_id: payload}
     d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer})
     if not known:
         return
-    call = d.put(call_id, ticket=ticket_id, wants=answer, message=payload.get("message", ""))
+    call = d.put(call_id, ticket=ticket_id, wants=wants, message=payload.get("message", ""))
     if _unset(call.part):
         d.show(call_id)
     if d.v7 and answer == "approval":
@@ -321,12 +322,11 @@ _ON: Final[Mapping[str, Callable[[Draft, Payload], None]]] = {
 # --- tool parts ------------------------------------------------------------------------------------------------------
 
 
-def _answer(ticket: Payload) -> Literal["approval", "output"]:
-    """How a call's ticket is answered."""
-    if ticket["reason"] == "outcome_unknown":
+def answer_of(reason: str, resume_mode: str, response_schema: object) -> Literal["approval", "output"]:
+    """How a ticket of a call is answered; see the module."""
+    if reason == "outcome_unknown":
         return "approval"
-    value = ticket.get("response_schema") is not None or ticket["resume_mode"] != "replay_tool_call"
-    return "output" if value else "approval"
+    return "output" if response_schema is not None or resume_mode != "replay_tool_call" else "approval"
 
 
 def _unset(part: ToolPart) -> bool:

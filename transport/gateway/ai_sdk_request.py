@@ -112,7 +112,7 @@ def read_request(data: Json) -> ChatRequest:
         return ChatRequest(chat=body.id, asked=_asked(last), seen=None if earlier is None else _seen(earlier))
     continued = continued or last
     if continued["role"] != "assistant":
-        raise Refused("unprocessable", f"the last message is the {continued['role']!r:.40}'s; send a user message")
+        raise Refused("unprocessable", f"the last message is the {continued['role']:.40}'s; send a user message")
     return ChatRequest(chat=body.id, asked=None, seen=_seen(continued))
 
 

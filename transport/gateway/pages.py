@@ -151,7 +151,7 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
 async def _live(gateway: Gateway, request: Request) -> Streamed:
     run = request.params["run"]
     head = await gateway.api.head(request.who, run)
-    after = _cursor(gateway, request)
+    after = resumed_after(gateway, request)
     if after > head:
         raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
 
@@ -172,7 +172,7 @@ async def _sent(gateway: Gateway, follower: Any) -> AsyncIterator[bytes]:
         yield b": %b\n\n" % str(error).encode().replace(b"\n", b" ").replace(b"\r", b" ")
 
 
-def _cursor(gateway: Gateway, request: Request) -> int:
+def resumed_after(gateway: Gateway, request: Request) -> int:
     """Where to go on: Last-Event-ID if the client comes back, else `after`.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import console, documents, pages
+from . import ag_ui, ai_sdk, console, documents, pages
 from .http import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*pages.ROUTES, *documents.ROUTES, *console.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (*pages.ROUTES, *documents.ROUTES, *ag_ui.ROUTES, *ai_sdk.ROUTES, *console.ROUTES)

@@ -1,0 +1,210 @@
+"""The AI SDK's chat protocol: `useChat` with the default transport, versions 6 and 7. A chat is a thread.
+
+| the request | what happens |
+|---|---|
+| POST chat, the last message is the user's | its run begins; sent again, the same run is told again from its start |
+| POST chat, the last message (or `messageId`) is an assistant's | its answers act; the run is told from there on |
+| GET stream | the run that the chat is at, from its start up to its rest; 204 if none is active |
+| POST cancel | that run is cancelled |
+
+An assistant message is a run: its id is the run's. Nothing else is believed of it but the answers, and these only for
+tickets that are open (`ai_sdk_decide`). Answers in the last assistant message act also if a new user message follows.
+Everything derives from log and rows, nothing is kept in memory: it works as well after a restart.
+
+What a continuation has to tell is said by the message itself: its `data-run` part has the sequence up to which it
+tells. If that is missing (a stream was torn, or the page drops data parts), the client gets what follows its answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from greenroom.actors.abc import RunSummary
+from greenroom.actors.contract.ids import content_digest
+from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.rows import RunRecord
+
+from ..encoders.ai_sdk import begin
+from ..encoders.ai_sdk_draft import VERSIONS, Part, Version
+from ..protocol.codes import Refused
+from ..protocol.up import Cancel, Start
+from .access import Principal
+from .ai_sdk_decide import Decided, decide
+from .ai_sdk_request import Asked, ChatBody, ChatRequest, Seen, read_request
+from .ai_sdk_telling import Telling
+from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+from .pages import resumed_after
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+RUNS: Final = 100
+"""Newest runs of a chat among which the active ones are looked for."""
+
+
+async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
+    """Begin a run, or continue one with answers; its events are answered as parts.
+
+    Raises:
+        Refused: before the stream begins; nothing has happened, unless answers were accepted before the refusal.
+    """
+    version, agent, who = _version(request), request.params["agent"], request.who
+    asked = read_request(request.json())
+    if agent not in gateway.runtime.agents:
+        raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
+    record = await _record(gateway, who, agent, asked)
+    decided = Decided()
+    if record is not None and asked.seen is not None and asked.seen.answers:
+        decided = await decide(gateway, who, record, asked.seen.answers)
+    if asked.asked is not None:
+        run_id = await _begin(gateway, who, agent, asked.chat, asked.asked)
+        return Telling(gateway, run_id, begin(run_id, version=version)).response()
+    return _continue(gateway, version, record, asked.seen, decided)
+
+
+async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
+    """The run that a chat is at, again from its start; with Last-Event-ID the rest of that stream."""
+    version = _version(request)
+    finished = request.query.get("finished", "false")
+    if finished not in ("true", "false"):
+        raise Refused("bad_message", f"finished={finished!r:.40}: give true or false")
+    found = await _current(gateway, request)
+    if found is None or (found.row.status is RunStatus.DONE and finished == "false"):
+        return Response(status=204)
+    run_id, skip = found.info.run_id, resumed_after(gateway, request)
+    head = await gateway.api.head(request.who, run_id)
+    if skip > head:
+        raise Refused("reset", f"the newest event is {head}, not {skip}; resume without Last-Event-ID")
+    return Telling(gateway, run_id, begin(run_id, version=version), skip=skip).response()
+
+
+async def cancel(gateway: Gateway, request: Request) -> Response:
+    """Cancel the run that a chat is at; the same again is a duplicate."""
+    _version(request)
+    found = await _current(gateway, request)
+    if found is None:
+        raise Refused("unknown_run", f"the chat {request.params['chat']!r:.200} has no run to cancel")
+    run_id = found.info.run_id
+    order = Cancel(id=f"ai-sdk.{content_digest(['cancel', run_id])}", run=run_id)
+    ack = await gateway.api.command(request.who, order)
+    return answer({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
+
+
+# --- runs of a chat --------------------------------------------------------------------------------------------------
+
+
+def run_of(who: Principal, chat_id: str, message_id: str) -> str:
+    """The id of the run that a user message begins."""
+    return f"run_{content_digest(['ai-sdk', who.name, chat_id, message_id])[:16]}"
+
+
+async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatRequest) -> RunRecord | None:
+    """The run that the assistant message is, with its tickets; None if it is no run of this chat and agent.
+
+    Raises:
+        Refused: not_allowed.
+    """
+    if asked.seen is None:
+        return None
+    with gateway.runtime.board.looking():
+        record = await gateway.runtime.store.load(asked.seen.run_id, calls="all")
+    if record is None or not who.sees(record.info):
+        return None
+    return record if (record.info.thread_id, record.info.agent) == (asked.chat, agent) else None
+
+
+async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: Asked) -> str:
+    """The run of a user message: a new one, or the one that it has begun."""
+    run_id = run_of(who, chat_id, asked.message_id)
+    with gateway.runtime.board.looking():
+        known = await gateway.runtime.store.load(run_id)
+    if known is None:
+        await _check_at_ease(gateway, who, chat_id)
+    order = Start(id=run_id, agent=agent, text=asked.text, run=run_id, thread=chat_id)
+    try:
+        await gateway.api.start(who, order)
+    except Refused as refused:
+        if refused.error.code != "run_exists":
+            raise
+        text = (
+            f"the message {asked.message_id!r:.200} was sent before with another text or agent; threads are append-only"
+        )
+        raise Refused("run_exists", f"{text}: send a new message") from refused
+    return run_id
+
+
+async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None:
+    """A new message of a chat that waits for answers would wait behind them, without anybody being told."""
+    waiting, _ = await gateway.api.runs(who, thread_id=chat_id, status=RunStatus.WAITING, limit=RUNS)
+    for one in waiting:
+        if not one.pending:
+            raise Refused(
+                "thread_busy", f"the chat waits for answers to {one.info.run_id}; give them first, or cancel that run"
+            )
+
+
+async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
+    """The run that a chat is at: of those that are not done the oldest, on which the others wait; else the newest."""
+    found, _ = await gateway.api.runs(
+        request.who, thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS
+    )
+    active = [one for one in found if one.row.status is not RunStatus.DONE]
+    return active[-1] if active else found[0] if found else None
+
+
+def _continue(
+    gateway: Gateway, version: Version, record: RunRecord | None, seen: Seen | None, decided: Decided
+) -> Streamed:
+    """What is new to the reader of a message.
+
+    Raises:
+        Refused: there is nothing to do; the client must not send the same again by itself.
+    """
+    if record is None or seen is None:
+        name = "" if seen is None else seen.run_id
+        raise Refused("unprocessable", f"the message {name!r:.200} is no run of this chat: keep the ids of messages")
+    head = record.row.last_sequence
+    after = head if seen.sequence is None else min(seen.sequence, head)
+    if not decided.accepted and after == head and record.at_rest:
+        for refused in decided.refused.values():
+            raise refused
+        raise Refused("unprocessable", "nothing is answered that is open: resume the stream to see how the run stands")
+    notices = [_notice(ticket_id, refused) for ticket_id, refused in decided.refused.items()]
+    state = begin(record.info.run_id, version=version, after=after, reader=seen.parts)
+    return Telling(gateway, record.info.run_id, state, notices=notices).response()
+
+
+def _notice(ticket_id: str, refused: Refused) -> Part:
+    told = {"event": "refused", "ticket_id": ticket_id, "code": refused.error.code, "detail": refused.message}
+    return {"type": "data-notice", "data": told, "transient": True}
+
+
+def _version(request: Request) -> Version:
+    for version in VERSIONS:
+        if request.params["version"] == version:
+            return version
+    raise Refused("not_found", f"there is no version {request.params['version']!r:.40}; use {' or '.join(VERSIONS)}")
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_CHAT: Final = "/v1/ai-sdk/{version}/agents/{agent}/chat"
+_LAST: Final = {"Last-Event-ID": "the id of the last part that was read: the stream goes on behind it"}
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="POST", template=_CHAT, handler=chat, scope="follow", tag="ai-sdk", body=ChatBody,
+        summary="Send a message or answers (AI SDK, v6 or v7); the run is answered as a UI message stream",
+        answers={200: ("The UI message stream of the run, up to its rest.", EVENT_STREAM)},
+    ),
+    Route(
+        method="GET", template=f"{_CHAT}/{{chat}}/stream", handler=stream, scope="follow", tag="ai-sdk",
+        summary="Resume a chat: its active run again from its start", headers=_LAST,
+        query={"finished": "true: also a run that is done (default false)"},
+        answers={200: ("The UI message stream of the run.", EVENT_STREAM), 204: ("No run is active.", None)},
+    ),
+    Route(
+        method="POST", template=f"{_CHAT}/{{chat}}/cancel", handler=cancel, scope="start", tag="ai-sdk",
+        summary="Cancel the run that a chat is at", answers={202: ("It is durable.", "Accepted")},
+    ),
+)  # fmt: skip
+"""What this protocol adds to the gateway."""

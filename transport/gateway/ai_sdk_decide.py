@@ -1,0 +1,128 @@
+"""Answers of an AI SDK client as decisions: matched against the stored tickets only, and the same for every repetition.
+
+| answer | to a ticket that wants an approval | to one that wants a value |
+|---|---|---|
+| approved | resume | refused: there is no value |
+| denied | cancel | cancel |
+| output | outcome_unknown: resume with it; else refused | resume with it |
+| failed | outcome_unknown: resume with `{"error": ...}`; else cancel | as the result, resume with that; else cancel |
+
+The id of a decision is made of ticket and answer, so that a request may be repeated after any accident. The fingerprint
+is the stored ticket's: what a client says of tool and input is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from greenroom.actors.contract.decisions import Ticket
+from greenroom.actors.contract.ids import content_digest
+from greenroom.actors.contract.rows import RunRecord
+
+from ..encoders.ai_sdk import answer_of
+from ..protocol.codes import Refused
+from ..protocol.up import Decide
+from .access import Principal
+from .ai_sdk_request import Answer
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+_TOO_LATE: Final = ("already_decided", "decision_id_conflict", "run_done", "unknown_target")
+"""Refusals of an answer that came too late: what happened instead is in the events."""
+_MISFITS: Final = ("invalid_result", "invalid_arguments")
+
+
+@attrs.frozen(kw_only=True)
+class Decided:
+    """What came of a request's answers.
+
+    Attributes:
+        accepted: how many are durable, now or already.
+        refused: ticket id -> why an answer to an open ticket is none; the ticket is still open.
+    """
+
+    accepted: int = 0
+    refused: dict[str, Refused] = attrs.field(factory=dict)
+
+
+async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[Answer]) -> Decided:
+    """Let answers to open tickets of the run act; the others are ignored.
+
+    Raises:
+        Refused: the same request may work later (store_unavailable, busy, closing). What was accepted stays.
+    """
+    tickets = {ticket.ticket_id: ticket for ticket in record.tickets if ticket.status == "open"}
+    accepted, refused = 0, dict[str, Refused]()
+    for answer in answers:
+        ticket = tickets.get(answer.ticket_id)
+        if ticket is None:
+            continue
+        try:
+            accepted += await _first_that_fits(gateway, who, ticket, answer)
+        except Refused as error:
+            if error.error.retry:
+                raise
+            if error.error.code not in _TOO_LATE:
+                refused[ticket.ticket_id] = error
+    return Decided(accepted=accepted, refused=refused)
+
+
+async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, answer: Answer) -> int:
+    """Post the answer's decision, or the next one if its value does not fit the ticket."""
+    wishes = wishes_of(ticket, answer)
+    for wish in wishes[:-1]:
+        try:
+            await gateway.api.command(who, wish)
+        except Refused as error:
+            if error.error.code not in _MISFITS:
+                raise
+        else:
+            return 1
+    await gateway.api.command(who, wishes[-1])
+    return 1
+
+
+def wishes_of(ticket: Ticket, answer: Answer) -> Sequence[Decide]:
+    """The decisions that an answer comes to, the best first; the last one always fits if any does.
+
+    Raises:
+        Refused: unprocessable: the ticket wants another kind of answer.
+    """
+    unknown = ticket.reason == "outcome_unknown"
+    value = unknown or answer_of(ticket.reason, ticket.resume_mode, ticket.response_schema) == "output"
+    match answer.kind:
+        case "approved" if value and not unknown:
+            raise _misfit(ticket, "wants a value and not an approval: answer with addToolOutput")
+        case "output" if not value:
+            raise _misfit(ticket, "wants an approval and not an output: answer with addToolApprovalResponse")
+        case "output" if unknown and answer.value is None:
+            raise _misfit(ticket, "asks what the call has come to: the output must not be null; or approve, or deny")
+        case "approved":
+            return (_wish(ticket, answer, "resume"),)
+        case "output":
+            return (_wish(ticket, answer, "resume", answer.value),)
+        case "failed" if unknown or ticket.resume_mode == "use_decision_as_tool_result":
+            error = {"error": answer.reason or "the client's tool has failed"}
+            return (_wish(ticket, answer, "resume", error), _wish(ticket, answer, "cancel"))
+    return (_wish(ticket, answer, "cancel"),)
+
+
+def _wish(ticket: Ticket, answer: Answer, action: Any, result: Any = None) -> Decide:
+    digest = content_digest([ticket.ticket_id, action, result, answer.reason])
+    return Decide(
+        id=f"ai-sdk.{digest}",
+        run=ticket.run_id,
+        target=ticket.ticket_id,
+        action=action,
+        result=result,
+        reason=answer.reason,
+        fingerprint=ticket.fingerprint,
+    )
+
+
+def _misfit(ticket: Ticket, what: str) -> Refused:
+    return Refused("unprocessable", f"{ticket.ticket_id} {what}")
