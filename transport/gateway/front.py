@@ -31,6 +31,8 @@ READ: Final = 65_536
 """Bytes asked of the socket at once."""
 HANDSHAKE: Final = 10.0
 """Seconds for trio-websocket's side of a handshake that we have judged already."""
+LINGER: Final = 2.0
+"""Seconds for which a refused peer may go on sending until it has read the answer."""
 COMMENT: Final = b": \n\n"
 """A server-sent comment: keeps proxies and clients from giving up."""
 COMMENT_AFTER: Final = 15.0
@@ -72,8 +74,10 @@ class Door:
                 await self._answer(request)
             except Refused as refused:
                 await self._whole(refusal(refused), origin=None, close=True)
+                await self._linger()
                 return
             if self.gateway.closing or not await self._next():
+                await self._linger()
                 return
             wait = limits.idle_seconds
 
@@ -120,12 +124,15 @@ class Door:
             del self.raw[: -self.gateway.limits.header_bytes - READ]
         self.http.receive_data(data)
 
-    async def _body(self) -> bytes:
+    async def _body(self, head: h11.Request) -> bytes:
         """The body.
 
         Raises:
             Refused: too large, not whole in time, or not as its headers say.
         """
+        told = dict(head.headers).get(b"content-length", b"0")  # h11 has seen to it that it is a number
+        if int(told) > self.gateway.limits.body_bytes:
+            raise Refused("too_big", f"the body is larger than {self.gateway.limits.body_bytes} bytes")
         if self.http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             await self.stream.send_all(self.http.send(go_on) or b"")
@@ -156,6 +163,17 @@ class Door:
         self.http.start_next_cycle()
         return True
 
+    async def _linger(self) -> None:
+        """Let the peer read why it was refused before it has sent all of its request.
+
+        To close a socket with unread bytes is to reset the connection, which also takes from the peer what it has not
+        read yet (RFC 9112 section 9.6): read on for a moment, until it closes.
+        """
+        if self.http.their_state in (h11.SEND_BODY, h11.ERROR):
+            with trio.move_on_after(LINGER):
+                while await self.stream.receive_some(READ):
+                    pass
+
     # --- answering ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, head: h11.Request) -> None:
@@ -163,7 +181,7 @@ class Door:
         origin = headers.get("origin")
         found: Response | Streamed
         try:
-            found = await self._found(head, headers, await self._body())
+            found = await self._found(head, headers, await self._body(head))
         except Refused as refused:
             found = refusal(refused)
         except (gr.StoreUnavailable, gr.StoreDown) as error:
