@@ -442,6 +442,17 @@ async def test_a_message_that_comes_with_answers_goes_to_the_run(on_new_input):
     assert said == ["refund", "and be quick"]
 
 
+async def test_a_client_that_sends_no_history_is_told_the_whole_run():
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        front.client.messages.clear()
+        await front.run("r2", front.answers(YES, YES))
+        run = front.run_of_ours
+    assert [one["id"] for one in front.client.messages if one["role"] != "tool"] == [f"{run}.m{n}" for n in (1, 2, 5)]
+    assert front.contents("user") == ["refund both"]
+
+
 async def test_input_from_elsewhere_is_a_message_of_the_user():
     helper = clerk(call("refund", order="1", cents=5, id="c1"), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:

@@ -25,7 +25,6 @@ _MESSAGE = {"messageId": TEXT}
 _CALL = {"toolCallId": TEXT}
 _RUN = {"threadId": TEXT, "runId": TEXT}
 _SUBAGENT = {"subagentRunId": TEXT}
-_ROLES = ("developer", "system", "assistant", "user")
 
 # type -> (required fields, fields that may be there)
 FIELDS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -56,6 +55,13 @@ FIELDS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "SUBAGENT_STARTED": ({**_SUBAGENT, "name": TEXT}, {**_BASE, "parentSubagentRunId": TEXT, "description": TEXT}),
     "SUBAGENT_FINISHED": (_SUBAGENT, {**_BASE, "result": ANY, "outcome": OBJECT}),
     "SUBAGENT_ERROR": ({**_SUBAGENT, "message": TEXT}, {**_BASE, "code": TEXT}),
+}
+# type -> field -> what may stand in it
+_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
+    "TEXT_MESSAGE_START": {"role": ("developer", "system", "assistant", "user")},
+    "REASONING_MESSAGE_START": {"role": ("reasoning",)},
+    "TOOL_CALL_RESULT": {"role": ("tool",)},
+    "REASONING_ENCRYPTED_VALUE": {"subtype": ("tool-call", "message")},
 }
 _MESSAGE_FIELDS = {
     "user": ({"content"}, set()),
@@ -132,23 +138,14 @@ def check_form(event: Event) -> None:
     need(kind in FIELDS, "known type", event)
     required, optional = FIELDS[str(kind)]
     _fields(event, {"type": TEXT, **required}, optional)
-    match kind:
-        case "TEXT_MESSAGE_START":
-            need(event.get("role", "assistant") in _ROLES, "role", event)
-        case "REASONING_MESSAGE_START":
-            need(event["role"] == "reasoning", "role", event)
-        case "TOOL_CALL_RESULT":
-            need(event.get("role", "tool") == "tool", "role", event)
-        case "REASONING_ENCRYPTED_VALUE":
-            need(event["subtype"] in ("tool-call", "message"), "subtype", event)
-        case "MESSAGES_SNAPSHOT":
-            for message in event["messages"]:
-                _message(message)
-        case "STATE_DELTA" | "ACTIVITY_DELTA":
-            for operation in event["delta" if kind == "STATE_DELTA" else "patch"]:
-                need(_POINTER.fullmatch(operation["path"]), "pointer", operation)
-        case "RUN_FINISHED":
-            _outcome(event)
+    for field, values in _VALUES.get(str(kind), {}).items():
+        need(event.get(field, values[0]) in values, "field's value", event)
+    for message in event["messages"] if kind == "MESSAGES_SNAPSHOT" else ():
+        _message(message)
+    for operation in event.get("delta" if kind == "STATE_DELTA" else "patch", ()):
+        need(_POINTER.fullmatch(operation["path"]), "pointer", operation)
+    if kind == "RUN_FINISHED":
+        _outcome(event)
     for entry in event.get("usage", ()):
         _usage(entry)
 

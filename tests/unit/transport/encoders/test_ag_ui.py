@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import stop
-from greenroom.actors.contract.decisions import SetResult, Suspend
+from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.phases import Phase
@@ -196,7 +196,7 @@ def test_the_protocols_own_package_reads_every_event(life):
         PROTOCOL.validate_json(ag_ui.frame([event]).removeprefix(b"data: "))
 
 
-def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over(seed):
+def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over():
     """The first stream ends at the first interrupt for ever, whatever has happened since."""
     world = World(SPEC)
     world.says(calls=[call("c1", "pay")])
@@ -204,6 +204,396 @@ def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over(seed)
     world.decide(world.ticket("c1").ticket_id)
     world.returns("c1")
     world.says("done")
-    world.phase(Phase.RUN_END) if world.outstanding else None
     assert stream(events_of(world), known=[QUESTION], asked="u1") == before
     assert before[-1]["outcome"]["type"] == "interrupt"
+
+
+# --- one event after the other ---------------------------------------------------------------------------------------
+
+
+def scripted(*steps: Callable[[World], Any], spec: AgentSpec = SPEC, **asked: Any) -> list[dict[str, Any]]:
+    """The stream of a run in which these things happen."""
+    world = World(spec)
+    for act in steps:
+        act(world)
+    return stream(events_of(world), **{"known": [QUESTION], "asked": "u1", **asked})
+
+
+def streams(piece: str = "", reasoning: str = "") -> Callable[[World], Any]:
+    return lambda world: world.feed(inp.ModelStreamed(message_id=world.in_flight(), text=piece, reasoning=reasoning))
+
+
+def says(*texts: str, calls: Sequence[Any] = ()) -> Callable[[World], Any]:
+    return lambda world: world.says(*texts, calls=calls)
+
+
+def breaks(world: World) -> None:
+    """The model can not be asked for a moment."""
+    world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="overloaded", text="later", retryable=True))
+
+
+def plain(out: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Types with what they are about: a message, a call, a step or a name, and their text."""
+    names = ("messageId", "toolCallId", "stepName", "name", "delta")
+    return [(event["type"], *(event[name] for name in names if name in event)) for event in out]
+
+
+def test_text_is_streamed_once_and_the_rest_of_it_comes_with_its_end():
+    out = scripted(streams("he"), streams("ll"), says("hello"))
+    assert plain(out) == [
+        ("RUN_STARTED",),
+        ("STEP_STARTED", "step 1"),
+        ("TEXT_MESSAGE_START", "r.m1"),
+        ("TEXT_MESSAGE_CONTENT", "r.m1", "he"),
+        ("TEXT_MESSAGE_CONTENT", "r.m1", "ll"),
+        ("TEXT_MESSAGE_CONTENT", "r.m1", "o"),
+        ("TEXT_MESSAGE_END", "r.m1"),
+        ("STEP_FINISHED", "step 1"),
+        ("STATE_SNAPSHOT",),
+        ("RUN_FINISHED",),
+    ]
+    assert out[-1]["outcome"] == {"type": "success"}
+    assert out[-1]["result"] == "hello"
+    assert out[-1]["usage"] == [{"model": "m", "inputTokens": 10, "outputTokens": 5, "totalTokens": 15}]
+    assert out[0]["protocolVersion"] == "1.0"
+    assert out[0]["metadata"] == {"greenroom": {"run": "r", "agent": "a"}}
+
+
+def test_a_text_that_turned_out_otherwise_is_corrected():
+    out = scripted(streams("hullo"), says("hello"))
+    assert Client([QUESTION]).take(out).messages[-1]["content"] == "hello"
+    assert "MESSAGES_SNAPSHOT" in kinds(out)
+
+
+def test_reasoning_is_a_span_with_a_message_and_closed_before_text():
+    out = scripted(streams(reasoning="hm"), streams("a"), streams(reasoning="so"), says("a"))
+    inside = [line for line in plain(out) if line[0].startswith(("REASONING", "TEXT"))]
+    span = "r.m1:reasoning"
+    assert inside[:5] == [
+        ("REASONING_START", span),
+        ("REASONING_MESSAGE_START", span),
+        ("REASONING_MESSAGE_CONTENT", span, "hm"),
+        ("REASONING_MESSAGE_END", span),
+        ("REASONING_END", span),
+    ]
+    assert Client([QUESTION]).take(out).messages[1]["content"] == "hmso"
+
+
+def test_discarded_text_and_reasoning_are_taken_back_and_the_next_attempt_has_another_id():
+    out = scripted(streams("wrong", "hm"), breaks, says("right"))
+    messages = Client([QUESTION]).take(out).messages
+    assert [(one["id"], one["content"]) for one in messages] == [
+        ("u1", "hello"),
+        ("r.m1:reasoning", ""),
+        ("r.m2", "right"),
+    ]
+    assert [event["name"] for event in only(out, "CUSTOM")] == ["greenroom.inference.retried"]
+
+
+def test_calls_belong_to_the_message_of_their_answer_and_results_follow_it():
+    both = [call("c1", "read", n=1), call("c2", "strict", n="no")]
+    out = scripted(says("Look:", calls=both), lambda world: world.returns("c1", {"a": [1]}), says("done"))
+    messages = Client([QUESTION]).take(out).messages
+    assert [one["id"] for one in messages] == ["u1", "r.m1", "r.m1:c2", "r.m1:c1", "r.m4"]
+    assert [entry["function"] for entry in messages[1]["toolCalls"]] == [
+        {"name": "read", "arguments": '{"n":1}'},
+        {"name": "strict", "arguments": '{"n":"no"}'},
+    ]
+    assert messages[2]["metadata"] == {"greenroom": {"status": "failed", "code": "invalid_arguments"}}
+    assert messages[3]["content"] == '{"a":[1]}'
+    assert "metadata" not in messages[3]
+
+
+def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide():
+    out = scripted(says(calls=[call("c1", "pay", n=1), call("c2", "peek")]), shared={"page": 1})
+    assert kinds(out)[-4:] == ["STEP_FINISHED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    first, second = out[-1]["outcome"]["interrupts"]
+    assert (first["id"], first["reason"], first["toolCallId"]) == ("r.t1", "tool_call", "c1")
+    assert first["message"] == "This call needs an approval."
+    told = first["metadata"]["greenroom"]
+    assert told.keys() == {"tool", "arguments", "fingerprint", "action", "resumeMode"}
+    assert (told["tool"], told["arguments"]) == ("pay", {"n": 1})
+    assert "expiresAt" not in first
+    assert second["id"] == "r.t2"
+    facts = {"run": "r", "agent": "a", "stage": "needs_approval", "step": 1, "tickets": ["r.t1", "r.t2"]}
+    assert only(out, "STATE_SNAPSHOT")[0]["snapshot"] == {"page": 1, "greenroom": facts}
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("user_input", "input_required"),
+        ("outcome_unknown", "greenroom:outcome_unknown"),
+        ("manual_pause", "greenroom:manual_pause"),
+    ],
+)
+def test_a_reason_without_a_word_of_the_protocol_has_a_name_of_ours(reason, told):
+    suspend = Suspend(reason=reason, message="?", expires_after=60.0, parameters={"k": 1})
+    out = scripted(says(calls=[call("c1", "read")]), lambda world: world.suspends("c1", suspend))
+    (asked,) = out[-1]["outcome"]["interrupts"]
+    assert (asked["reason"], asked["toolCallId"]) == (told, "c1")
+    assert asked["expiresAt"] == "2026-01-01T00:01:00.000Z"
+    assert asked["metadata"]["greenroom"]["parameters"] == {"k": 1}
+
+
+def test_a_state_that_is_no_object_is_handed_back_as_it_is():
+    assert only(scripted(says("x"), shared=[1, None]), "STATE_SNAPSHOT")[0]["snapshot"] == [1, None]
+
+
+def test_an_answered_run_begins_with_where_the_conversation_stands_and_begins_no_call_again():
+    def decides(world: World) -> None:
+        world.decide("r.t1")
+        world.decide("r.t2", "cancel", reason="no")
+        world.returns("c1", "paid")
+
+    steps = [says("Pay?", calls=[call("c1", "pay"), call("c2", "pay", n=2)]), decides, says("done")]
+    known = Client([QUESTION]).take(scripted(*steps)).input()
+    out = scripted(*steps, known=known, answered=["r.t1", "r.t2"])
+    assert kinds(out)[:3] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STEP_STARTED"]
+    assert out[1]["messages"] == known
+    assert [event["toolCallId"] for event in only(out, "TOOL_CALL_RESULT")] == ["c2", "c1"]
+    assert not only(out, "TOOL_CALL_START")
+    assert out[-1]["usage"] == [{"model": "m", "inputTokens": 10, "outputTokens": 5, "totalTokens": 15}]
+
+
+def test_a_run_that_rests_between_two_answers_of_one_request_goes_on():
+    """Of two tickets one is approved, its call ends, and for a moment the run waits for the other one alone."""
+
+    def decides(world: World) -> None:
+        world.decide("r.t1")
+        world.returns("c1", "paid")
+        world.decide("r.t2")
+        world.returns("c2", "paid")
+
+    steps = [says(calls=[call("c1", "pay"), call("c2", "pay", n=2)]), decides, says("done")]
+    first = scripted(*steps)
+    assert len(first[-1]["outcome"]["interrupts"]) == 2
+    known = Client([QUESTION]).take(first).input()
+    out = scripted(*steps, known=known, answered=["r.t1", "r.t2"])
+    assert out[-1]["outcome"] == {"type": "success"}
+    assert len(only(out, "TOOL_CALL_RESULT")) == 2
+
+
+def test_a_call_that_asks_again_is_a_new_interrupt():
+    steps = [says(calls=[call("c1", "pay")]), lambda world: world.decide("r.t1"), lambda world: world.suspends("c1")]
+    known = Client([QUESTION]).take(scripted(*steps)).input()
+    out = scripted(*steps, known=known, answered=["r.t1"])
+    assert [one["id"] for one in out[-1]["outcome"]["interrupts"]] == ["r.t2"]
+
+
+def test_progress_and_output_are_one_activity_of_the_call_and_a_new_attempt_begins_it_anew():
+    def works(world: World) -> None:
+        who = {"call_id": "c1", "attempt": 1}
+        world.feed(inp.CallProgressed(**who, fraction=0.25, text="a quarter"))
+        world.feed(inp.CallPrinted(**who, index=0, text="line"))
+        world.feed(inp.CallProgressed(**who, fraction=0.5))
+
+    client = Client([QUESTION]).take(scripted(says(calls=[call("c1", "read")]), works))
+    content = {"toolCallId": "c1", "attempt": 1, "fraction": 0.5, "text": "", "output": ["line"]}
+    assert client.messages[-1] == {
+        "id": "r.m1:c1:activity",
+        "role": "activity",
+        "activityType": "greenroom.tool",
+        "content": content,
+    }
+
+    def again(world: World) -> None:
+        world.crash()
+        world.feed(inp.CallPrinted(call_id="c1", attempt=2, index=0, text="other"))
+
+    out = scripted(says(calls=[call("c1", "read")]), works, again)
+    assert Client([QUESTION]).take(out).messages[-1]["content"] == {
+        "toolCallId": "c1",
+        "attempt": 2,
+        "output": ["other"],
+    }
+
+
+def test_input_from_elsewhere_is_told_and_what_the_client_sent_itself_is_not():
+    steps = [says(calls=[call("c1", "pay")]), lambda world: world.send("and this"), World.cancel, World.stopped]
+    out = scripted(*steps, after=0, answered=["r.t1"])
+    assert Client([QUESTION]).take(out).messages[-1] == {"id": "r.m2", "role": "user", "content": "and this"}
+    known = [QUESTION, {"id": "u2", "role": "user", "content": "and this"}]
+    out = scripted(*steps, after=0, answered=["r.t1"], known=known, sent={"s1": "u2"})
+    assert [one["id"] for one in Client(known).take(out).messages] == ["u1", "u2", "r.m1", "r.m1:c1"]
+
+
+def test_a_cancelled_run_is_neither_a_success_nor_an_error():
+    out = scripted(says(calls=[call("c1", "read")]), lambda world: world.cancel(reason="enough"), World.stopped)
+    assert out[-1]["outcome"] == {"type": "cancelled"}
+    assert out[-1]["metadata"]["greenroom"] == {"termination": "cancelled", "reason": "enough"}
+    assert only(out, "TOOL_CALL_RESULT")[0]["metadata"]["greenroom"]["status"] == "cancelled"
+
+
+def test_a_failed_run_is_an_error_with_the_code_of_the_failure():
+    def fails(world: World) -> None:
+        world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="provider", text="broken"))
+
+    out = scripted(streams("half of"), fails)
+    assert (out[-1]["type"], out[-1]["code"], out[-1]["message"]) == ("RUN_ERROR", "model_error", "provider: broken")
+    assert Client([QUESTION]).take(out).messages == [QUESTION]
+
+
+def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():
+    def overruns(world: World) -> None:
+        world.feed(inp.Overran(item=inp.Stubborn(call_id="c1", stack="somewhere")))
+
+    out = scripted(says(calls=[call("c1", "write")]), overruns)
+    assert [event["name"] for event in only(out, "CUSTOM")] == ["greenroom.applying", "greenroom.cleanup.overrun"]
+    assert only(out, "CUSTOM")[1]["value"]["call_id"] == "c1"
+
+
+def test_a_request_that_is_refused_is_told_with_the_clients_ids_and_without_a_time():
+    state, out = ag_ui.finish(ag_ui.begin(thread_id="th", run_id="x"), code="expired", message="too late")
+    check(out, thread_id="th", run_id="x")
+    assert ag_ui.frame(out) == (
+        b'data: {"type":"RUN_STARTED","threadId":"th","runId":"x","protocolVersion":"1.0"}\n\n'
+        b'data: {"type":"RUN_ERROR","message":"too late","code":"expired"}\n\n'
+    )
+    assert ag_ui.step(state, events_of(World(SPEC))[0]) == (state, ())
+
+
+def test_messages_of_other_runs_stay_as_the_client_has_them_and_those_of_this_run_are_told_as_they_are_now():
+    old = [
+        {"id": "u0", "role": "user", "content": [{"type": "text", "text": "before"}], "name": "ann"},
+        {"id": "q.m1", "role": "assistant", "content": "earlier", "metadata": {"k": 1}},
+    ]
+    stale = {"id": "r.m1", "role": "assistant", "content": "stale"}
+    gone = {"id": "r.m7", "role": "assistant", "content": "discarded"}
+    later = {"id": "u2", "role": "user", "content": "behind"}
+    out = scripted(says("Pay?", calls=[call("c1", "pay")]), known=[*old, QUESTION, stale, gone, later])
+    told = only(out, "MESSAGES_SNAPSHOT")[-1]["messages"]
+    assert [one["id"] for one in told] == ["u0", "q.m1", "u1", "r.m1", "u2"]
+    assert told[:2] == old
+    assert told[3]["content"] == "Pay?"
+
+
+# --- interrupts and answers ------------------------------------------------------------------------------------------
+
+keys = st.sampled_from(["approved", "editedArgs", "reason", "result", "approvedActionFingerprint", "other"])
+values = st.sampled_from([True, False, None, 1, "x", {}, {"n": 1}, []])
+payloads = st.one_of(st.dictionaries(keys, values, max_size=4), values)
+
+
+def ticket(**more: Any) -> dict[str, Any]:
+    base = {"ticket_id": "r.t1", "call_id": "c1", "tool": "pay", "arguments": {}, "fingerprint": "f"}
+    return {**base, "reason": "tool_permission", "resume_mode": "replay_tool_call", **more}
+
+
+@given(payload=payloads)
+def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interrupt_shows(payload):
+    asked = ticket(response_schema={"$ref": "#/$defs/any", "$defs": {"any": {}}})
+    schema = response_schema(asked)
+    assert schema is not None
+    jsonschema.Draft202012Validator.check_schema(schema)
+    if not jsonschema.Draft202012Validator(schema).is_valid(payload):
+        with pytest.raises(ValueError, match="payload"):
+            wish_of("replay_tool_call", "resolved", payload)
+        return
+    wish = wish_of("replay_tool_call", "resolved", payload)
+    assert (wish.action == "resume") is payload["approved"]
+    assert wish.edited_arguments == (payload.get("editedArgs") if payload["approved"] else None)
+
+
+def test_the_schema_of_a_ticket_is_found_where_its_references_lead():
+    own = {"type": "object", "properties": {"n": {"$ref": "#/$defs/number"}}, "$defs": {"number": {"type": "integer"}}}
+    schema = response_schema(ticket(response_schema=own))
+    assert schema is not None
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid({"approved": True, "result": {"n": 1}})
+    assert not validator.is_valid({"approved": True, "result": {"n": "one"}})
+
+
+def test_a_value_is_asked_for_with_the_tickets_own_schema():
+    own = {"type": "string"}
+    assert response_schema(ticket(resume_mode="use_decision_as_tool_result", response_schema=own)) == own
+    assert response_schema(ticket(resume_mode="use_decision_as_tool_result")) is None
+    assert response_schema(ticket(resume_mode="pass_decision_to_tool")) == {"type": "object"}
+    assert wish_of("use_decision_as_tool_result", "resolved", {"approved": False}).result == {"approved": False}
+    assert "result" in response_schema(ticket(reason="outcome_unknown"))["properties"]
+
+
+@pytest.mark.parametrize("mode", ["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"])
+def test_cancelled_declines_whatever_the_ticket_asks_for(mode):
+    assert wish_of(mode, "cancelled", None).action == "cancel"
+    assert wish_of(mode, "cancelled", {"reason": "no"}).reason == "no"
+
+
+# --- the checker can fail --------------------------------------------------------------------------------------------
+
+Out = list[dict[str, Any]]
+
+
+def at(out: Out, kind: str) -> int:
+    return kinds(out).index(kind)
+
+
+def drop(kind: str) -> Callable[[Out], Any]:
+    return lambda out: out.pop(at(out, kind))
+
+
+def double(kind: str) -> Callable[[Out], Any]:
+    return lambda out: out.insert(at(out, kind), copy.deepcopy(out[at(out, kind)]))
+
+
+def change(kind: str, **fields: Any) -> Callable[[Out], Any]:
+    return lambda out: out[at(out, kind)].update(fields)
+
+
+def drop_call(out: Out) -> None:
+    out[:] = [event for event in out if event["type"] not in ("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END")]
+
+
+PLANTED = [
+    ("first event", drop("RUN_STARTED")),
+    ("run in a run", double("RUN_STARTED")),
+    ("one end", lambda out: out.pop()),
+    ("after the end", double("RUN_FINISHED")),
+    ("after the end", lambda out: out.append({"type": "STEP_STARTED", "stepName": "late"})),
+    ("not open", drop("STEP_STARTED")),
+    ("open at the end", drop("STEP_FINISHED")),
+    ("opened twice", double("STEP_STARTED")),
+    ("not open", drop("TEXT_MESSAGE_START")),
+    ("open at the end", drop("TEXT_MESSAGE_END")),
+    ("opened twice", double("TEXT_MESSAGE_START")),
+    ("not open", drop("REASONING_START")),
+    ("open at the end", drop("REASONING_END")),
+    ("not open", drop("REASONING_MESSAGE_START")),
+    ("open at the end", drop("REASONING_MESSAGE_END")),
+    ("not open", drop("TOOL_CALL_START")),
+    ("open at the end", drop("TOOL_CALL_END")),
+    ("second result", double("TOOL_CALL_RESULT")),
+    ("result without call", drop_call),
+    ("snapshots before an interrupt", drop("STATE_SNAPSHOT")),
+    ("snapshots before an interrupt", drop("MESSAGES_SNAPSHOT")),
+    ("no nulls", change("TEXT_MESSAGE_START", role=None)),
+    ("known field", change("RUN_STARTED", thread_id="th")),
+    ("known type", change("STATE_SNAPSHOT", type="STATE")),
+    ("field's kind", change("TEXT_MESSAGE_END", timestamp=1.5)),
+    ("field's kind", change("RUN_FINISHED", outcome="interrupt")),
+    ("required field", lambda out: out[0].pop("runId")),
+    ("echo", change("RUN_STARTED", runId="y")),
+    ("echo", change("RUN_FINISHED", threadId="y")),
+    ("outcome", change("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": []})),
+    ("protocol version", lambda out: out[0].pop("protocolVersion")),
+    ("time", change("RUN_STARTED", timestamp=2**52)),
+    ("owner", change("TEXT_MESSAGE_END", subagentRunId="s")),
+    ("owner", change("TOOL_CALL_END", subagentRunId="s")),
+    ("usage", lambda out: out[-1]["usage"][0].update(totalTokens=1)),
+    ("interrupt", lambda out: out[-1]["outcome"]["interrupts"][0].pop("toolCallId")),
+    ("interrupt of no open call", lambda out: out[-1]["outcome"]["interrupts"][0].update(toolCallId="c1")),
+    ("field's value", change("REASONING_MESSAGE_START", role="assistant")),
+    ("message", lambda out: out[at(out, "MESSAGES_SNAPSHOT")]["messages"][0].pop("role")),
+    ("call begun again", lambda out: out.extend([*out[at(out, "TOOL_CALL_START") :][:3], out.pop()])),
+]
+
+
+@pytest.mark.parametrize(("rule", "plant"), PLANTED)
+def test_a_planted_fault_is_found(rule, plant):
+    steps = [streams("Pa", "hm"), says("Pay?", calls=[call("c1", "read"), call("c2", "pay")])]
+    out = copy.deepcopy(scripted(*steps, lambda world: world.returns("c1")))
+    check(out, thread_id="th", run_id="x", known=[QUESTION])
+    plant(out)
+    with pytest.raises(Broken) as broken:
+        check(out, thread_id="th", run_id="x", known=[QUESTION])
+    assert broken.value.rule == rule
