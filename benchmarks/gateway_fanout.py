@@ -111,5 +111,6 @@ BENCHMARK = Benchmark(
     ),
     cases=_cases(),
     derive=_ratios,
+    quick=("pump_1000", "pump_100_sqlite", "full_tasks", "pump_count", "tasks_count"),
     figures=_figures(),
 )

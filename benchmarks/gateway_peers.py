@@ -62,4 +62,5 @@ BENCHMARK = Benchmark(
     ),
     cases={fan.key: fan for fan in FANS.values()},
     figures=_figures(),
+    quick=("ours_full",),
 )

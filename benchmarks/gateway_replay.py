@@ -61,5 +61,6 @@ BENCHMARK = Benchmark(
     name="gateway_replay",
     about=f"{EVENTS:,} events of 310 bytes from the store to a socket, wall time from the subscription on",
     cases={case.key: partial(case) for case in CASES},
+    quick=("pump_sqlite_1",),
     figures=[figure for case in CASES for figure in case.figures()],
 )

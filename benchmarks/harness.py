@@ -74,6 +74,7 @@ class Benchmark:
         name: for the command line. about: what is measured, in a sentence.
         cases: what runs. derive: more values of one round, made of those of its cases.
         figures: what is shown. A value without a figure is only in the JSON file.
+        quick: the cases that --quick plays; None: all.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Benchmark:
     cases: Mapping[str, Case]
     figures: Sequence[Figure]
     derive: Callable[[Values], Values] = lambda _: {}
+    quick: Sequence[str] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -106,9 +108,10 @@ def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) ->
     values: dict[str, list[float]] = {}
     notes: dict[str, None] = {}
     rounds = QUICK_ROUNDS if quick else ROUNDS
+    cases = tuple(benchmark.cases) if not quick or benchmark.quick is None else benchmark.quick
     for number in range(rounds):
         found: Values = {}
-        for case in benchmark.cases:
+        for case in cases:
             say(f"{benchmark.name}: round {number + 1} of {rounds}, {case}")
             got, said = _sample(benchmark.name, case, quick=quick)
             found |= got

@@ -41,8 +41,6 @@ class Fan:
 
     def __call__(self, quick: bool) -> Values:
         """Play it."""
-        if quick and self.peer is not None:
-            return {}
         clients, events = (5, 2 * WINDOW) if quick else (self.clients, self.events)
         asked = {"events": events, "rate": self.rate, **dict(self.options)}
         if self.peer is None:

@@ -23,7 +23,7 @@ LIMIT = 120.0
 """Seconds after which a server or client is killed. A case takes a tenth of that."""
 FILES = 8_192
 """Open files that a process may need: a socket per client."""
-CALM_STEP, CALM_CPU, CALM_LIMIT = 0.2, 0.01, 10.0
+CALM_STEP, CALM_CPU, CALM_LIMIT = 0.1, 0.015, 10.0
 """A server is calm when it takes so many CPU seconds in so many seconds; it is given the third number to become so."""
 TOKEN = "a-token-for-the-benchmarks"  # noqa: S105 - of a server on loopback that lives for seconds
 
