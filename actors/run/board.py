@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -22,7 +23,11 @@ class Board:
     def __init__(self) -> None:
         self.tails = Tails()
         self.closed = False
-        self._notices: dict[str, trio.Event] = {}
+        self._notices: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()  # kept by those who wait
+
+    def __len__(self) -> int:
+        """How many runs somebody waits for."""
+        return len(self._notices)
 
     def notice(self, run_id: str) -> trio.Event:
         """What will be set at the run's next durable change, or when the runtime closes.
@@ -31,7 +36,10 @@ class Board:
             RuntimeClosed: the runtime is closed; nothing will change here any more.
         """
         self.check_open()
-        return self._notices.setdefault(run_id, trio.Event())
+        notice = self._notices.get(run_id)
+        if notice is None:
+            notice = self._notices[run_id] = trio.Event()
+        return notice
 
     def check_open(self) -> None:
         """Raises once nothing can be looked up here any more.

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
+import trio
+
 from ..contract.lifecycle import RunStatus
 from ..errors import RunDegraded, UnknownRun
 from .tails import Slice, Tail, within
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 PAGE: Final = 500
-"""Events read from the store at once by a follower."""
+"""Events read from the store at once by a follower, at most."""
+FIRST_PAGE: Final = 256
+"""Events read at first: a slice of events of the usual size. The next page is about as long as the last slice was."""
 
 
 class Follower:
@@ -38,8 +42,11 @@ class Follower:
         self.tail = tail
         self._runtime = runtime
         self._until = until
+        self._page = FIRST_PAGE
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
-        self._asked = False  # the run is known to exist, and not to have been done when we began
+        self._known = (
+            False  # the run has been seen to stand at `after` and not to be done: its end will come as an event
+        )
 
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
@@ -48,15 +55,21 @@ class Follower:
         return self
 
     async def __anext__(self) -> Slice:
-        while True:
+        if self.peek() is not None:
+            await trio.lowlevel.checkpoint()  # who reads on and on lets others run; who has waited did so already
+        while not self.ended:
+            found = self.ready()
+            if found is not None:
+                return found
             notice = self._runtime.board.notice(self.run_id)
             found = await self.fetch()
             if found is not None:
                 return found
             if await self.finished():
-                raise StopAsyncIteration
+                break
             if not self.behind():
                 await notice.wait()
+        raise StopAsyncIteration
 
     def ready(self) -> Slice | None:
         """The next slice, if memory has it; the cursor moves behind it. Never waits."""
@@ -69,25 +82,29 @@ class Follower:
 
     def behind(self) -> bool:
         """True if the next event may be in the store, and memory does not have it: `fetch` looks there."""
-        return self.tail.head > self.after or not (self._looked or self.tail.head == self.after)
+        if self.ended or self.tail.head == self.after:
+            return False
+        return self.tail.head > self.after or not self._looked
 
     async def fetch(self) -> Slice | None:
         """The next slice, from memory or from the store; None if nothing is there yet.
 
         Raises:
             StoreUnavailable, StoreDown, StoreError: the store can not be read.
-            RuntimeClosed: the runtime is closed.
+            RuntimeClosed: the runtime is closed, and memory does not have the next event.
         """
         found = self.ready()
         if found is not None or not self.behind():
             return found
         board, after = self._runtime.board, self.after
         with board.looking():
-            frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE)
-        if frames:
-            return self.given(Slice(after + 1, within(frames)[0]))
-        self._looked = True
-        return None
+            frames = await self._runtime.store.events(self.run_id, after=after, limit=self._page)
+        if not frames:
+            self._looked, self._known = True, False
+            return None
+        taken, full = within(frames)
+        self._page = min(PAGE, len(taken) + len(taken) // 4 + 1 if full else 2 * self._page)
+        return self.given(Slice(after + 1, taken))
 
     def given(self, found: Slice) -> Slice:
         """Move the cursor behind a slice that begins at it."""
@@ -104,23 +121,24 @@ class Follower:
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here, and its end has not come.
             StoreUnavailable, StoreDown, StoreError: the store can not be read.
-            RuntimeClosed: the runtime is closed.
+            RuntimeClosed: the runtime is closed, and the store had to be looked at.
         """
         if self.ended:
             return True
-        if not self._asked or self._until == "rest":
+        if not self._known or self._until == "rest":
             with self._runtime.board.looking():
                 record = await self._runtime.store.load(self.run_id)
             if record is None:
                 raise UnknownRun(self.run_id)
-            self._asked = True
-            if record.row.last_sequence > self.after:
+            row = record.row
+            if row.last_sequence > self.after:
                 self._looked = False  # it has gone on meanwhile: look again
                 return False
-            if record.row.status is RunStatus.DONE or (self._until == "rest" and record.at_rest):
+            self._known = row.last_sequence == self.after  # a cursor beyond the head may not be given the last event
+            if row.status is RunStatus.DONE or (self._until == "rest" and record.at_rest):
                 return True
         reason = self._runtime.roster.degraded(self.run_id)
-        if reason is not None:
+        if reason is not None and not self.behind():
             raise RunDegraded(self.run_id, *reason)
         return False
 
