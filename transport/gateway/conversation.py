@@ -68,6 +68,7 @@ class Conversation:
         self._leave: Leave | None = None
         self._finished = False
         self._ping: float | None = None  # when it was put into the line; cleared by anything that is heard after
+        self._silent = (0.0, -1.0)  # a ping alone was the newest write: when the one before it was, and when it was
         self._budget = 2 * gateway.limits.messages_per_second
         self._counted = trio.current_time()
 
@@ -344,9 +345,12 @@ class Conversation:
         data, pinging = b"".join(self._answers), PING in self._answers
         self._answers.clear()
         self._room.unpark_all()
+        began, spoke = trio.current_time(), self._spoke
         await self.stream.send_all(data)
-        if pinging:
+        if pinging and self.stream.heard < began:  # on a short way the answer may be here already
             self._ping = trio.current_time()
+        if data == PING:
+            self._silent = spoke, self.stream.sent
 
     async def _turn(self, subscription: Subscription) -> None:
         subscription.queued = False
@@ -387,8 +391,16 @@ class Conversation:
             self._gateway.metrics.cut("no_pong")
             stream.torn = True
             self._reading.cancel()
-        elif self._ping is None and now - stream.heard >= limits.heartbeat_seconds and PING not in self._answers:
+            return
+        idle = now - self._spoke >= limits.heartbeat_seconds and self._written
+        if self._ping is None and now - stream.heard >= limits.heartbeat_seconds and PING not in self._answers:
             self._answers.append(PING)
             self._wake.unpark_all()
-        if now - stream.sent >= limits.heartbeat_seconds and self._written:
+        if idle:
             self.tell(self.tick())
+
+    @property
+    def _spoke(self) -> float:
+        """Trio time of the newest write that a page can see: of pings it is not told."""
+        before, after = self._silent
+        return before if self.stream.sent == after else self.stream.sent

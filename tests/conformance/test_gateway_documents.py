@@ -1,0 +1,237 @@
+"""A gateway on a socket against its own documents: every route is played, every answer and frame is as documented."""
+
+import re
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.events import CATALOGUE
+from greenroom.testing import call, text, think
+from greenroom.transport import Limits, Principal
+from greenroom.transport.gateway.routes import ROUTES
+from greenroom.transport.protocol.down import DOWN
+
+from ..support.documents import Frames, Operations
+from ..support.gateway import PATIENCE, TOKEN, gateway, http, talking, welcomed
+from ..support.runs import Outages, agent
+
+pytestmark = pytest.mark.slow
+
+OTHER = "another-token-of-16+"
+MESSAGE = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(order: str, cents: int) -> str:
+    return f"paid {cents}"
+
+
+@gr.tool
+async def count(ctx: gr.ToolContext) -> int:
+    await ctx.progress(0.5, "half")
+    await ctx.output("one")
+    return 2
+
+
+@gr.tool
+async def stuck() -> str:
+    await trio.sleep_forever()
+    return "never"
+
+
+def agents():
+    steps = [
+        [think("hm"), text("Let me see."), call("count", id="c1")],
+        call("refund", order="7", cents=5, id="c2"),
+        "ok",
+    ]
+    return [
+        agent(*steps, key="clerk", tools=[refund, count]),
+        agent("done", key="quick"),
+        agent(call("stuck", id="c1"), key="stuck", tools=[stuck]),
+    ]
+
+
+class Player:
+    """Plays requests, holding each and its answer against the document."""
+
+    def __init__(self, address):
+        self.address, self.judge = address, Operations()
+
+    async def __call__(self, method, target, *, body=None, checked=True, **options):
+        if body is not None and checked:
+            self.judge.check_request(method, target, body)
+        reply = await http(self.address, method, target, body=body, **options)
+        self.judge.check(method, target, reply)
+        return reply
+
+
+async def play_runs(play, runtime):
+    """A run from start to end over HTTP, and what can go wrong with it."""
+    order = {"agent": "clerk", "text": "hi"}
+    started = await play("POST", "/v1/runs", body=order, headers={"idempotency-key": "k1"})
+    assert started.status == 201
+    assert (await play("POST", "/v1/runs", body=order, headers={"idempotency-key": "k1"})).status == 200
+    run = await runtime.get(started.json()["run"])
+    await run.wait()
+    at = f"/v1/runs/{run.id}"
+    assert (await play("GET", "/v1/runs?status=waiting&limit=1&agent=clerk")).json()["runs"][0]["run"] == run.id
+    ticket = (await play("GET", at)).json()["tickets"][0]
+    decide = {"type": "decide", "target": ticket["ticket_id"], "action": "resume", "fingerprint": ticket["fingerprint"]}
+    assert (await play("POST", f"{at}/commands", body=decide | {"fingerprint": "x"})).status == 409
+    assert (await play("POST", f"{at}/commands", body=decide | {"target": "x"})).status == 404
+    assert (await play("POST", f"{at}/commands", body=decide)).status == 202
+    assert (await play("POST", f"{at}/commands", body=decide | {"action": "cancel"})).status in (202, 409)
+    await run.result()
+    late = await play(
+        "POST", f"{at}/commands", body={"type": "decide", "target": ticket["ticket_id"], "action": "cancel"}
+    )
+    assert late.status == 409
+    assert (await play("POST", f"{at}/commands", body={"type": "send", "text": "more"})).status == 409
+    assert (await play("POST", f"{at}/commands", body={"type": "cancel", "mode": "now"})).status in (202, 409)
+    page = (await play("GET", f"{at}/events?after=2&limit=1000")).json()
+    assert page["done"]
+    stream = {"accept": "text/event-stream"}
+    live = await play("GET", f"{at}/events", headers=stream)
+    assert play.judge.check_events(live.body) == page["head"]
+    assert (await play("GET", f"{at}/events", headers=stream | {"last-event-id": "other-1"})).status == 410
+    assert (await play("GET", at)).json()["termination"]["kind"] == "natural_end"
+
+
+async def play_front_ends(play, runtime):
+    """The chat protocols; what is in their streams is judged elsewhere."""
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
+    body |= {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+    assert (await play("POST", "/v1/ag-ui/agents/quick/run", body=body)).status == 200
+    chat = {"id": "chat-1", "messages": [MESSAGE], "trigger": "submit-message"}
+    for version in ("v6", "v7"):
+        base = f"/v1/ai-sdk/{version}/agents/quick/chat"
+        assert (await play("POST", base, body=chat | {"id": version})).status == 200
+        assert (await play("GET", f"{base}/{version}/stream")).status == 204
+        assert (await play("GET", f"{base}/{version}/stream?finished=true")).status == 200
+    run = await runtime.start("stuck", "hi", thread_id="busy")
+    base = "/v1/ai-sdk/v6/agents/stuck/chat"
+    assert (await play("POST", f"{base}/busy/cancel")).status == 202
+    await run.result()
+
+
+async def play_refusals(play):
+    """Every kind of refusal that a request alone can cause."""
+    for target, status in [
+        ("/v1/runs?status=odd", 422),
+        ("/v1/runs?limit=x", 400),
+        ("/v1/runs/nothing", 404),
+        ("/v1/runs/nothing/events", 404),
+        ("/console/nothing.js", 404),
+    ]:
+        assert (await play("GET", target)).status == status, target
+    assert (await play("POST", "/v1/runs", body={"agent": "none", "text": "x"})).status == 404
+    assert (await play("POST", "/v1/runs", body={"agnet": "x"}, checked=False)).status == 400
+    assert (await play("POST", "/v1/runs", body=b"{", checked=False)).status == 400
+    assert (await play("POST", "/v1/runs/x/commands", body=b"x" * 2_000_000, checked=False)).status == 413
+    for route in ROUTES:
+        if route.scope is not None:
+            target = route.template.replace("{version}", "v6").replace("{", "").replace("}", "")
+            assert (await play(route.method, target, token=None)).status == 401, target
+            assert (await play(route.method, target, token="wrong")).status == 401, target
+    assert (await play("GET", "/healthz", headers={"host": "evil.example"})).status == 403
+    assert (await play("GET", "/v1/agents", token=OTHER)).status == 403
+
+
+async def test_every_route_answers_as_the_document_says(tmp_path):
+    """Method, status, media type and body, and nothing in a body that is not documented."""
+    eve = Principal(name="eve", token=OTHER, scopes={"decide"})
+    async with gr.open_runtime(tmp_path / "runs.db", agents=agents()) as runtime:
+        async with gateway(runtime, token=TOKEN, principals=[eve]) as address:
+            play = Player(address)
+            for target in ("/healthz", "/readyz", "/metrics", "/v1/agents", "/v1/schemas"):
+                assert (await play("GET", target)).status == 200
+            for target in ("/v1/openapi.json", "/v1/asyncapi.json", "/", "/favicon.ico"):
+                assert (await play("GET", target, token=None)).status == 200
+            page = (await play("GET", "/")).body.decode()
+            for name in re.findall(r'="/?(console/[\w.]+)"', page):
+                assert (await play("GET", f"/{name}", token=None)).status == 200
+            await play_runs(play, runtime)
+            await play_front_ends(play, runtime)
+            await play_refusals(play)
+            documented = {
+                (method.upper(), path, status)
+                for path, item in play.judge.document["paths"].items()
+                for method, operation in item.items()
+                for status in operation["responses"]
+                if status not in ("403", "default")  # of these some are enough
+            }
+            assert documented - play.judge.played == {("GET", "/readyz", "503")}
+            assert {status for _, _, status in play.judge.played} >= {"403", "default"}
+
+
+async def test_readiness_says_in_the_documented_form_that_the_store_does_not_answer(tmp_path):
+    faults = Outages()
+    store = gr.SQLiteStore(tmp_path / "runs.db", faults=faults)
+    async with gr.open_runtime(store, agents=agents()) as runtime, gateway(runtime) as address:
+        play = Player(address)
+        faults.error = OSError("the disk is full")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.start, "quick", "hi")
+            with trio.fail_after(PATIENCE):
+                while (reply := await play("GET", "/readyz")).status == 200:  # noqa: ASYNC110 - over a socket
+                    await trio.sleep(0.01)
+            assert (reply.status, reply.json()["error"]["code"]) == (503, "store_unavailable")
+            assert (await play("POST", "/v1/runs", body={"agent": "quick", "text": "hi"})).status == 503
+            assert (await play("GET", "/healthz")).status == 200
+            faults.error = None
+    assert ("GET", "/readyz", "503") in play.judge.played
+
+
+async def test_every_frame_of_a_connection_is_documented():
+    """Somebody hears every type of frame that a gateway sends, and most types of events."""
+    judge = Frames()
+    async with gr.open_runtime(agents=agents()) as runtime, trio.open_nursery() as nursery:
+        serving, address = trio.CancelScope(), None
+
+        async def until_cancelled(task_status):
+            with serving:
+                async with gateway(runtime, limits=Limits(heartbeat_seconds=0.2)) as address:
+                    task_status.started(address)
+                    await trio.sleep_forever()
+
+        address = await nursery.start(until_cancelled)
+        async with welcomed(address) as first:
+            judge.check(await first.ask("ping", id="p"))
+        async with talking(address) as talk:
+            judge.check(await talk.hear())
+            await hear_a_run(judge, talk)
+            for frame in await talk.until("gw.tick"):
+                judge.check(frame)
+            serving.cancel()
+            for frame in await talk.until("gw.bye"):
+                judge.check(frame)
+    assert judge.seen >= set(DOWN), sorted(set(DOWN) - judge.seen)
+    assert len(judge.seen & set(CATALOGUE)) >= 20, sorted(judge.seen & set(CATALOGUE))
+
+
+async def hear_a_run(judge, talk):
+    """Started, followed, decided, lost and found again, refused, left."""
+
+    async def until(kind):
+        frames = await talk.until(kind)
+        for frame in frames:
+            judge.check(frame)
+        return frames
+
+    await talk.say("start", id="s1", agent="clerk", text="hi")
+    run = (await until("gw.ack"))[-1]["run"]
+    await talk.say("subscribe", run=run)
+    seen = await until("run.waiting")
+    ticket = next(frame["payload"] for frame in seen if frame["type"] == "run.approval.requested")
+    await talk.say("subscribe", run=run, epoch="another", after=3)
+    await until("gw.reset")
+    await talk.say("unsubscribe", run=run)
+    await until("gw.unsubscribed")
+    await talk.say("subscribe", run=run)
+    await until("gw.live")
+    await talk.say("decide", id="d1", run=run, target=ticket["ticket_id"], action="resume")
+    await until("gw.unsubscribed")
+    await talk.say("decide", id="d2", run=run, target=ticket["ticket_id"], action="cancel")
+    assert (await until("gw.error"))[-1]["current"]
