@@ -49,6 +49,7 @@ class App {
     this.runs = new Runs(
       {
         api: this.api,
+        me: () => this.principal,
         allowed: () => this.link.state.name === "live" && this.may("follow"),
         changed: (waiting, more) => this.#waiting(waiting, more),
         onUnauthenticated: () => this.#signIn(true),
@@ -127,7 +128,7 @@ class App {
   #welcomed({ principal, scopes }) {
     document.querySelector("dialog.sign-in")?.close();
     const changed = JSON.stringify(this.scopes) !== JSON.stringify(scopes);
-    this.scopes = scopes;
+    Object.assign(this, { principal, scopes });
     part("you").hidden = part("out").hidden = false;
     tell(part("you"), principal);
     say(part("you"), "bar.you", { name: principal, scopes: scopes.join(", ") }, "title");
@@ -226,7 +227,7 @@ class App {
     const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
     const names = [];
     if (entry?.model.agent && entry.model.stage) names.push(`${entry.model.agent} · ${knows(`stage.${entry.model.stage}`) ? t(`stage.${entry.model.stage}`) : entry.model.stage}`);
-    const title = `${waiting ? `(${number(waiting)}) ` : ""}${[...names, t("app.title")].join(" – ")}`;
+    const title = `${waiting ? `(${number(waiting)}) ` : ""}${[...names, t("app.title")].join(" - ")}`;
     if (document.title !== title) document.title = title;
   }
 
@@ -255,7 +256,7 @@ class App {
     if (state.name === "waiting") this.#steady = false;
     if (state.name === "refused") {
       banner.hidden = false;
-      say(text, "link.closed", state);
+      say(text, "link.closed", state.why);
       hint.hidden = true;
     } else if (state.name === "waiting" && !state.lived && state.failures >= PROBE_AFTER) {
       this.#probe(text, hint, state.failures);

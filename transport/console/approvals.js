@@ -308,6 +308,10 @@ class Card {
       return this.#refused(error, before);
     }
     if (!this.settled) this.#close("sent", "ask.accepted", {}, "good");
+    if (decision.edited_arguments) {
+      const name = h("span", { class: "block-name", say: "ask.edit.used" });
+      this.extra.replaceChildren(new Block(name).set(decision.edited_arguments).element);
+    }
   }
 
   #refused(error, before) {
@@ -373,6 +377,7 @@ function hidden(data) {
 
 export class Approvals {
   #cards = new Map(); // ticket id -> Card
+  #read = new Set(); // tickets whose end has been read, or dismissed
   #model = null;
   #context = null;
 
@@ -388,14 +393,20 @@ export class Approvals {
   show(model) {
     this.#model = model;
     this.#cards.clear();
+    this.#read.clear();
     this.list.replaceChildren();
     this.#context = model && { ...this.context, run: model.run, may: this.context.may(), remove: (card) => this.#remove(card) };
     this.draw({ quiet: true });
   }
 
+  /** The tickets that wait, without those that this page knows to be decided. */
+  get #open() {
+    return (this.#model?.open ?? []).filter((ticket) => !this.#read.has(ticket.ticket_id));
+  }
+
   /** How many are open. */
   get count() {
-    return this.#model?.open.length ?? 0;
+    return this.#open.length;
   }
 
   /** The element to come to, if something waits. */
@@ -404,7 +415,7 @@ export class Approvals {
   }
 
   draw({ quiet = false } = {}) {
-    const open = this.#model?.open ?? [];
+    const open = this.#open;
     for (const ticket of open) {
       if (this.#cards.has(ticket.ticket_id)) continue;
       const card = new Card(ticket, this.#model.calls.get(ticket.call_id), this.#context);
@@ -438,6 +449,7 @@ export class Approvals {
     if (this.#cards.get(card.ticket.ticket_id) !== card) return;
     const focused = card.element.contains(document.activeElement);
     this.#cards.delete(card.ticket.ticket_id);
+    this.#read.add(card.ticket.ticket_id);
     card.element.remove();
     this.draw();
     if (focused && !this.focusNext()) this.context.fallback();

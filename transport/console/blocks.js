@@ -73,7 +73,7 @@ function startOf(text, lines) {
 }
 
 function measured(text) {
-  const lines = text.split("\n").length;
+  const lines = text.split("\n").length - (text.endsWith("\n") ? 1 : 0);
   const bytes = size(bytesOf(text));
   return lines > 1 ? t("block.lines", { lines, size: bytes }) : bytes;
 }

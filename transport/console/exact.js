@@ -53,7 +53,7 @@ export function readTyped(text) {
   try {
     return { value: parseExact(text) };
   } catch (error) {
-    return { ...placeOf(error.message, text), message: error.message.split(" (")[0] };
+    return { ...placeOf(error.message, text), message: error.message.split(/ in JSON at| \(/)[0] };
   }
 }
 

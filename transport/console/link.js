@@ -47,8 +47,8 @@ export function freshId() {
 
 /**
  * What a link tells, each by a method of `listener`:
- *   state({name, ...})          idle | connecting | live | waiting {until} | refused {code, name, reason} |
- *                               unauthenticated {refused}
+ *   state({name, ...})          idle | connecting | live | waiting {until, failures, lived, why} | refused {why} |
+ *                               unauthenticated {refused}; why is {code, name, reason}
  *   event(run, event)           in order, each once
  *   subscribed(run, frame), live(run), reset(run, frame), ended(run, frame), refused(run, error)
  */
@@ -163,13 +163,13 @@ export class Link {
     const bye = this.#bye;
     this.#drop();
     if (code === 4401) return this.#set({ name: "unauthenticated", refused: true });
-    const said = { code, name: bye?.name || NAMES[code] || "closed", reason: bye?.reason || reason };
-    if (FINAL.has(code)) return this.#set({ name: "refused", ...said });
+    const why = { code, name: bye?.name || NAMES[code] || "closed", reason: bye?.reason || reason };
+    if (FINAL.has(code)) return this.#set({ name: "refused", why });
     this.#failures = lived >= STEADY_MS ? 1 : this.#failures + 1;
     const most = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#failures - 1));
     const delay = this.#retryAfter ?? Math.random() * most;
     this.#timer = setTimeout(() => this.#connect(), delay);
-    this.#set({ name: "waiting", until: Date.now() + delay, failures: this.#failures, lived: lived !== false, ...said });
+    this.#set({ name: "waiting", until: Date.now() + delay, failures: this.#failures, lived: lived !== false, why });
   }
 
   #hurry() {

@@ -124,6 +124,7 @@ export class RunModel {
     if (role === "user") return; // it stands there as input
     if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
     const item = this.#message("message", id, at);
+    this.said = text;
     this.touch(Object.assign(item, { text, role, live: false }));
   }
 
@@ -168,7 +169,9 @@ export class RunModel {
   }
 
   resumed({ call_id: id, status, mode }, at) {
-    this.touch(Object.assign(this.#call(id, "", at), { status, mode }));
+    const item = this.#call(id, "", at);
+    if (mode === "pass_decision_to_tool") item.changed = true; // the decision's result is what it runs with
+    this.touch(Object.assign(item, { status, mode }));
   }
 
   progressed({ call_id: id, fraction, text }, at) {
@@ -221,6 +224,7 @@ export class RunModel {
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
     const text = resolution === "approved" && edited ? "item.resolved.edited" : `item.resolved.${resolution}`;
     const good = resolution === "approved";
+    if (edited && ticket?.call_id) this.touch(Object.assign(this.#call(ticket.call_id, tool, at), { changed: true }));
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone: good ? "good" : "bad", detail: reason });
   }
 
@@ -243,7 +247,8 @@ export class RunModel {
     if (payload.usage) this.usage = { input: 0, output: 0, ...payload.usage };
     for (const ticket of this.tickets.values()) if (ticket.status === "open") ticket.status = "withdrawn";
     for (const item of this.messages.values()) if (item.live) this.touch(Object.assign(item, { live: false }));
-    this.end = this.add({ kind: "end", type, ...payload, at });
+    const said = payload.output !== undefined && payload.output === this.said; // the last message is the output
+    this.end = this.add({ kind: "end", type, ...payload, said, at });
   }
 }
 

@@ -24,7 +24,7 @@ export class Runs {
   selected = null;
 
   /**
-   * @param {{api, allowed: () => boolean, changed: (waiting: number) => void, onUnauthenticated: () => void,
+   * @param {{api, me: () => string, allowed: () => boolean, changed: (waiting: number) => void, onUnauthenticated: () => void,
    *   explain: (error: Error) => string}} context
    * @param {{list, filters, more, note}} parts
    */
@@ -228,7 +228,8 @@ export class Runs {
 
   #facts({ step, usage, by }) {
     const tokens = (usage?.input ?? 0) + (usage?.output ?? 0);
-    return [oneLine(by ?? "", 40), step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""].filter(Boolean).join(" · ");
+    const other = by === this.context.me() ? "" : oneLine(by ?? "", 40);
+    return [other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""].filter(Boolean).join(" · ");
   }
 
   #made(one) {

@@ -46,7 +46,7 @@ class StepRow extends Row {
 
 class StagesRow extends Row {
   constructor(item, origin) {
-    super(item, origin, sign("stage"));
+    super(item, origin, "");
   }
 
   update(item) {
@@ -65,7 +65,7 @@ class MessageRow extends Row {
   constructor(item, origin, agent) {
     const meta = h("span", { class: "row-meta" });
     const head = h("div", { class: "row-head" }, foreign(oneLine(agent, 80)), meta);
-    const gone = h("div", { class: "row-note", hidden: true });
+    const gone = h("div", { class: "gone-note", hidden: true });
     const text = new Prose("is-message");
     super(item, origin, icon("spark"), head, gone, text.element);
     Object.assign(this, { meta, gone, text });
@@ -166,7 +166,8 @@ class CallRow extends Row {
 
   #values(item) {
     const given = Object.keys(item.given ?? {}).length > 0;
-    this.#block("arguments", given ? item.given : undefined, "item.call.arguments");
+    const block = this.#block("arguments", given ? item.given : undefined, "item.call.arguments");
+    if (block && item.changed) say(block.name, "item.call.arguments.before");
     for (const { attempt, text, dropped } of item.outputs) {
       const name = item.outputs.length > 1 ? ["item.call.output.attempt", { n: attempt }] : "item.call.output";
       const block = this.#block(`output ${attempt}`, text || undefined, name, { tail: true });
@@ -181,7 +182,8 @@ class CallRow extends Row {
     let block = this.blocks.get(key);
     if (value === undefined) return block;
     if (!block) {
-      block = new Block(h("span", { class: "block-name", say: label }), { tail });
+      const name = h("span", { class: "block-name", say: label });
+      block = Object.assign(new Block(name, { tail }), { name });
       if (bad) block.element.classList.add("is-bad");
       this.blocks.set(key, block);
       this.body.append(block.element);
@@ -208,8 +210,8 @@ function* why(item) {
   if (item.stubborn?.length) yield h("p", { class: "end-advice", say: ["end.stubborn", { n: item.stubborn.length }] });
 }
 
-function* output({ output }) {
-  if (output === undefined || output === null) return;
+function* output({ output, said }) {
+  if (output === undefined || output === null || said) return;
   if (typeof output === "string") {
     const text = new Prose("is-output");
     text.set(output);

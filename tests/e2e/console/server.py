@@ -1,6 +1,6 @@
 """A gateway with agents that do what the console's tests need, in a process of its own that can be killed.
 
-    python console_server.py DATABASE PORT TOKEN [LOOKER]
+    python server.py DATABASE PORT TOKEN [LOOKER]
 
 prints the address of the gateway and serves until it is killed. TOKEN is the operator's; LOOKER is the token of
 somebody who may only look. Port 0 takes a free one.
@@ -17,7 +17,7 @@ from greenroom.testing import FunctionModel, ScriptedModel, Step, call, delay, t
 from greenroom.transport import Principal, serve
 
 RLO = "\u202e"
-HOSTILE = f"<img src=x onerror=\"window.hacked = 1\"> <script>window.hacked = 1</script> {RLO}gnp.exe"
+HOSTILE = f'<img src=x onerror="window.hacked = 1"> <script>window.hacked = 1</script> {RLO}gnp.exe'
 LONG_WORD = "W" * 3_000
 MEGABYTE = "m" * 1_000_000
 BIG_NUMBER = 12_345_678_901_234_567_890
@@ -92,7 +92,7 @@ async def tick(n: int) -> int:
 
 def many(request: gr.ModelRequest) -> Step:
     """Call `tick` ten times per answer, until about five thousand events are written."""
-    if request.answers >= 125:
+    if request.answers >= 150:
         return "Counted a lot."
     return [text(f"Round {request.answers + 1}."), *(call("tick", n=n) for n in range(10))]
 
@@ -105,48 +105,42 @@ def echo(request: gr.ModelRequest) -> Step:
     return f"You said: {next(one.content for one in reversed(request.messages) if one.role == 'user')}"
 
 
+SUPPORT = [
+    [
+        think("The customer wants a refund for order 7. I need to know what was paid before I propose it."),
+        text("Let me look at order 7 first."),
+        call("look_up", order="7"),
+    ],
+    [
+        text("The lamp was paid in full. I would like to refund it."),
+        call("refund", order="7", cents=4200, note="The lamp arrived broken; the photos show it."),
+    ],
+    "Done: your 42.00 are on their way. You will see them within three days.",
+]
+EVIL = {"command": f"rm -rf {RLO}/srv # \u200bsafe {HOSTILE}", "blob": MEGABYTE, "number": BIG_NUMBER}
+SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
+    "asker": ([ask_person], [call("ask_person", question="Where do you live?"), "Thanks."]),
+    "shipper": ([ship], [call("ship", to="?", parcels=0), "Shipped."]),
+    "counter": ([count], [[text("I count."), call("count", to=40, pause=0.1)], "Counted."]),
+    "sticker": ([stick], [call("stick"), "Unstuck."]),
+    "talker": ([], [[text("One. "), delay(0.3), text("Two. "), delay(0.3), text("Three.")]]),
+    "hostile": (
+        [run_anything],
+        [[text(f"{HOSTILE} {LONG_WORD}"), call("run_anything", EVIL)], f"{HOSTILE} {MEGABYTE}"],
+    ),
+}
 AGENTS: tuple[gr.Agent[Any], ...] = (
-    gr.Agent(
-        "support",
-        tools=[look_up, refund],
-        description="Answers customers about their orders, and pays money back if somebody allows it.",
-        model=ScriptedModel(
-            [
-                [
-                    think("The customer wants a refund for order 7. I need to know what was paid before I propose it."),
-                    text("Let me look at order 7 first."),
-                    call("look_up", order="7"),
-                ],
-                [
-                    text("The lamp was paid in full. I would like to refund it."),
-                    call("refund", order="7", cents=4200, note="The lamp arrived broken; the photos show it."),
-                ],
-                "Done: your 42.00 are on their way. You will see them within three days.",
-            ],
-            chunk=7,
-        ),
-    ),
-    gr.Agent("asker", tools=[ask_person], model=ScriptedModel([call("ask_person", question="Where do you live?"), "Thanks."])),
-    gr.Agent("shipper", tools=[ship], model=ScriptedModel([call("ship", to="?", parcels=0), "Shipped."])),
-    gr.Agent("counter", tools=[count], model=ScriptedModel([[text("I count."), call("count", to=40, pause=0.1)], "Counted."])),
-    gr.Agent("sticker", tools=[stick], model=ScriptedModel([call("stick"), "Unstuck."])),
+    gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
-    gr.Agent("talker", tools=[], model=ScriptedModel([[text("One. "), delay(0.3), text("Two. "), delay(0.3), text("Three.")]])),
-    gr.Agent("many", tools=[tick], execution="parallel_streaming", stop=[gr.stop.MaxRounds(None)], model=FunctionModel(many)),
     gr.Agent(
-        "hostile",
-        tools=[run_anything],
-        model=ScriptedModel(
-            [
-                [
-                    text(f"{HOSTILE} {LONG_WORD}"),
-                    call("run_anything", command=f"rm -rf {RLO}/tmp # \u200bsafe {HOSTILE}", blob=MEGABYTE, number=BIG_NUMBER),
-                ],
-                f"{HOSTILE} {MEGABYTE}",
-            ]
-        ),
+        "many",
+        tools=[tick],
+        execution="parallel_streaming",
+        stop=[gr.stop.MaxRounds(None)],
+        model=FunctionModel(many),
     ),
-)  # fmt: skip
+    *(gr.Agent(key, tools=tools, model=ScriptedModel(steps)) for key, (tools, steps) in SCRIPTS.items()),
+)
 
 
 async def main(database: str, port: int, token: str, looker: str | None) -> None:

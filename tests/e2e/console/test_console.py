@@ -1,0 +1,413 @@
+"""What people do with the console: follow, decide, start, cancel, send, find their runs."""
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import LOOKER, TOKEN, Console, Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.slow, pytest.mark.judge]
+
+
+def card(page: "Page"):
+    return page.locator(".card")
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_followed_live_from_its_input_to_its_end(console: Console, server: Server):
+    run = console.start("talker", "Tell me.")
+    page = console.page
+    page.locator(".row-input .prose", has_text="Tell me.").wait_for()
+    page.locator(".row-message.is-live .prose", has_text="One.").wait_for()  # while it is still being said
+    console.stage("completed")
+    assert console.text(".row-message .prose") == "One. Two. Three."
+    assert "Completed" in console.text(".end")
+    assert console.text("#details .detail-events dd") == str(len(server.events(run)))
+    assert console.text("#details .detail-by dd") == "operator"
+    assert page.title() == "talker · Completed - Greenroom"
+
+
+def test_a_finished_run_shows_its_calls_with_arguments_results_and_reasoning(console: Console):
+    console.start("support", "Order 7 is broken.")
+    page = console.page
+    console.stage("needs_approval")
+    first = page.locator(".row-call").first
+    assert first.locator(".call-tool").inner_text() == "look_up"
+    assert first.locator(".call-status").inner_text() == "Succeeded"
+    blocks = first.locator(".block-body").all_inner_texts()
+    assert blocks[0] == '{ "order": "7" }'
+    assert '"customer": "Ada Lovelace"' in blocks[1]
+    page.locator(".reasoning summary").click()
+    assert "what was paid before I propose it" in console.text(".is-reasoning")
+
+
+def test_output_and_progress_of_a_call_are_seen_while_it_runs(console: Console):
+    console.start("counter")
+    page = console.page
+    page.locator(".row-call .bar-text", has_text="of 40").wait_for()
+    page.locator(".activity bdi", has_text="count is running").wait_for()
+    console.stage("completed")
+    page.get_by_role("button", name="Show all (40 lines").click()
+    output = page.locator(".row-call .block-body").nth(1).inner_text()
+    assert output.splitlines() == [f"line {n}" for n in range(1, 41)]
+
+
+def test_the_page_does_not_move_under_its_reader(console: Console):
+    """Somebody who has scrolled up stays where they read, and is told what is new."""
+    console.start("counter")
+    page = console.page
+    page.set_viewport_size({"width": 1280, "height": 420})
+    page.locator(".row-call .block-body", has_text="line 4").wait_for()
+    page.locator("#scroller").hover()
+    page.mouse.wheel(0, -4000)
+    page.locator("#jump").wait_for()
+    before = page.locator(".row-input").bounding_box()
+    console.stage("completed")
+    assert page.locator(".row-input").bounding_box() == before
+    page.get_by_role("button", name=re.compile("new event")).click()
+    assert page.locator(".row-end").is_visible()
+    assert page.locator("#jump").is_hidden()
+
+
+def test_a_run_of_five_thousand_events_stays_usable(console: Console, server: Server):
+    run = console.start("many")
+    page = console.page
+    console.stage("completed")
+    events = server.events(run)
+    assert len(events) > 5000
+    assert page.locator("#details .detail-events dd").inner_text() == f"{len(events):,}"
+    assert page.locator(".row").count() <= 450
+    assert page.locator(".row-end").is_visible()
+    page.reload()  # and all of them at once
+    page.locator(".row-end").wait_for()
+    assert page.locator(".row").count() <= 450
+    while page.locator("#earlier").is_visible():
+        page.locator("#earlier").click()
+        assert page.locator(".row").count() <= 450
+    assert page.locator(".row").first.get_attribute("class") == "row row-input"
+    page.locator("#later").wait_for()
+    page.keyboard.press("l")
+    assert page.locator(".row-end").is_visible()
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_approval_shows_the_call_in_full_and_lets_it_happen(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    shown = card(page)
+    assert shown.get_by_role("heading", name="May refund run?").is_visible()
+    names = shown.locator(".card-values .block-name > bdi").all_inner_texts()
+    values = shown.locator(".card-values .block-body").all_inner_texts()
+    assert names == ["order", "cents", "note"]
+    assert values == ['"7"', "4200", '"The lamp arrived broken; the photos show it."']
+    fingerprint = server.payloads(run, "approval.requested")[0]["fingerprint"]
+    assert shown.locator(".card-mark code").get_attribute("title") == fingerprint
+    assert page.title().startswith("(")
+    shown.get_by_role("button", name="Approve refund").click()
+    shown.get_by_text("Approved by operator").wait_for()
+    console.stage("completed")
+    assert server.payloads(run, "tool.result")[-1]["result"] == "paid back 4200 cents of order 7"
+    shown.wait_for(state="detached")
+    assert page.locator(".row-note", has_text="refund was approved by operator").is_visible()
+
+
+def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).get_by_role("button", name="Deny").click()
+    page.get_by_label("Why?").fill("The photos show nothing.")
+    card(page).get_by_role("button", name="Deny refund").click()
+    console.stage("completed")
+    resolved = server.payloads(run, "approval.resolved")[0]
+    assert (resolved["resolution"], resolved["by"]) == ("denied", "operator")
+    assert resolved["reason"] == "The photos show nothing."
+    row = page.locator(".row-note", has_text="refund was denied by operator")
+    assert "The photos show nothing." in row.inner_text()
+
+
+def test_arguments_are_edited_only_as_valid_json(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).get_by_role("button", name="Edit arguments").click()
+    editor = page.get_by_label("Arguments as JSON")
+    assert '"cents": 4200' in editor.input_value()
+    editor.fill('{"order": "7", "cents": }')
+    assert "line 1, column" in console.text(".card .fault")
+    card(page).get_by_role("button", name="Approve with these arguments").click()
+    editor.fill("[1]")
+    assert "have to be a JSON object" in console.text(".card .fault")
+    editor.fill('{"order": "7", "cents": "many", "note": ""}')
+    card(page).get_by_role("button", name="Approve with these arguments").click()
+    page.locator(".card-status", has_text="The arguments do not fit the tool").wait_for()  # the gateway judges
+    editor.fill('{"order": "7", "cents": 2100, "note": ""}')
+    assert "Changed: cents, note" in card(page).inner_text()
+    card(page).get_by_role("button", name="Approve with these arguments").click()
+    console.stage("completed")
+    assert server.payloads(run, "approval.resolved")[0]["edited"] is True
+    assert server.payloads(run, "tool.result")[-1]["result"] == "paid back 2100 cents of order 7"
+    page.locator(".row-call .block-name", has_text="before the decision changed them").wait_for()
+
+
+def test_the_keyboard_alone_decides_and_asks_once_more(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    page.keyboard.press("a")  # nothing is in focus: nothing happens
+    page.keyboard.press("w")
+    page.keyboard.press("a")
+    again = card(page).get_by_role("button", name="Press a again")
+    again.wait_for()
+    page.keyboard.press("Escape")
+    again.wait_for(state="detached")
+    page.keyboard.press("d")
+    page.keyboard.press("Escape")
+    assert server.payloads(run, "approval.resolved") == []
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    console.stage("completed")
+    assert server.payloads(run, "approval.resolved")[0]["resolution"] == "approved"
+
+
+def test_the_keyboard_denies_with_a_reason(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    page.keyboard.press("w")
+    page.keyboard.press("d")
+    page.keyboard.type("no")
+    page.keyboard.press("Enter")
+    console.stage("completed")
+    assert server.payloads(run, "approval.resolved")[0]["reason"] == "no"
+
+
+def test_single_keys_can_be_switched_off(console: Console):
+    console.start("support")
+    page = console.page
+    card(page).wait_for()
+    page.keyboard.press("?")
+    page.get_by_label("Use single-key shortcuts").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    page.keyboard.press("w")
+    page.keyboard.press("?")
+    assert page.locator("dialog").count() == 0
+    assert page.evaluate("document.activeElement.closest('.card') === null")
+
+
+def test_a_question_with_a_schema_is_answered_in_a_form(console: Console, server: Server):
+    run = console.start("asker")
+    page = console.page
+    assert "Where do you live?" in card(page).inner_text()
+    card(page).get_by_role("button", name="Send the answer").click()
+    assert console.text(".card .fault") == "address is needed."
+    page.get_by_label("Address").fill("5 High Street")
+    page.get_by_label("Floor").fill("3.5")
+    card(page).get_by_role("button", name="Send the answer").click()
+    assert console.text(".card .fault") == "floor has to be a whole number."
+    page.get_by_label("Floor").fill("3")
+    page.get_by_label("Is there a lift?").select_option("No")
+    page.get_by_label("Speed").select_option("fast")
+    card(page).get_by_role("button", name="Send the answer").click()
+    console.stage("completed")
+    given = {"address": "5 High Street", "floor": 3, "lift": False, "speed": "fast"}
+    assert server.payloads(run, "tool.result")[0]["result"] == given
+
+
+def test_a_question_can_be_answered_in_json_and_the_gateway_says_what_does_not_fit(console: Console, server: Server):
+    run = console.start("asker")
+    page = console.page
+    card(page).get_by_role("button", name="Write JSON instead").click()
+    page.locator(".card textarea.json").fill('{"address": 5}')
+    card(page).get_by_role("button", name="Send the answer").click()
+    page.locator(".card-status", has_text="does not fit what is asked for").wait_for()
+    page.locator(".card textarea.json").fill('{"address": "x", "floor": 1}')
+    card(page).get_by_role("button", name="Send the answer").click()
+    console.stage("completed")
+    assert server.payloads(run, "tool.result")[0]["result"] == {"address": "x", "floor": 1}
+
+
+def test_whoever_decides_gives_the_arguments_and_sees_until_when(console: Console, server: Server):
+    run = console.start("shipper")
+    page = console.page
+    assert re.match(r"Expires in \d+ min \d+ s", console.text(".card-left"))
+    page.get_by_label("Arguments for the call, as JSON").fill('{"to": "Ada", "parcels": 2}')
+    card(page).get_by_role("button", name="Send the answer").click()
+    console.stage("needs_approval")
+    assert server.payloads(run, "approval.resolved")[0]["resolution"] == "approved"
+
+
+def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, server: Server):
+    """The page has not heard of the other decision yet when it sends its own."""
+    run, held = server.start_run("support"), []
+
+    def hold(socket):
+        def heard(text):
+            if held or "run.approval.resolved" in text:
+                held.append(text)
+            if not held or '"gw.error"' in text:
+                socket.send(text)
+
+        gateway = socket.connect_to_server()
+        gateway.on_message(heard)
+
+    console.page.route_web_socket(re.compile("/v1/ws$"), hold)
+    console.open(run)
+    card(console.page).wait_for()
+    ticket = server.payloads(run, "approval.requested")[0]["ticket_id"]
+    server.post(f"/v1/runs/{run}/commands", type="decide", target=ticket, action="cancel")
+    while not held:
+        console.page.wait_for_timeout(20)
+    card(console.page).get_by_role("button", name="Approve refund").click()
+    told = console.page.locator(".card-status", has_text="Somebody was faster: Denied by operator")
+    told.wait_for()
+    card(console.page).get_by_role("button", name="Dismiss").click()
+    assert card(console.page).count() == 0
+
+
+# --- starting, sending, cancelling ------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_once_and_shown(console: Console, server: Server):
+    console.open()
+    page = console.page
+    before = len(server.get("/v1/runs?limit=1000")["runs"])
+    page.keyboard.press("n")
+    page.get_by_label("Agent").select_option("talker")
+    page.get_by_role("button", name="Start the run").click()
+    assert "Say what the run is to do" in console.text("dialog .fault")
+    page.get_by_label("What is it to do?").fill("Say something.")
+    page.keyboard.press("Control+Enter")
+    console.stage("completed")
+    runs = server.get("/v1/runs?limit=1000")["runs"]
+    assert len(runs) == before + 1
+    assert page.url == f"{server.url}/#run={runs[0]['run']}"
+    assert console.text(".row-input .prose") == "Say something."
+    assert page.locator(f"#runs a[data-run='{runs[0]['run']}'][aria-current]").count() == 1
+
+
+def test_more_input_reaches_the_run(console: Console, server: Server):
+    run = console.start("echo", "wait")
+    page = console.page
+    page.locator(".row-call").wait_for()
+    page.get_by_label("More input for this run").fill("Hurry up!")
+    page.keyboard.press("Enter")
+    page.locator(".row-input .prose", has_text="Hurry up!").wait_for()
+    assert page.get_by_label("More input for this run").input_value() == ""
+    console.stage("completed")
+    assert page.locator(".row-message .prose").last.inner_text() == "You said: Hurry up!"
+    assert server.payloads(run, "input.received")[0]["by"] == "operator"
+    assert page.locator("#composer").is_hidden()
+
+
+def test_a_run_is_cancelled_after_a_question_and_with_a_reason(console: Console, server: Server):
+    run = console.start("counter")
+    page = console.page
+    page.locator(".row-call .bar-text").wait_for()
+    page.get_by_role("button", name="Cancel run").click()
+    page.get_by_role("button", name="Keep it running").click()
+    page.get_by_role("button", name="Cancel run").click()
+    page.get_by_label("Reason").fill("Wrong order.")
+    page.get_by_role("button", name="Cancel the run").click()
+    console.stage("cancelled")
+    assert "Wrong order." in console.text(".end")
+    asked = server.payloads(run, "cancel.requested")
+    assert [(one["mode"], one["reason"], one["by"]) for one in asked] == [("now", "Wrong order.", "operator")]
+    assert page.get_by_role("button", name="Cancel run").is_hidden()
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_finds_runs_by_their_state_and_the_keyboard_goes_through_it(console: Console, server: Server):
+    waiting = server.start_run("support")
+    done = server.start_run("talker")
+    console.open(done)
+    page = console.page
+    console.stage("completed")
+    assert page.locator("#runs .group").first.inner_text() == "Waiting for a decision"
+    page.locator("#runs a", has_text="Waiting").first.wait_for()
+    assert int(console.text("#waiting").rstrip("+")) >= 1
+    page.get_by_role("button", name="Done").click()
+    page.wait_for_function("[...document.querySelectorAll('#runs a')].every((one) => !/Waiting/.test(one.textContent))")
+    page.locator(f"#runs a[data-run='{done}']").wait_for()
+    page.get_by_role("button", name=re.compile("^Waiting")).click()
+    page.locator(f"#runs a[data-run='{waiting}']").wait_for()
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('#runs a') !== null")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.run") in page.url
+    console.stage("needs_approval")
+
+
+def test_more_runs_than_fit_come_on_demand(console: Console, server: Server):
+    runs = [server.start_run("talker") for _ in range(55)]
+    console.open()
+    page = console.page
+    page.locator(f"#runs a[data-run='{runs[-1]}']").wait_for()
+    assert page.locator(f"#runs a[data-run='{runs[0]}']").count() == 0
+    page.get_by_role("button", name="Show more").click()
+    page.locator(f"#runs a[data-run='{runs[0]}']").wait_for()
+    newest = server.start_run("talker")  # it appears by itself, and nothing is forgotten
+    page.locator(f"#runs a[data-run='{newest}']").wait_for()
+    assert page.locator(f"#runs a[data-run='{runs[0]}']").count() == 1
+
+
+def test_a_run_that_is_not_there_is_said_to_be_so(console: Console):
+    console.open()
+    console.page.evaluate("location.hash = '#run=run_nobody'")
+    console.page.get_by_role("heading", name="There is no such run").wait_for()
+    assert "Choose another one" in console.text("#nothing-hint")
+
+
+# --- who is there -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_token_the_page_asks_and_a_wrong_one_is_said_to_be_wrong(console: Console, server: Server):
+    page = console.page
+    page.goto(f"{server.url}/#token=nobody-has-this-token")
+    page.get_by_role("alert").filter(has_text="Nobody has this token").wait_for()
+    assert page.url == f"{server.url}/"
+    page.get_by_label("Token").fill("still-nobodys-token")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").filter(has_text="Nobody has this token").wait_for()
+    page.get_by_label("Token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    page.locator("#link[data-state=live]").wait_for()
+    assert page.locator("dialog").count() == 0
+    page.reload()  # this tab remembers
+    page.locator("#link[data-state=live]").wait_for()
+    assert not [url for url in console.urls if TOKEN in url]
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Sign in").wait_for()
+
+
+def test_a_token_goes_from_the_address_at_once_and_a_run_stays_in_it(console: Console, server: Server):
+    run = console.start("talker")
+    assert console.page.url == f"{server.url}/#run={run}"
+    assert TOKEN not in console.page.evaluate("JSON.stringify([location.href, history.state, document.referrer])")
+
+
+def test_somebody_who_may_only_look_is_offered_nothing_else(consoles):
+    looker = consoles()
+    run = looker.server.start_run("support")
+    looker.open(run, token=LOOKER)
+    page = looker.page
+    card(page).wait_for()
+    assert "may look, but not decide" in card(page).inner_text()
+    assert card(page).get_by_role("button", name=re.compile("Approve|Deny|Edit")).count() == 0
+    for part in ("#start", "#cancel", "#composer"):
+        assert page.locator(part).is_hidden()
+    page.keyboard.press("n")
+    assert page.locator("dialog").count() == 0
