@@ -88,8 +88,15 @@ class Readers:
 
 
 def epoch(connection: sqlite3.Connection) -> str:
-    """The name of the log."""
-    return str(connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()[0])
+    """The name of the log.
+
+    Raises:
+        StoreError: it has none.
+    """
+    found = connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()
+    if found is None:
+        raise StoreError("its log has no name; restore it from a backup")
+    return str(found[0])
 
 
 def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:

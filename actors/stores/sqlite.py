@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
@@ -141,20 +142,26 @@ class SQLiteStore(Front):
     def _open(self) -> sqlite3.Connection | None:
         """The writer's connection; None if there is only to be read."""
         connection = None
-        if not self._read_only:
-            if not self.path.parent.is_dir():
-                raise StoreOpenError(f"the folder {self.path.parent} does not exist; make it first")
-            self._lock.acquire()
-            try:
+        with ExitStack() as undo:
+            if not self._read_only:
+                if not self.path.parent.is_dir():
+                    raise StoreOpenError(f"the folder {self.path.parent} does not exist; make it first")
+                self._lock.acquire()
+                undo.callback(self._lock.release)
                 connection = open_writer(self.path, busy=self._busy, migrations=self._migrations)
+                undo.callback(connection.close)
+            readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
+            undo.callback(readers.close)
+            try:
+                if connection is None:
+                    readers.read(_reads.open_runs)
+                self._epoch = readers.read(_reads.epoch)
             except StoreOpenError:
-                self._lock.release()
                 raise
-            self._transactor = Transactor(connection, self._faults)
-        readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
-        if connection is None:
-            readers.read(_reads.open_runs)
-        self._epoch = readers.read(_reads.epoch)
+            except StoreError as error:
+                raise StoreOpenError(f"{self.path} can not be read: {error}") from error
+            undo.pop_all()
+        self._transactor = None if connection is None else Transactor(connection, self._faults)
         self._readers = readers
         return connection
 

@@ -1,5 +1,6 @@
 """Opening a SQLite file: what is right, and a clear word with the way out for everything that is not."""
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -281,6 +282,26 @@ async def test_a_backup_is_a_whole_store(path: Path, tmp_path: Path) -> None:
     async with opened(copy):
         assert len(await copy.events("r1")) == 4
         assert copy.epoch != epoch, "it may grow other events under the same sequences"
+
+
+async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path) -> None:
+    """Opening fails late, and leaves no lock and no connection behind: a backup can be put in its place."""
+    store = store_at(path)
+    async with opened(store):
+        await store.backup(path.with_name("backup.db"))
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("DELETE FROM about")
+        other.commit()
+    for options in ({}, {"read_only": True}):
+        assert f"{path} can not be read: " in await refusal(path, **options)
+    broken = store_at(path)
+    for _ in range(2):
+        with pytest.raises(StoreOpenError, match="restore it from a backup"):
+            await broken.run(Recorder())
+    assert owner_of(path) is None
+    path.with_name("backup.db").rename(path)
+    async with opened(broken):
+        assert len(broken.epoch) == 16
 
 
 async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
