@@ -92,6 +92,9 @@ async def play_runs(play, runtime):
     assert (await play("POST", f"{at}/commands", body={"type": "cancel", "mode": "now"})).status in (202, 409)
     page = (await play("GET", f"{at}/events?after=2&limit=1000")).json()
     assert page["done"]
+    behind = (await play("GET", f"{at}/events?after={page['head']}")).json()
+    assert (behind["events"], behind["next"], behind["done"]) == ([], page["head"], True), "who has it all hears so"
+    assert (await play("GET", f"{at}/events?after={page['head'] + 1}")).status == 410
     stream = {"accept": "text/event-stream"}
     live = await play("GET", f"{at}/events", headers=stream)
     assert play.judge.check_events(live.body) == page["head"]

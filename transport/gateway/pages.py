@@ -134,8 +134,11 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
     limit = request.number("limit", EVENTS_PAGE, most=MOST)
     if limit < 1:
         raise Refused("bad_message", f"limit={limit}: give at least 1")
+    _check_cursor(after, head)
+    store = gateway.runtime.store
     with gateway.runtime.board.looking():
-        frames = await gateway.runtime.store.events(run, after=after, limit=limit)
+        frames = await store.events(run, after=after, limit=limit)
+        newest = frames or await store.events(run, after=max(0, after - 1), limit=1)
     last = after + len(frames)
     page: Mapping[str, Any] = {
         "run": run,
@@ -143,7 +146,7 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
         "events": [msgspec.Raw(frame) for frame in frames],
         "head": max(head, last),
         "next": last,
-        "done": bool(frames) and event_type(frames[-1]) in TERMINAL_EVENTS,
+        "done": bool(newest) and event_type(newest[-1]) in TERMINAL_EVENTS,
     }
     return Response(body=_encode(page))
 
@@ -152,8 +155,7 @@ async def _live(gateway: Gateway, request: Request) -> Streamed:
     run = request.params["run"]
     head = await gateway.api.head(request.who, run)
     after = resumed_after(gateway, request)
-    if after > head:
-        raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
+    _check_cursor(after, head)
 
     @asynccontextmanager
     async def chunks() -> AsyncIterator[AsyncIterator[bytes]]:
@@ -161,6 +163,11 @@ async def _live(gateway: Gateway, request: Request) -> Streamed:
             yield _sent(gateway, follower)
 
     return Streamed(chunks=chunks)
+
+
+def _check_cursor(after: int, head: int) -> None:
+    if after > head:
+        raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
 
 
 async def _sent(gateway: Gateway, follower: Any) -> AsyncIterator[bytes]:
