@@ -522,7 +522,7 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
 
     helper = clerk([text("wait "), call("slow", id="c1")], "done", tools=[slow])
     replies, answered = list[Reply](), trio.Event()
-    async with gr.open_runtime(agents=[helper]) as runtime, trio.open_nursery() as nursery:
+    async with gr.open_runtime(agents=[helper], drain=0.0) as runtime, trio.open_nursery() as nursery:
         async with gateway(runtime) as address:
             page = Page(address, version)
             page.say("u1", "go")
@@ -558,7 +558,7 @@ async def test_a_run_that_nobody_works_on_is_told_as_an_error(tmp_path: Path):
     def agents() -> list[gr.Agent[Any]]:
         return [clerk(call("slow", id="c1"), "done", tools=[slow])]
 
-    async with gr.open_runtime(shelf.open(), agents=agents()) as runtime:
+    async with gr.open_runtime(shelf.open(), agents=agents(), drain=0.0) as runtime:
         await runtime.start("helper", "hi", thread_id="ch", deps=object())
         await begun.wait()
     async with gr.open_runtime(shelf.open(), agents=agents()) as runtime, gateway(runtime) as address:

@@ -57,7 +57,7 @@ from typing import Final, Literal
 
 from greenroom.actors.contract.envelope import Event
 
-from .ai_sdk_draft import Call, Draft, Part, Payload, State, ToolPart, Version, requested
+from .ai_sdk_draft import Call, Draft, End, Part, Payload, State, ToolPart, Version, requested
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
 """What an interrupted reader is told if nobody has a better reason."""
@@ -97,6 +97,8 @@ def step(state: State, event: Event) -> tuple[State, tuple[Part, ...]]:
         handler(draft, event.payload)
     elif event.type in _NOTICES:
         draft.notice(event)
+    if live and draft.end is not None:
+        draft.close(draft.end)
     return draft.build(), tuple(draft.parts) if live else ()
 
 
@@ -112,12 +114,15 @@ def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Par
     draft = Draft(state)
     if not state.opened:
         draft.open()
-    if state.waiting and state.tickets:  # between two events of one commit it may seem to wait for nobody
+    if state.end is not None:
+        draft.close(state.end)
+    elif state.waiting and state.tickets:  # between two events of one commit it may seem to wait for nobody
         for call_id in state.calls:
             _request(draft, call_id)
-        draft.close("waiting", "tool-calls")
+        draft.close(End(status="waiting", reason="tool-calls"))
     else:
-        draft.close("interrupted", "error", {"type": "error", "errorText": reason})
+        error = {"type": "error", "errorText": reason}
+        draft.close(End(status="interrupted", reason="error", last=(error,)))
     return draft.build(), tuple(draft.parts)
 
 
@@ -281,7 +286,7 @@ def _ended(d: Draft, payload: Payload) -> None:
             reason = "other"
         case _:
             reason = _STOPPED.get(code or "", "other") if kind == "stopped" else "stop"
-    d.close("done", reason, *last, **told)
+    d.end = End(status="done", reason=reason, last=tuple(last), facts=told)
 
 
 _STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "length", "timeout": "length"}

@@ -54,6 +54,16 @@ class Answering:
 
 
 @attrs.frozen(kw_only=True)
+class End:
+    """How a stream ends: status and facts for `data-run`, finishReason, and the part before `finish`, if any."""
+
+    status: str
+    reason: str
+    last: tuple[Part, ...] = ()
+    facts: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
 class State:
     """One stream, between two events. Made by `begin`; what is in it is nobody else's.
 
@@ -62,7 +72,7 @@ class State:
         sequence: of the newest event.
         opened, ended: `start` and `finish` have been told.
         in_step: `start-step` has been told and `finish-step` has not.
-        waiting: the run stands still for people.
+        waiting: the run stands still for people. end: it is done, and nobody has been told yet.
         answering: the message of the inference in flight.
         calls: of the current step, by call id. tickets: the open ones, by id.
         kept: data parts told since the step began; `reset-step` takes them away with the text.
@@ -78,6 +88,7 @@ class State:
     ended: bool = False
     in_step: bool = False
     waiting: bool = False
+    end: End | None = None
     answering: Answering | None = None
     calls: Mapping[str, Call] = attrs.field(factory=dict)
     tickets: Mapping[str, Payload] = attrs.field(factory=dict)
@@ -93,14 +104,14 @@ class Draft:
         self.before = state
         self.v7 = state.version == "v7"
         self.parts: list[Part] = []
-        self.sequence = state.sequence
+        self.sequence, self.end = state.sequence, state.end
         self.opened, self.ended, self.in_step, self.waiting = state.opened, state.ended, state.in_step, state.waiting
         self.answering, self.thread_id, self.agent_id = state.answering, state.thread_id, state.agent_id
         self.calls, self.tickets, self.kept = state.calls, state.tickets, state.kept
 
     def build(self) -> State:
         """The state as it is now."""
-        names = ("sequence", "opened", "ended", "in_step", "waiting", "answering", "calls", "tickets", "kept")
+        names = ("sequence", "end", "opened", "ended", "in_step", "waiting", "answering", "calls", "tickets", "kept")
         changes = {name: getattr(self, name) for name in (*names, "thread_id", "agent_id")}
         return attrs.evolve(self.before, **changes)
 
@@ -140,13 +151,13 @@ class Draft:
         where = {"run_id": self.before.run_id, "thread_id": self.thread_id, "agent_id": self.agent_id}
         return {**where, "status": status, "sequence": sequence}
 
-    def close(self, status: str, reason: str, *last: Part, **more: Any) -> None:
+    def close(self, end: End) -> None:
         """End the stream: whatever is open, then how the run stands, then the end itself."""
         self.end_step()
-        self.data("run", self.before.run_id, {**self.facts(status, self.sequence), **more})
-        self.parts += last
-        self.say("finish", finishReason=reason)
-        self.ended = True
+        self.data("run", self.before.run_id, {**self.facts(end.status, self.sequence), **end.facts})
+        self.parts += end.last
+        self.say("finish", finishReason=end.reason)
+        self.ended, self.end = True, None
 
     def end_step(self) -> None:
         """Close the open block and the open step."""

@@ -677,7 +677,7 @@ def test_every_life_is_a_legal_stream_wherever_it_is_cut(
     note("\n".join(f"{event.sequence} {event.type} {dict(event.payload)}" for event in events))
     whole = check_whole(world, events, version)
     rests = [event.sequence for event in events if event.type == "run.waiting"]
-    points = st.one_of(st.integers(1, len(events) - 1), *([st.sampled_from(rests)] if rests else []))
+    points = st.one_of(st.integers(1, len(events)), *([st.sampled_from(rests)] if rests else []))
     for at in data.draw(st.lists(points, min_size=1, max_size=4)):
         check_split(events, at, whole, data.draw(st.booleans()))
 
