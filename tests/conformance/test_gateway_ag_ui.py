@@ -313,6 +313,29 @@ async def test_an_id_that_was_used_for_something_else_is_refused_before_the_stre
         assert len((await runtime.runs()).runs) == 1
 
 
+async def test_a_page_that_asks_nothing_new_is_told_the_newest_run_again_as_far_as_it_has_come():
+    """Its messages may be those of a stream that was cut anywhere, or of long ago: nothing of them is told twice."""
+    helper = clerk([think("hm"), text("Two."), *(call("refund", order=n, cents=5, id=f"c{n}") for n in "12")], "done")
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        waiting, asked = list(front.client.messages), front.client.interrupts
+        cut = [waiting[0], *(one | {"content": one["content"][:1]} for one in waiting[1:3])]
+        for messages in (cut, waiting, waiting[:1]):
+            front.client.messages = messages
+            await front.run("r2" if len(messages) > 1 else "r1")
+            assert front.client.messages == waiting
+            assert front.client.interrupts == asked
+        await front.run("r3", front.answers(YES, YES))
+        done = list(front.client.messages)
+        for messages in (cut, waiting, done):
+            front.client.messages = messages
+            await front.run("r4")
+            assert front.client.messages == done
+            assert front.client.outcome == "success"
+        assert len((await runtime.runs()).runs) == 1
+
+
 async def test_several_new_messages_begin_one_run():
     helper = clerk("hello")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -414,10 +437,12 @@ async def test_an_interrupt_that_has_expired_can_be_cancelled_and_no_more():
 async def test_a_request_without_a_question_is_told_so():
     async with gr.open_runtime(agents=[clerk("hello")]) as runtime, gateway(runtime) as address:
         front = Front(address)
-        await front.ask("r1", "hi")
+        told = await front.run("r1")
+        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "unprocessable")
+        front.client.messages.append({"id": "a1", "role": "assistant", "content": "hello, who are you?"})
         told = await front.run("r2")
         assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "unprocessable")
-        assert len((await runtime.runs()).runs) == 1
+        assert (await runtime.runs()).runs == ()
 
 
 # --- messages to a run that has begun --------------------------------------------------------------------------------

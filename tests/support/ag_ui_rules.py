@@ -361,6 +361,8 @@ def _check_calls(events: Sequence[Event], known: Iterable[Event]) -> None:
     for event in events:
         match event["type"]:
             case "MESSAGES_SNAPSHOT":
+                begun.clear()
+                answered.clear()
                 learn(event["messages"])
             case "TOOL_CALL_START":
                 need(event["toolCallId"] not in begun, "call begun again", event)

@@ -12,7 +12,7 @@ Times are those of the events.
 
 | event | AG-UI |
 |---|---|
-| (the first that is told) | RUN_STARTED; if others came before it: MESSAGES_SNAPSHOT, STEP_STARTED of the open step |
+| (the first that is told) | RUN_STARTED; if the client has heard of the run: MESSAGES_SNAPSHOT, STEP_STARTED |
 | run.step.started, run.step.finished | STEP_STARTED, STEP_FINISHED |
 | run.message.delta | TEXT_MESSAGE_START if it is not open, TEXT_MESSAGE_CONTENT |
 | run.reasoning.delta | REASONING_START and REASONING_MESSAGE_START if they are not open, REASONING_MESSAGE_CONTENT |

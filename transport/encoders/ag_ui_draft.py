@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.actors.contract.messages import Usage
 
-from .ag_ui_history import History, messages
+from .ag_ui_history import History, made_by, messages
 from .ag_ui_interrupts import interrupt
 
 PROTOCOL_VERSION: Final = "1.0"
@@ -77,19 +77,19 @@ class Draft:
         self.told.append({name: value for name, value in told.items() if value is not None})
 
     def open(self, before: History) -> None:
-        """RUN_STARTED, and if the client has been told of events before: where the conversation stands."""
+        """RUN_STARTED, and where the conversation stands, if the client has (other) messages of this run."""
         self.started = True
-        facts = {"run": self.history.run, "agent": self.history.agent}
+        run = self.history.run
         self.put(
             "RUN_STARTED",
             threadId=self.state.thread_id,
             runId=self.state.run_id,
             parentRunId=self.state.parent_run_id,
             protocolVersion=PROTOCOL_VERSION,
-            metadata={"greenroom": facts} if self.history.run else None,
+            metadata={"greenroom": {"run": run, "agent": self.history.agent}} if run else None,
         )
-        if before.sequence:
-            self.snapshot(before)
+        if before.sequence or any(made_by(run, message) for message in self.state.known):
+            self.snapshot(attrs.evolve(before, run=run))
         if before.step is not None:
             self.open_step(before.step)
 

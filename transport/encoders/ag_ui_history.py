@@ -268,17 +268,18 @@ def messages(history: History, known: Sequence[Payload]) -> list[Payload]:
     Args:
         history: of the run.
         known: the messages that the client has sent. Those that are not of this run's making stay as they are; those
-            that are, are told again as they are now, or left out if they have been discarded.
+            that are, are told as they are now, or left out if they have been discarded or have not come yet.
     """
     own = {entry.id: entry for entry in history.entries}
-    prefix = f"{history.run}."
     placed: list[Payload] = []
     for message in known:
         entry = own.get(message["id"])
         if entry is not None and entry.role != "given":
             placed.append(_message(entry, history))
-        elif entry is not None or not history.run or not message["id"].startswith(prefix):
+        elif entry is not None or not made_by(history.run, message):
             placed.append(message)
+        elif message["role"] == "reasoning":
+            placed.append({**message, "content": ""})  # left out it would be kept
     there = {message["id"] for message in placed}
     behind: dict[str | None, list[Payload]] = {}
     anchor: str | None = None  # nothing of the run is there yet: its messages come last
@@ -290,6 +291,11 @@ def messages(history: History, known: Sequence[Payload]) -> list[Payload]:
     whole = [one for message in placed for one in (message, *behind.get(message["id"], ()))]
     whole += behind.get(None, ())
     return whole
+
+
+def made_by(run: str, message: Payload) -> bool:
+    """True if the message is of this run's making."""
+    return bool(run) and str(message["id"]).startswith(f"{run}.")
 
 
 def _message(entry: Entry, history: History) -> dict[str, Any]:

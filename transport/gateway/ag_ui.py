@@ -4,6 +4,7 @@
 |---|---|
 | a new user message | a run of ours begins, on the thread `threadId`; principal, thread and message make its id |
 | the same message again | the same run is told again, from its start up to its first rest |
+| nothing new | the run of the newest user message is told again, whole: the stream was broken, or the page reloaded |
 | `resume` | decisions, all or none; the run is told from there on (`ag_ui_resume`) |
 | `resume` and a new user message | also sent to the run, which reads it at its next step |
 
@@ -66,14 +67,25 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     try:
         if asked.resume:
-            run_id = await _resume(gateway, who, agent, asked)
+            part = await _resume(gateway, who, agent, asked)
+        elif unanswered(asked.messages):
+            part = await _begin(gateway, who, agent, asked)
         else:
-            run_id = await _begin(gateway, who, agent, asked)
+            part = await _repeat(gateway, who, agent, asked)
     except Declined as declined:
         _, told = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
         return Response(body=ag_ui.frame(told), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
-    telling = Telling(gateway, run_id, _state(asked, who, run_id))
+    telling = Telling(gateway, part.run_id, _state(asked, who, part))
     return Streamed(chunks=telling.open, last=telling.last)
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """What of a run is told: what these answers have led to, or everything after a sequence. See `ag_ui.begin`."""
+
+    run_id: str
+    answered: Sequence[str] = ()
+    after: int | None = None
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -97,11 +109,9 @@ def session_of(run_id: str) -> str:
 # --- beginning and resuming ------------------------------------------------------------------------------------------
 
 
-async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> str:
+async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
     """Begin a run with the new user messages, or find the one that they have begun."""
     waiting = unanswered(asked.messages)
-    if not waiting:
-        raise Declined("unprocessable", "messages ends with an answer; add a user message, or answer with resume")
     run_id = run_of(who, asked.threadId, waiting[-1].id)
     await _check_unused(gateway, who, asked, run_id)
     info = await _info(gateway, who, run_id)
@@ -125,7 +135,7 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentIn
             info = await _info(gateway, who, run_id)  # the same message came in another request at the same moment
     if info is not None:
         await _begin_again(gateway, who, attrs.evolve(order, session=info.session_id), waiting[-1].id)
-    return run_id
+    return Part(run_id=run_id)
 
 
 async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_id: str) -> None:
@@ -139,7 +149,22 @@ async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_i
         raise Refused("run_exists", text) from refused
 
 
-async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> str:
+async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
+    """Nothing new is asked: find the run of the newest user message that has begun one."""
+    users = [message for message in asked.messages if message.role == "user"]
+    for message in users[: -MOST_UNANSWERED - 1 : -1]:
+        run_id = run_of(who, asked.threadId, message.id)
+        info = await _info(gateway, who, run_id)
+        record = None if info is None or info.agent != agent else await load(gateway, run_id)
+        if record is not None:
+            await _check_unused(gateway, who, asked, run_id)
+            left = {ticket.ticket_id for ticket in open_tickets(record)}
+            closed = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in left]
+            return Part(run_id=run_id, answered=closed, after=0)
+    raise Declined("unprocessable", "messages holds no user message that asks for something; add one")
+
+
+async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
     entries = asked.resume or ()
     record = await find(gateway, who, asked.threadId, entries)
     run_id = record.info.run_id
@@ -149,7 +174,7 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
     new = await _new(gateway, who, asked.threadId, unanswered(asked.messages))
     sends = [Send(id=command_of(asked.threadId, message.id), run=run_id, text=text_of(message)) for message in new]
     await decide(gateway, who, record, entries, sends)
-    return run_id
+    return Part(run_id=run_id, answered=[entry.interruptId for entry in entries])
 
 
 async def _new(gateway: Gateway, who: Principal, thread_id: str, waiting: Sequence[SentMessage]) -> list[SentMessage]:
@@ -195,8 +220,9 @@ async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) ->
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
-def _state(asked: RunAgentInput, who: Principal, run_id: str | None = None) -> State:
+def _state(asked: RunAgentInput, who: Principal, part: Part | None = None) -> State:
     users = [message.id for message in asked.messages if message.role == "user"]
+    run_id = None if part is None else part.run_id
     return ag_ui.begin(
         thread_id=asked.threadId,
         run_id=asked.runId,
@@ -205,7 +231,8 @@ def _state(asked: RunAgentInput, who: Principal, run_id: str | None = None) -> S
         shared=asked.state,
         asked=next((name for name in users if run_of(who, asked.threadId, name) == run_id), None),
         sent={command_of(asked.threadId, name): name for name in users},
-        answered=[entry.interruptId for entry in asked.resume or ()],
+        answered=() if part is None else part.answered,
+        after=None if part is None else part.after,
     )
 
 

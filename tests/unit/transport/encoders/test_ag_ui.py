@@ -4,31 +4,40 @@ The lives are those of the real engine (`tests/unit/engine/chaos.py`): any answe
 any order. The rules are those of `tests/support/ag_ui_rules.py`, and of the protocol's own Python package.
 """
 
-import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import Suspend
-from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.messages import Usage
-from greenroom.actors.contract.phases import Phase
-from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import EventDraft
-from greenroom.actors.contract.spec import MODES, AgentSpec
+from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.encoders import ag_ui
 from greenroom.transport.encoders.ag_ui_interrupts import response_schema, wish_of
 
+from ....support.ag_ui_faults import PLANTED, sound
+from ....support.ag_ui_lives import (
+    QUESTION,
+    SPEC,
+    Life,
+    converse,
+    events_of,
+    every_ticket,
+    kinds,
+    only,
+    says,
+    scripted,
+    stream,
+    streams,
+    told,
+    without_activities,
+)
 from ....support.ag_ui_rules import Broken, Client, check
-from ...engine.chaos import TOOLS, Chaos
 from ...engine.world import World, call
 
 with warnings.catch_warnings():
@@ -37,44 +46,6 @@ with warnings.catch_warnings():
     from pydantic import TypeAdapter
 
 PROTOCOL: Any = TypeAdapter(ProtocolEvent)
-QUESTION = {"id": "u1", "role": "user", "content": "hello"}
-SPEC = AgentSpec(key="a", tools=TOOLS, stop=(stop.MaxRounds(6),))
-
-
-# --- lives -----------------------------------------------------------------------------------------------------------
-
-
-def events_of(world: World) -> list[Event]:
-    """What the store would hold of a run, as a reader gets it."""
-    encoder, events = EventEncoder(world.store.info, Redactor()), []
-    for sequence, draft in enumerate(world.store.events):
-        named = draft if isinstance(draft, EventDraft) else EventDraft("run.created", draft)
-        events += [decode_event(frame) for frame in encoder.frames(sequence, world.now, (named,))]
-    return events
-
-
-@attrs.frozen(kw_only=True)
-class Life:
-    """A random life up to its orderly end, by what it is made from: a failing example can be read and lived again."""
-
-    seed: int
-    moves: int
-    mode: str
-    hooked: bool
-    on_deny: str
-    on_new_input: str
-
-    def events(self) -> list[Event]:
-        spec = attrs.evolve(
-            SPEC,
-            hooked=frozenset({Phase.TOOL_GATE} if self.hooked else ()),
-            on_deny=self.on_deny,
-            on_new_input=self.on_new_input,
-        )
-        world = World(spec, execution=self.mode)
-        Chaos(world, self.seed).play(self.moves)
-        return events_of(world)
-
 
 lives = st.builds(
     Life,
@@ -85,58 +56,6 @@ lives = st.builds(
     on_deny=st.sampled_from(("continue", "cancel_run")),
     on_new_input=st.sampled_from(("queue", "supersede")),
 )
-
-
-# --- streams ---------------------------------------------------------------------------------------------------------
-
-
-def told(events: Sequence[Event], **asked: Any) -> tuple[ag_ui.State, list[dict[str, Any]]]:
-    """What a client is told of these events, without an end that they do not have themselves."""
-    state = ag_ui.begin(**{"thread_id": "th", "run_id": "x", **asked})
-    out: list[dict[str, Any]] = []
-    for event in events:
-        state, more = ag_ui.step(state, event)
-        out += more
-    return state, out
-
-
-def stream(events: Sequence[Event], **asked: Any) -> list[dict[str, Any]]:
-    """A whole stream, held to all rules."""
-    state, out = told(events, **asked)
-    state, more = ag_ui.finish(state)
-    out += more
-    check(out, thread_id="th", run_id="x", known=asked.get("known", ()))
-    assert ag_ui.finish(state) == (state, ())
-    return out
-
-
-def kinds(out: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [event["type"] for event in out]
-
-
-def only(out: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
-    return [event for event in out if event["type"] == kind]
-
-
-def without_activities(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [message for message in messages if message["role"] != "activity"]
-
-
-def every_ticket(events: Sequence[Event]) -> frozenset[str]:
-    return frozenset(event.payload["ticket_id"] for event in events if event.type == "run.approval.requested")
-
-
-def converse(events: Sequence[Event]) -> tuple[Client, list[list[dict[str, Any]]]]:
-    """A client that answers every interrupt, with one AG-UI run after the other on the same log."""
-    client, streams = Client([QUESTION]), []
-    answered: frozenset[str] = frozenset()
-    while client.outcome in (None, "interrupt"):
-        known = client.input()
-        streams.append(stream(events, known=known, asked="u1", answered=answered, shared=client.state))
-        client.take(streams[-1])
-        answered = frozenset(one["id"] for one in client.interrupts)
-        assert len(streams) <= len(events)
-    return client, streams
 
 
 # --- every life ------------------------------------------------------------------------------------------------------
@@ -209,22 +128,6 @@ def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over():
 
 
 # --- one event after the other ---------------------------------------------------------------------------------------
-
-
-def scripted(*steps: Callable[[World], Any], spec: AgentSpec = SPEC, **asked: Any) -> list[dict[str, Any]]:
-    """The stream of a run in which these things happen."""
-    world = World(spec)
-    for act in steps:
-        act(world)
-    return stream(events_of(world), **{"known": [QUESTION], "asked": "u1", **asked})
-
-
-def streams(piece: str = "", reasoning: str = "") -> Callable[[World], Any]:
-    return lambda world: world.feed(inp.ModelStreamed(message_id=world.in_flight(), text=piece, reasoning=reasoning))
-
-
-def says(*texts: str, calls: Sequence[Any] = ()) -> Callable[[World], Any]:
-    return lambda world: world.says(*texts, calls=calls)
 
 
 def breaks(world: World) -> None:
@@ -521,77 +424,10 @@ def test_cancelled_declines_whatever_the_ticket_asks_for(mode):
 
 # --- the checker can fail --------------------------------------------------------------------------------------------
 
-Out = list[dict[str, Any]]
-
-
-def at(out: Out, kind: str) -> int:
-    return kinds(out).index(kind)
-
-
-def drop(kind: str) -> Callable[[Out], Any]:
-    return lambda out: out.pop(at(out, kind))
-
-
-def double(kind: str) -> Callable[[Out], Any]:
-    return lambda out: out.insert(at(out, kind), copy.deepcopy(out[at(out, kind)]))
-
-
-def change(kind: str, **fields: Any) -> Callable[[Out], Any]:
-    return lambda out: out[at(out, kind)].update(fields)
-
-
-def drop_call(out: Out) -> None:
-    out[:] = [event for event in out if event["type"] not in ("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END")]
-
-
-PLANTED = [
-    ("first event", drop("RUN_STARTED")),
-    ("run in a run", double("RUN_STARTED")),
-    ("one end", lambda out: out.pop()),
-    ("after the end", double("RUN_FINISHED")),
-    ("after the end", lambda out: out.append({"type": "STEP_STARTED", "stepName": "late"})),
-    ("not open", drop("STEP_STARTED")),
-    ("open at the end", drop("STEP_FINISHED")),
-    ("opened twice", double("STEP_STARTED")),
-    ("not open", drop("TEXT_MESSAGE_START")),
-    ("open at the end", drop("TEXT_MESSAGE_END")),
-    ("opened twice", double("TEXT_MESSAGE_START")),
-    ("not open", drop("REASONING_START")),
-    ("open at the end", drop("REASONING_END")),
-    ("not open", drop("REASONING_MESSAGE_START")),
-    ("open at the end", drop("REASONING_MESSAGE_END")),
-    ("not open", drop("TOOL_CALL_START")),
-    ("open at the end", drop("TOOL_CALL_END")),
-    ("second result", double("TOOL_CALL_RESULT")),
-    ("result without call", drop_call),
-    ("snapshots before an interrupt", drop("STATE_SNAPSHOT")),
-    ("snapshots before an interrupt", drop("MESSAGES_SNAPSHOT")),
-    ("no nulls", change("TEXT_MESSAGE_START", role=None)),
-    ("known field", change("RUN_STARTED", thread_id="th")),
-    ("known type", change("STATE_SNAPSHOT", type="STATE")),
-    ("field's kind", change("TEXT_MESSAGE_END", timestamp=1.5)),
-    ("field's kind", change("RUN_FINISHED", outcome="interrupt")),
-    ("required field", lambda out: out[0].pop("runId")),
-    ("echo", change("RUN_STARTED", runId="y")),
-    ("echo", change("RUN_FINISHED", threadId="y")),
-    ("outcome", change("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": []})),
-    ("protocol version", lambda out: out[0].pop("protocolVersion")),
-    ("time", change("RUN_STARTED", timestamp=2**52)),
-    ("owner", change("TEXT_MESSAGE_END", subagentRunId="s")),
-    ("owner", change("TOOL_CALL_END", subagentRunId="s")),
-    ("usage", lambda out: out[-1]["usage"][0].update(totalTokens=1)),
-    ("interrupt", lambda out: out[-1]["outcome"]["interrupts"][0].pop("toolCallId")),
-    ("interrupt of no open call", lambda out: out[-1]["outcome"]["interrupts"][0].update(toolCallId="c1")),
-    ("field's value", change("REASONING_MESSAGE_START", role="assistant")),
-    ("message", lambda out: out[at(out, "MESSAGES_SNAPSHOT")]["messages"][0].pop("role")),
-    ("call begun again", lambda out: out.extend([*out[at(out, "TOOL_CALL_START") :][:3], out.pop()])),
-]
-
 
 @pytest.mark.parametrize(("rule", "plant"), PLANTED)
 def test_a_planted_fault_is_found(rule, plant):
-    steps = [streams("Pa", "hm"), says("Pay?", calls=[call("c1", "read"), call("c2", "pay")])]
-    out = copy.deepcopy(scripted(*steps, lambda world: world.returns("c1")))
+    out = sound()
     check(out, thread_id="th", run_id="x", known=[QUESTION])
     plant(out)
     with pytest.raises(Broken) as broken:
