@@ -13,6 +13,8 @@ from .harness import Benchmark, Figure, Values
 MODES = ("pump", "tasks")
 RATE = 1_000.0
 SECONDS = 3
+BUDGETS = {1_000: {"rate": 900_000, "p99": 100, "cpu": 2.5}, 100: {"rate": 98_000, "p99": 15, "cpu": 12}}
+"""By the number of clients; of the pump."""
 
 
 def _rated(mode: str, clients: int, store: str = "memory") -> Fan:
@@ -59,10 +61,7 @@ def _cases() -> dict[str, Callable[[bool], Values]]:
 def _figures() -> list[Figure]:
     found: list[Figure] = []
     for (mode, clients), fan in RATED.items():
-        budget = {1_000: {"rate": 900_000, "p99": 100, "cpu": 2.5}, 100: {"rate": 98_000, "p99": 15, "cpu": 12}}[
-            clients
-        ]
-        found += fan.figures(f"{mode}, {clients:,} clients", **(budget if mode == "pump" else {}))
+        found += fan.figures(f"{mode}, {clients:,} clients", **(BUDGETS[clients] if mode == "pump" else {}))
     for clients, fan in DURABLE.items():
         found += fan.figures(f"pump, {clients:,} clients, SQLite")
     found += RATED["pump", 1_000].joining("1,000 clients connect and subscribe")
@@ -70,35 +69,17 @@ def _figures() -> list[Figure]:
     for mode in MODES:
         least = 20 if mode == "pump" else None
         found += FULL[mode].figures(f"{mode}, 100 clients, without pause")
-        found += FULL_1000[mode].figures(f"{mode}, 1,000 clients, without pause")
-        found += [
-            Figure(
-                key=f"{mode}_times_rate",
-                what=f"{mode}: deliveries, times the peer's",
-                unit="x",
-                at_least=least,
-                digits=0,
-            ),
-            Figure(
-                key=f"{mode}_times_cpu",
-                what=f"{mode}: CPU per delivery, peer's to ours",
-                unit="x",
-                at_least=least,
-                digits=0,
-            ),
-        ]
+        for key, what in (("rate", "deliveries, times the peer's"), ("cpu", "CPU per delivery, the peer's to ours")):
+            found.append(Figure(key=f"{mode}_times_{key}", what=f"{mode}: {what}", unit="x", at_least=least, digits=0))
     found += PEER.figures("peer: trio-websocket send_message, 100 clients, without pause")
     for mode in MODES:
+        found += FULL_1000[mode].figures(f"{mode}, 1,000 clients, without pause")
+    for mode in MODES:
+        title = f"{mode}, 20 clients, per event"
         found += [
-            Figure(
-                key=f"{mode}_encodes", what=f"{mode}, 20 clients: encode calls per event", unit="", at_most=1, digits=2
-            ),
-            Figure(
-                key=f"{mode}_frames", what=f"{mode}, 20 clients: WebSocket frames made per event", unit="", digits=2
-            ),
-            Figure(
-                key=f"{mode}_other_encodes", what=f"{mode}, 20 clients: other JSON encoded per event", unit="", digits=2
-            ),
+            Figure(key=f"{mode}_encodes", what=f"{title}: encoded", unit="times", at_most=1),
+            Figure(key=f"{mode}_frames", what=f"{title}: WebSocket frames made", unit=""),
+            Figure(key=f"{mode}_other_encodes", what=f"{title}: other JSON encoded", unit=""),
         ]
     return found
 

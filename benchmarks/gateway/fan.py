@@ -105,7 +105,9 @@ class Fan:
         key = self.key
         rows = [Figure(key=f"{key}_rate", what=f"{title}: deliveries", unit="/s", at_least=rate, digits=0)]
         if self.rate:
+            whole = None if rate is None else 100
             rows += [
+                Figure(key=f"{key}_share", what=f"{title}: of all events, in time", unit="%", at_least=whole, digits=1),
                 Figure(key=f"{key}_p50", what=f"{title}: due to received, p50", unit="ms", digits=1),
                 Figure(key=f"{key}_p99", what=f"{title}: due to received, p99", unit="ms", at_most=p99, digits=1),
             ]
