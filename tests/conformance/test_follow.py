@@ -385,6 +385,7 @@ async def test_a_run_that_is_pruned_under_a_slow_reader_is_unknown(shelf, autoju
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_hundred_followers_cause_no_reads_while_the_run_works(counted, autojump_clock):
     helper = slowly(60, 0.02)
     live: list[list[bytes]] = [[] for _ in range(100)]
@@ -404,6 +405,7 @@ async def test_a_hundred_followers_cause_no_reads_while_the_run_works(counted, a
     assert all(into == everything for into in live)
 
 
+@pytest.mark.slow
 async def test_readers_that_come_late_read_pages_and_not_events(counted, autojump_clock):
     helper = talker(WORDS * 20, chunk=3)
     async with home(counted, agents=[helper]) as runtime:
