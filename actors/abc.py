@@ -220,6 +220,21 @@ class Store(abc.ABC):
         """All runs that are not done, oldest first, each with whether it is held back by its thread."""
 
     @abc.abstractmethod
+    async def to_do(self) -> Sequence[tuple[str, bool]]:
+        """Of the open runs, those that are not at rest: somebody has to work on them.
+
+        Costs what it returns, however many runs wait.
+        """
+
+    @abc.abstractmethod
+    async def next_due(self) -> datetime | None:
+        """When the earliest timer of a waiting run fires (its `row.next_due`); None if there is none."""
+
+    @abc.abstractmethod
+    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
+        """Waiting runs whose timer has fired by `now`, earliest first. Costs what it returns."""
+
+    @abc.abstractmethod
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """Queue a commit; `frames` are the encoded `commit.events`. Never waits, never raises for what the store does.
 

@@ -367,6 +367,10 @@ class Children:
         self.left[child.key] = Left(item, ended)
         self.owe(Overran(item=item))
 
+    def live_left(self) -> bool:
+        """True if a body that has overrun its grace still lives."""
+        return any(not one.ended.is_set() for one in self.left.values())
+
     def still_left(self) -> dict[str, Left]:
         """What has overrun its grace and lives, with what runs now: after a cancel and its grace both are the same."""
         left = {key: one for key, one in self.left.items() if not one.ended.is_set()}

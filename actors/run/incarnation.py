@@ -67,6 +67,7 @@ class Incarnation:
 
     Attributes:
         durable: the run as the newest receipt has it, or as it was taken up.
+        passive: it has ended because the run waits and leaves memory.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class Incarnation:
         self._expiring: set[str] = set()
         self._behind = False
         self._resting = False
+        self._leave_at = math.inf
+        self.passive = False
 
     @property
     def state(self) -> RunState:
@@ -211,7 +214,15 @@ class Incarnation:
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
+            self._leave_at = self._when_to_leave() if resting else math.inf
             self._services.directory.resting(self._claim.run_id, resting)
+
+    def _when_to_leave(self) -> float:
+        """When the run leaves memory if nothing comes, in trio time."""
+        patience = self._services.passivate_after
+        if patience is None or not self._services.directory.can_revive(self._state.info):
+            return math.inf
+        return trio.current_time() + patience
 
     def _undo_ending(self) -> None:
         """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
@@ -331,14 +342,14 @@ class Incarnation:
         if self._stop_at is not None:
             return self._stop_at
         if self._state.row.next_due is None:
-            return math.inf
+            return self._leave_at
         clock, info = self._services.clock, self._state.info
         moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
         for call in self._state.calls.values():
             ticket = call.ticket
             if call.at is CallAt.PARKED and ticket is not None and ticket.ticket_id not in self._expiring:
                 moments += [] if ticket.expires_at is None else [ticket.expires_at]
-        return min((clock.trio_time(moment) for moment in moments), default=math.inf)
+        return min(self._leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
 
     async def _wait(self) -> None:
         if self._behind and self._closing is None:
@@ -357,7 +368,15 @@ class Incarnation:
             return True
         if self._performer.agent is None and self._stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be worked on, and there is none (any more)
-        return self._orders.draining and not self._busy()
+        if self._orders.draining:
+            return not self._busy()
+        self.passive = trio.current_time() >= self._leave_at and self._nothing_to_wait_for()
+        return self.passive
+
+    def _nothing_to_wait_for(self) -> bool:
+        """True if the run is only rows: nothing works, nothing has come, nothing hides from its cancel."""
+        idle = not (self._busy() or self._behind or len(self._mailbox) or self._children.live_left())
+        return idle and not self._expiring
 
     def _busy(self) -> bool:
         """True while something works; a parked call and an expiry that waits for its answer can go on elsewhere."""

@@ -38,6 +38,7 @@ from ..contract.redaction import Redactor
 from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
+from .alarm import ALARM
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
@@ -79,6 +80,7 @@ async def open_runtime(
     drain: float = 5.0,
     store_patience: float = 30.0,
     max_running: int | None = None,
+    passivate_after: float | None = 60.0,
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
 ) -> AsyncIterator[Runtime]:
@@ -98,6 +100,9 @@ async def open_runtime(
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
             slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
             work.
+        passivate_after: seconds after which a run that waits for people leaves memory: then it costs its rows and no
+            task. A command or a timer wakes it. None: it stays. A run with deps of its own stays if there is no
+            provider, because nobody else has them.
         secrets: values that must not appear in events, ticket views and messages of errors.
         clock: another one than the system's: give the same one again to reopen a store in virtual time.
 
@@ -106,7 +111,8 @@ async def open_runtime(
         RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
         BaseException: the block's own exception, bare.
     """
-    _check_options(max_running, drain=drain, store_patience=store_patience)
+    patience = {} if passivate_after is None else {"passivate_after": passivate_after}
+    _check_options(max_running, drain=drain, store_patience=store_patience, **patience)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
@@ -117,7 +123,7 @@ async def open_runtime(
     def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
             log_crash(redactor, f"{ref.name} while the runtime closed", exit_.error)
-        if ref.id not in (STORE, WORKPLACE):
+        if ref.id not in (STORE, WORKPLACE, ALARM):
             ended[0](ref, exit_)
         elif isinstance(exit_, GaveUp):
             lost.append(exit_)
@@ -127,11 +133,22 @@ async def open_runtime(
             name="runtime", stop_budget=GRACE, on_exit=tell_runtime, on_restart=partial(_log_restart, redactor)
         ) as supervisor:
             runtime = Runtime(
-                real_store, clock or Clock(), board, rests, redactor, holdback, table, deps, supervisor, max_running
+                real_store,
+                clock or Clock(),
+                board,
+                rests,
+                redactor,
+                holdback,
+                table,
+                deps,
+                supervisor,
+                max_running,
+                passivate_after,
             )
             ended.append(runtime.roster.ended)
             await _open_store(supervisor, real_store, runtime)
             await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
+            await supervisor.start_child_ready(ChildSpec(id=ALARM, start=runtime.alarm.body, shutdown=GRACE))
             try:
                 await runtime.recover()
                 yield runtime

@@ -88,11 +88,19 @@ class Roster:
             if not self.closing:
                 self.spawn(run_id)
             return
+        actor.told += 1
         if actor.ref is not None:
             try:
                 actor.ref.tell(item)
             except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
                 actor.ref.nudge()
+
+    def wake(self, run_id: str) -> bool:
+        """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here."""
+        if self.closing or run_id in self._actors or run_id in self._degraded:
+            return False
+        self.spawn(run_id)
+        return True
 
     def released(self, run_id: str) -> None:
         """The run's thread is free (`Directory`)."""
@@ -196,6 +204,8 @@ class Roster:
                 self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
             else:  # its end could not be written either: it stays for the next start, and who waits for it is told
                 self._degraded[ref.id] = ("gave_up", self.services.redactor.text(why))
+        elif actor is not None and actor.told > actor.heard and not self.closing:
+            self.spawn(ref.id)  # told in its last moments, when it was leaving memory
         self._admit()
         self._look_idle()
         self.services.board.changed(ref.id)

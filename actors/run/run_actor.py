@@ -13,6 +13,7 @@ incarnation takes a new claim and rebuilds the run from the store.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -64,6 +65,7 @@ class RunActor:
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
         life: the present incarnation, or the last one.
+        told: hints that came while it had an owner here. heard: those that came before it left memory.
         left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
     """
 
@@ -78,6 +80,8 @@ class RunActor:
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
+    told: int = 0
+    heard: float = math.inf
     left: Mapping[str, Left] = attrs.field(factory=dict)
 
     @property
@@ -98,7 +102,7 @@ class RunActor:
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """One incarnation."""
-        self.life = None
+        self.life, self.heard = None, math.inf
         was_born = self.born is not None
         while True:
             owned = await self._take(ctx.attempt)
@@ -135,6 +139,9 @@ class RunActor:
         )
         try:
             await life.live(first)
+            if life.passive:
+                self.heard = self.told
+                self.services.alarm.by(life.durable.row.next_due)
         except ClaimLost as error:
             if was_born and error.args == ("lease_lost",):
                 raise  # somebody else took the newborn up first and has left it: begin again from the store

@@ -35,6 +35,7 @@ from ..errors import (
     UsageError,
 )
 from ..models import resolve_model
+from .alarm import Alarm
 from .birth import LOCAL, Birth, fork_of, new_run
 from .board import Board
 from .clock import Clock
@@ -94,11 +95,14 @@ class Runtime:
     _deps: Any
     supervisor: Supervisor
     max_running: int | None
+    passivate_after: float | None
+    alarm: Alarm = attrs.field(init=False)
     outage: Exception | None = attrs.field(init=False, default=None)
     workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.alarm = Alarm(self.store, self.clock, self._wake)
         services = Services(
             store=self.store,
             clock=self.clock,
@@ -108,6 +112,8 @@ class Runtime:
             rests=self.rests,
             threads=trio.CapacityLimiter(THREADS),
             workplace=self.workplace,
+            alarm=self.alarm,
+            passivate_after=self.passivate_after,
             jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
             directory=self,
         )
@@ -265,6 +271,19 @@ class Runtime:
             self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
         return Run(run_id, record.info.thread_id, self)
 
+    def degraded(self, info: RunInfo) -> tuple[str, str] | None:
+        """Why nobody works on a run that is not done here, or None.
+
+        Of a run that waits and is not in memory it is known whether its agent is here, and whether there is anybody who
+        could have its deps; a provider is asked when the run is woken.
+        """
+        reason = self.roster.degraded(info.run_id)
+        if reason is not None or self.roster.get(info.run_id) is not None:
+            return reason
+        if info.agent not in self.agents:
+            return "agent_unknown", f"no agent has the key {info.agent!r}"
+        return ("deps_missing", _NO_PROVIDER) if info.has_deps and self._deps is None else None
+
     async def closed(self) -> None:
         """Wait until the runtime is closed: nothing can be looked up or followed any more."""
         try:
@@ -383,7 +402,7 @@ class Runtime:
         """The deps of a run that has no live ones (`Directory`)."""
         if not callable(self._deps):
             if info.has_deps and self._deps is None:
-                raise Degraded("deps_missing", "it was started with deps of its own and the runtime has no provider")
+                raise Degraded("deps_missing", _NO_PROVIDER)
             return self._deps
         try:
             deps = self._deps(info)
@@ -409,6 +428,10 @@ class Runtime:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return resolve_model(model)
 
+    def can_revive(self, info: RunInfo) -> bool:
+        """True if the run's live objects can be had again once it has left memory (`Directory`)."""
+        return info.agent in self.agents and (not info.has_deps or callable(self._deps))
+
     def released(self, run_id: str) -> None:
         """The run's thread is free (`Directory`)."""
         self.roster.released(run_id)
@@ -431,10 +454,16 @@ class Runtime:
             raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
         return agent
 
+    def _wake(self, run_id: str) -> bool:
+        return self.roster.wake(run_id)
+
     async def recover(self) -> None:
-        """Take up every run that is not done."""
-        for run_id, held in await self.store.open_runs():
+        """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""
+        for run_id, held in await self.store.to_do():
             self.roster.spawn(run_id, held=held)
+
+
+_NO_PROVIDER: Final = "it was started with deps of its own and the runtime has no provider"
 
 
 def _signed(command: Command) -> Command:

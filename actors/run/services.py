@@ -15,6 +15,7 @@ from ..agent import Agent
 from ..contract.decisions import Answer, Command
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
+from .alarm import Alarm
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
@@ -50,6 +51,9 @@ class Directory(Protocol):
     async def post(self, run_id: str, command: Command) -> Answer:
         """Judge and journal a command."""
 
+    def can_revive(self, info: RunInfo) -> bool:
+        """True if the run's live objects can be had again once it has left memory."""
+
     def released(self, run_id: str) -> None:
         """The run's thread is free."""
 
@@ -75,6 +79,8 @@ class Services:
         board: every durable change of a run. rests: only those at which it is done or waits.
         threads: slots for sync tools.
         workplace: where the tasks of all runs live.
+        alarm: wakes runs that are not in memory.
+        passivate_after: seconds that a waiting run stays in memory; None: as long as the runtime is open.
         jitter: a random number in [0.5, 1.5) for retry delays.
         directory: the runtime.
     """
@@ -87,6 +93,8 @@ class Services:
     rests: Board
     threads: trio.CapacityLimiter
     workplace: Workplace
+    alarm: Alarm
+    passivate_after: float | None
     jitter: Callable[[], float]
     directory: Directory
 

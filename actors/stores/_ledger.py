@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import attrs
 
 from greenroom.actors.abc import Created, Receipt
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import TERMINAL
+from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow, StateWrite
 from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
@@ -80,6 +81,11 @@ class Run:
         return len(self.inbox) - self.consumed
 
     @property
+    def at_rest(self) -> bool:
+        """True if it is done, or waits and nobody has to act on anything."""
+        return self.ended is not None or (self.row.status is RunStatus.WAITING and not self.pending)
+
+    @property
     def held(self) -> bool:
         """True if the run waits for its thread."""
         return self.info.run_id in self.thread.held
@@ -128,6 +134,12 @@ class Ledger:
         self.threads: dict[str, Thread] = {}
         self.runs: dict[str, Run] = {}
         self._numbers = 0
+
+    def timers(self) -> Iterator[tuple[datetime, str]]:
+        """When which waiting run has a timer that fires."""
+        for name, run in self.runs.items():
+            if run.ended is None and run.row.status is RunStatus.WAITING and run.row.next_due is not None:
+                yield run.row.next_due, name
 
     def void_claims(self) -> None:
         """Every claim that was given out is useless from now on."""

@@ -12,3 +12,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def milliseconds(moment: datetime) -> int:
     """An aware time as milliseconds; parts of one are dropped."""
     return (moment - _EPOCH) // _MILLISECOND
+
+
+def moment(number: int) -> datetime:
+    """Milliseconds as an aware time, UTC."""
+    return _EPOCH + number * _MILLISECOND

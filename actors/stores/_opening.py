@@ -12,7 +12,7 @@ from typing import Final
 
 from greenroom.actors.errors import StoreOpenError
 
-from ._schema import APPLICATION_ID, MIGRATIONS, Migration, migrate, version_of
+from ._schema import APPLICATION_ID, MIGRATIONS, NEXT_GENERATION, Migration, migrate, version_of
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEADER: Final = 100
@@ -56,7 +56,7 @@ def open_writer(path: Path, *, busy: float, migrations: Sequence[Migration] = MI
             _check_pages(connection, path)
         _set_up(connection, path)
         migrate(connection, migrations)
-        connection.execute("UPDATE runs SET token = token + 1 WHERE ended_at IS NULL")
+        connection.execute(NEXT_GENERATION)
         undo.pop_all()
     return connection
 

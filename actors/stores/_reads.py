@@ -6,6 +6,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from greenroom.actors.abc import RunPage, RunQuery, RunSummary
@@ -17,6 +18,8 @@ from greenroom.actors.contract.rows import CallRow, RunInfo, RunRecord, RunRow
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 
 from . import _paging
+from ._moments import milliseconds, moment
+from ._schema import DUE, TO_DO
 from ._sql import OPEN
 
 T = TypeVar("T")
@@ -103,6 +106,25 @@ def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
     """All runs that are not done, oldest first, each with whether it is held."""
     sql = f"SELECT run_id, dispatch = 'held' FROM {OPEN} WHERE ended_at IS NULL ORDER BY number"  # noqa: S608 - a constant
     return tuple((name, bool(held)) for name, held in connection.execute(sql))
+
+
+def to_do(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
+    """Runs that are not at rest, oldest first, each with whether it is held."""
+    sql = f"SELECT run_id, dispatch = 'held' FROM runs INDEXED BY runs_to_do WHERE {TO_DO} ORDER BY number"  # noqa: S608 - constants
+    return tuple((name, bool(held)) for name, held in connection.execute(sql))
+
+
+def next_due(connection: sqlite3.Connection) -> datetime | None:
+    """When the earliest timer of a waiting run fires."""
+    sql = f"SELECT next_due FROM runs INDEXED BY runs_due WHERE {DUE} ORDER BY next_due LIMIT 1"  # noqa: S608 - constants
+    found = connection.execute(sql).fetchone()
+    return None if found is None else moment(found[0])
+
+
+def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[str]:
+    """Waiting runs whose timer has fired, earliest first."""
+    sql = f"SELECT run_id FROM runs INDEXED BY runs_due WHERE {DUE} AND next_due <= ? ORDER BY next_due LIMIT ?"  # noqa: S608 - constants
+    return tuple(name for (name,) in connection.execute(sql, (milliseconds(now), limit)))
 
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:

@@ -79,13 +79,26 @@ _FIRST: Final = Migration(
     ),
 )
 
+TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed)"
+"""Not at rest: somebody has to work on it."""
+DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
+"""Waits, and not for people alone."""
+
 _SECOND: Final = Migration(
-    summary="the log has a name of its own, so that a reader notices when its position belongs to another one",
+    summary="the log has a name; opening costs what there is to do, not what waits",
     statements=(
         "CREATE TABLE about(name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
-        "INSERT INTO about(name, value) VALUES ('epoch', lower(hex(randomblob(8))))",
+        "INSERT INTO about(name, value) VALUES ('epoch', lower(hex(randomblob(8)))), ('generation', '0')",
+        # What an opening has to look at, however many runs wait for people.
+        f"CREATE INDEX runs_to_do ON runs(number) WHERE {TO_DO}",
+        f"CREATE INDEX runs_due ON runs(next_due) WHERE {DUE}",
     ),
 )
+
+NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
+"""At every opening: a claim's token is above its generation's base, so all older claims are void at once."""
+BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
+"""The base: a generation has room for four milliards of tokens."""
 
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may grow other events than the original, under the same sequences."""

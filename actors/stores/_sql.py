@@ -41,7 +41,7 @@ _END_RUN: Final = (
 )
 _INSERT_RUN: Final = (
     "INSERT INTO runs(run_id, thread, agent, status, stage, step, last_seq, token, dispatch, created_at, next_due,"
-    " info, row) VALUES (?, ?, ?, ?, ?, ?, 1, 1, ?, ?, ?, ?, ?)"
+    " info, row) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)"
 )
 _PUT_CALL: Final = (
     "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
@@ -136,12 +136,14 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     return cursor.rowcount == 1
 
 
-def insert_run(connection: sqlite3.Connection, new: NewRun, blobs: Blobs, *, thread: int, held: bool) -> int:
+def insert_run(
+    connection: sqlite3.Connection, new: NewRun, blobs: Blobs, *, thread: int, token: int, held: bool
+) -> int:
     """Write a new run; its number."""
     info, row = new.info, new.row
     due = None if row.next_due is None else milliseconds(row.next_due)
     values: Row = (info.run_id, thread, info.agent, row.status.value, row.stage.value, row.step)
-    values += ("held" if held else "ready", milliseconds(info.created_at), due, blobs.info, blobs.row)
+    values += (token, "held" if held else "ready", milliseconds(info.created_at), due, blobs.info, blobs.row)
     return connection.execute(_INSERT_RUN, values).lastrowid or 0
 
 

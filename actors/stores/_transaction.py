@@ -34,6 +34,7 @@ from ._requests import (
     Request,
     Result,
 )
+from ._schema import BASE
 from .faults import Faults, InjectedCrash, Outage
 
 _HOPELESS: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -72,6 +73,7 @@ class Transactor:
 
     def __init__(self, connection: sqlite3.Connection, faults: Faults | None) -> None:
         self._connection = connection
+        self._base = int(connection.execute(BASE).fetchone()[0])
         self._faults = faults
         self._known: dict[str, tuple[int, int]] = {}
         self._broken: dict[int, int] = {}
@@ -221,7 +223,8 @@ class Transactor:
         found = self._find(commit.run_id)
         number, thread = found or (0, 0)
         broken = self._changes.broken.get(number) or self._broken.get(number)
-        if found is None or broken == claim.token or claim.run_id != commit.run_id:
+        old = claim.token <= self._base  # given out before this opening
+        if found is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_verdict.stale_text(commit.run_id, claim.token)))
         blobs = request.blobs
         fault = request.error or _verdict.fault(commit, request.frames)
@@ -274,7 +277,8 @@ class Transactor:
         active = _sql.active_run(connection, thread)
         if active is not None and new.on_busy == "refuse":
             return Result(error=ThreadBusy(_verdict.busy_text(info.thread_id, active)))
-        number = _sql.insert_run(connection, new, blobs, thread=thread, held=active is not None)
+        token = self._base + 1
+        number = _sql.insert_run(connection, new, blobs, thread=thread, token=token, held=active is not None)
         if new.thread_parent is not None:
             copied = _sql.copy_messages(connection, thread, new.thread_parent)
             blobs = attrs.evolve(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
@@ -282,11 +286,14 @@ class Transactor:
         _sql.add_rows(connection, number, thread, new.row.step, blobs)
         self._changes.known[info.run_id] = (number, thread)
         self._changes.size += blobs.size
-        return Result(Created(claim=Claim(run_id=info.run_id, token=1), held=active is not None))
+        return Result(Created(claim=Claim(run_id=info.run_id, token=token), held=active is not None))
 
     def _claim(self, run_id: str) -> Claim | None:
-        sql = "UPDATE runs SET token = token + 1 WHERE run_id = ? AND ended_at IS NULL RETURNING token, number, thread"
-        found = self._connection.execute(sql, (run_id,)).fetchall()
+        sql = (
+            "UPDATE runs SET token = max(token, ?) + 1 WHERE run_id = ? AND ended_at IS NULL"
+            " RETURNING token, number, thread"
+        )
+        found = self._connection.execute(sql, (self._base, run_id)).fetchall()
         if not found:
             return None
         token, number, thread = found[0]

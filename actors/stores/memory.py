@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import trio
@@ -124,6 +125,21 @@ class MemoryStore(Front):
         """All runs that are not done, oldest first, each with whether it is held."""
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
+
+    async def to_do(self) -> Sequence[tuple[str, bool]]:
+        """Runs that are not at rest. See `Store.to_do`."""
+        ledger = await self._read()
+        return tuple((name, run.held) for name, run in ledger.runs.items() if not run.at_rest)
+
+    async def next_due(self) -> datetime | None:
+        """When the earliest timer of a waiting run fires."""
+        ledger = await self._read()
+        return min((moment for moment, _ in ledger.timers()), default=None)
+
+    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
+        """Waiting runs whose timer has fired by `now`."""
+        ledger = await self._read()
+        return tuple(name for moment, name in sorted(ledger.timers()) if moment <= now)[:limit]
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """One consistent snapshot of a run. See `Store.load`."""

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
@@ -229,6 +230,18 @@ class SQLiteStore(Front):
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """All runs that are not done, oldest first, each with whether it is held."""
         return await self._read(_reads.open_runs)
+
+    async def to_do(self) -> Sequence[tuple[str, bool]]:
+        """Runs that are not at rest. See `Store.to_do`."""
+        return await self._read(_reads.to_do)
+
+    async def next_due(self) -> datetime | None:
+        """When the earliest timer of a waiting run fires."""
+        return await self._read(_reads.next_due)
+
+    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
+        """Waiting runs whose timer has fired by `now`."""
+        return await self._read(_reads.due, now, limit)
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """One consistent snapshot of a run. See `Store.load`."""

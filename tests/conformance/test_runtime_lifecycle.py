@@ -538,7 +538,8 @@ async def test_a_run_without_its_deps_stays_as_it_is_until_it_is_resumed_with_so
         run = await runtime.get("r1")
         await runtime.join()
         view = await run.view()
-        assert (view.degraded, view.stage) == ("deps_missing", "needs_approval")
+        known = "deps_missing" if deps is None else None  # a provider is asked when there is something to do
+        assert (view.degraded, view.stage) == (known, "needs_approval")
         assert isinstance(await run.wait(), gr.Waiting)
         answer = await run.decide("c1", "resume")
         assert answer.ok

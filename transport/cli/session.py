@@ -39,13 +39,17 @@ DRAIN: Final = 2.0
 class OneRunStore(gr.SQLiteStore):
     """A database of which this process works on one run only; the others stay as they are until they are resumed."""
 
-    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+    async def to_do(self) -> Sequence[tuple[str, bool]]:
         """None: what a runtime takes up at its start."""
         return ()
 
+    async def next_due(self) -> datetime | None:
+        """Never: no other run is woken."""
+        return None
+
     async def unfinished(self) -> Sequence[str]:
         """The ids of all runs that are not done, oldest first."""
-        return [run_id for run_id, _ in await super().open_runs()]
+        return [run_id for run_id, _ in await self.open_runs()]
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,79 @@
+"""`Alarm`: wakes runs that have left memory when a timer of theirs fires (a ticket expires, a deadline passes).
+
+One task for all of them. A run that is in memory has its own timers; when it leaves it says here when it has to come
+back. What was waiting before the process began is looked up in the store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import trio
+
+from greenroom.supervision import ActorContext
+
+from ..abc import Store
+from ..errors import StoreUnavailable
+from .clock import Clock
+
+ALARM: Final = ":alarm"
+"""Id of the child; no run id begins with a colon."""
+BATCH: Final = 100
+"""Runs that are woken at once; the next ones follow when these have been started."""
+PAUSE: Final = 1.0
+"""Seconds until the store is asked again if it does not answer, or if what it named is being worked on already."""
+
+
+class Alarm:
+    """The earliest timer of the runs that are not in memory."""
+
+    def __init__(self, store: Store, clock: Clock, wake: Callable[[str], bool]) -> None:
+        """`wake(run_id)` gives a run an owner; False if it has one, or nobody can own it here."""
+        self._store, self._clock, self._wake = store, clock, wake
+        self._at: float = math.inf
+        self._set = trio.Event()
+        self._refused = 0
+
+    def __repr__(self) -> str:
+        return "<Alarm>"
+
+    def by(self, moment: datetime | None) -> None:
+        """A run leaves memory and has to be back at this moment."""
+        at = math.inf if moment is None else self._clock.trio_time(moment)
+        if at < self._at:
+            self._at = at
+            self._set.set()
+
+    async def body(self, ctx: ActorContext[Any]) -> None:
+        """Wake what is due, for ever."""
+        await self._look_ahead()
+        ctx.ready()
+        while True:
+            with trio.move_on_at(self._at):
+                await self._set.wait()
+            self._set = trio.Event()
+            if trio.current_time() >= self._at:
+                await self._strike()
+
+    async def _strike(self) -> None:
+        try:
+            due = await self._store.due(self._clock.now(), limit=BATCH + self._refused)
+        except StoreUnavailable:
+            due = ()
+        woken = [run_id for run_id in due if self._wake(run_id)]
+        self._refused = len(due) - len(woken)  # they stay due: they must not hide those behind them
+        if woken:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.sleep(PAUSE)
+        await self._look_ahead()
+
+    async def _look_ahead(self) -> None:
+        self._at = math.inf
+        try:
+            self.by(await self._store.next_due())
+        except StoreUnavailable:
+            self._at = trio.current_time() + PAUSE
