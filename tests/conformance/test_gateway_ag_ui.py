@@ -114,7 +114,8 @@ class Front:
     @property
     def results(self) -> dict[str, str]:
         """Call id -> what it came to."""
-        return {one["toolCallId"]: one["content"] for one in self.client.messages if one["role"] == "tool"}
+        tools = [one for one in self.client.messages if one["role"] == "tool"]
+        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
 
 
 class Reader:
@@ -200,7 +201,7 @@ async def test_two_interrupts_are_answered_at_once_one_approved_one_declined():
         first, second = front.client.interrupts
         assert (first["reason"], first["toolCallId"], first["message"]) == (
             "tool_call",
-            "c1",
+            f"{front.run_of_ours}:c1",
             "This call needs an approval.",
         )
         assert first["metadata"]["greenroom"]["arguments"] == {"order": "1", "cents": 5}
@@ -465,6 +466,28 @@ async def test_a_message_that_comes_with_answers_goes_to_the_run(on_new_input):
     assert front.contents("user") == ["refund", "and be quick"]
     said = [one.content for one in helper.model.requests[-1].messages if one.role == "user"]
     assert said == ["refund", "and be quick"]
+
+
+async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one():
+    """An interrupt expires, the run ends without the page, and its user goes on with something else."""
+    helper = clerk(call("hurry", id="c1"), "done")
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "go")
+        await (await runtime.get(front.run_of_ours)).result()
+        front.say("u2", "something else")
+        body, asked = front.body("r2", front.answers(None)), front.client.interrupts
+        told = await front.run("r2", body["resume"])
+        assert parsed((await front.post(body)).body) == told
+        assert len((await runtime.runs()).runs) == 2
+        assert front.client.outcome == "interrupt"
+        assert front.client.interrupts != asked
+        assert [one["role"] for one in front.client.messages] == [
+            *("user", "assistant", "tool", "assistant"),
+            *("user", "assistant"),
+        ]
+    assert front.contents("user") == ["go", "something else"]
+    assert front.contents("assistant") == ["done"]
 
 
 async def test_a_client_that_sends_no_history_is_told_the_whole_run():

@@ -128,7 +128,8 @@ class Page:
 
     @property
     def results(self) -> dict[str, str]:
-        return {one["toolCallId"]: one["content"] for one in self.now["messages"] if one["role"] == "tool"}
+        tools = [one for one in self.now["messages"] if one["role"] == "tool"]
+        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
 
     @property
     def pending(self) -> list[str]:
@@ -269,7 +270,7 @@ def test_a_stream_that_was_given_up_is_told_again_and_a_run_that_is_cancelled_sa
     assert page.of("assistant") == ["Wait. "]
     assert page.results == {"w1": "This call was cancelled before it finished."}
     (activity,) = [one for one in now["messages"] if one["role"] == "activity"]
-    assert activity["content"] == {"toolCallId": "w1", "attempt": 1, **activity["content"]}
+    assert (activity["content"]["fraction"], activity["content"]["output"]) == (0.5, ["waiting ..."])
 
 
 def test_a_server_that_is_killed_and_comes_back_goes_on_where_it_was(script, tmp_path):
