@@ -7,6 +7,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 import trio
 
@@ -92,6 +93,25 @@ class Page:
     async def get(self, query: str = "", **headers: str) -> Reply:
         path = f"{self.path}/{self.chat}/stream{query}"
         return await http(self.address, "GET", path, token=self.token, headers=headers)
+
+    async def watch(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Resume as a page does; started as soon as there is something to read."""
+        connection = h11.Connection(h11.CLIENT)
+        headers = {"host": f"{self.address.host}:{self.address.port}", "authorization": f"Bearer {self.token}"}
+        request = h11.Request(method="GET", target=f"{self.path}/{self.chat}/stream", headers=list(headers.items()))
+        found, parts = dict[str, str](), list[bytes]()
+        async with await trio.open_tcp_stream(self.address.host, self.address.port) as stream:
+            await stream.send_all((connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b""))
+            while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    connection.receive_data(await stream.receive_some(65_536))
+                elif isinstance(event, h11.Response):
+                    found = {name.decode(): value.decode() for name, value in event.headers}
+                elif isinstance(event, h11.Data):
+                    parts.append(bytes(event.data))
+                    if len(parts) == 1:
+                        task_status.started()
+        self.take(Reply(200, found, b"".join(parts)), fresh=True)
 
     async def cancel(self) -> Reply:
         return await http(self.address, "POST", f"{self.path}/{self.chat}/cancel", body={}, token=self.token)
@@ -260,13 +280,14 @@ async def test_an_approval_is_no_value_and_an_output_no_approval(version):
         await page.ask("u1", "go")
         page.last.output("c2", "paid 1000000")
         assert (await page.refused())[:2] == (422, "unprocessable")
-        page.last.tool("c2")["state"] = "approval-requested"
         part = page.last.tool("c1")
         ticket = part["callProviderMetadata"]["greenroom"]["ticketId"]
         part["state"], part["approval"] = "approval-responded", {"id": ticket, "approved": True}
         assert (await page.refused())[:2] == (422, "unprocessable")
         part["approval"]["approved"] = False
         await page.answer()
+        assert page.last.tool("c2")["state"] == "approval-requested", "it is asked for again"
+        assert page.last.tool("c2").get("output") is None
         run = await runtime.get(page.run_of_ours)
         calls = (await run.view()).calls
     assert {name: str(status) for name, status in calls.items()} == {"c1": "cancelled", "c2": "suspended"}
@@ -441,23 +462,21 @@ async def test_a_chat_is_resumed_from_the_start_of_its_active_run(version):
         page, second = Page(address, version), Page(address, version)
         assert (await page.get()).status == 204
         page.say("u1", "go")
-        replies: dict[str, Reply] = {}
+        replies = list[Reply]()
 
-        async def fetch(name: str, method: Any) -> None:
-            replies[name] = await method()
+        async def post() -> None:
+            replies.append(await page.post())
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fetch, "posted", page.post)
+            nursery.start_soon(post)
             await begun.wait()
-            nursery.start_soon(fetch, "resumed", second.get)
-            await trio.sleep(0.05)
+            await nursery.start(second.watch)
             going.set()
-        assert replies["posted"].body == replies["resumed"].body
-        second.take(replies["resumed"], fresh=True)
         assert second.last.texts() == "wait done"
         assert (await page.get()).status == 204
         again = await page.get("?finished=true")
-        assert again.body == replies["posted"].body
+        assert again.body == replies[0].body
+        assert read_sse(again.body.decode()) == second.told
         assert (await page.get("?finished=maybe")).status == 400
 
 
@@ -521,27 +540,18 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
         return "slept"
 
     helper = clerk([text("wait "), call("slow", id="c1")], "done", tools=[slow])
-    replies, answered = list[Reply](), trio.Event()
-    async with gr.open_runtime(agents=[helper], drain=0.0) as runtime, trio.open_nursery() as nursery:
-        async with gateway(runtime) as address:
+    async with gr.open_runtime(agents=[helper], drain=0.0) as runtime:
+        async with trio.open_nursery() as nursery, gateway(runtime) as address:
             page = Page(address, version)
-            page.say("u1", "go")
-
-            async def post() -> None:
-                replies.append(await page.post())
-                answered.set()
-
-            nursery.start_soon(post)
+            run = await runtime.start("helper", "go", thread_id="ch")
             await begun.wait()
-            await trio.sleep(0.05)
-        with trio.fail_after(5):
-            await answered.wait()
-        page.take(replies[0], fresh=True)
+            await nursery.start(page.watch)
         assert "resume the stream" in str(page.last.error)
         assert states(page) == ["input-available"]
         async with gateway(runtime) as address:
             page.address = address
             going.set()
+            await run.result()
             page.take(await page.get("?finished=true"), fresh=True)
     assert page.last.texts() == "wait done"
 
