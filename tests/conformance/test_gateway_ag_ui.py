@@ -18,7 +18,7 @@ from greenroom.transport import Principal
 
 from ..support.ag_ui_rules import Client, check
 from ..support.gateway import TOKEN, gateway, http
-from ..support.runs import agent, events_of
+from ..support.runs import agent, events_of, payloads
 
 pytestmark = pytest.mark.slow
 
@@ -314,6 +314,28 @@ async def test_an_id_that_was_used_for_something_else_is_refused_before_the_stre
         assert len((await runtime.runs()).runs) == 1
 
 
+async def test_a_message_behind_one_that_was_answered_with_an_error_begins_a_run_alone():
+    helper = clerk(fail("unauthorized", "no key"))
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "first")
+        await front.ask("r2", "second")
+        runs = [await runtime.get(one.info.run_id) for one in (await runtime.runs()).runs]
+        inputs = [(await events_of(run))[0].payload["input"] for run in runs]
+    assert inputs == ["second", "first"]
+
+
+async def test_interrupts_are_answered_where_they_were_asked():
+    """The agent in the path is the one that runs; another one's interrupts are not its own."""
+    async with gr.open_runtime(agents=[two_refunds(), clerk("x", key="other")]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        told = parsed((await front.post(front.body("r2", front.answers(YES, YES)), key="other")).body)
+        assert told[-1]["code"] == "unknown_target"
+        await front.run("r3", front.answers(YES, YES))
+        assert front.client.outcome == "success"
+
+
 async def test_a_page_that_asks_nothing_new_is_told_the_newest_run_again_as_far_as_it_has_come():
     """Its messages may be those of a stream that was cut anywhere, or of long ago: nothing of them is told twice."""
     helper = clerk([think("hm"), text("Two."), *(call("refund", order=n, cents=5, id=f"c{n}") for n in "12")], "done")
@@ -522,6 +544,11 @@ BAD = [
     ({"messages": [{"id": "u", "role": "robot", "content": "x"}]}, "input.messages[0]"),
     ({"messages": [{"id": "u", "role": "user", "content": 5}]}, "input.messages[0]"),
     ({"messages": [{"id": "t", "role": "tool", "content": "x"}]}, "input.messages[0]"),
+    ({"messages": [{"id": "u", "role": "user"}]}, "input.messages[0]"),
+    ({"messages": ["hi"]}, "input.messages[0]"),
+    ({"messages": [{"id": "", "role": "user", "content": "x"}]}, "input.messages[0]"),
+    ({"tools": [1]}, "input.tools[0]"),
+    ({"threadId": ""}, "input"),
     ({"resume": {"interruptId": "i", "status": "resolved"}}, "input.resume"),
     ({"resume": [{"interruptId": "i", "status": "approved"}]}, "input.resume[0]"),
     ({"resume": [{"status": "resolved"}]}, "input.resume[0].interruptId"),
@@ -589,9 +616,8 @@ async def test_a_principal_sees_and_does_what_it_may():
         assert (await other.post(other.body("r4"))).status == 403
         told = await Front(address, thread="another").run("r5", asked)
         assert told[-1]["code"] == "unknown_target"
-        assert all(event.type != "run.approval.resolved" for event in await events_of(
-            await runtime.get(front.run_of_ours), until="rest"
-        ))  # fmt: skip
+        run = await runtime.get(front.run_of_ours)
+        assert not payloads(await events_of(run, until="rest"), "approval.resolved")
 
 
 # --- life and death of the server ------------------------------------------------------------------------------------
