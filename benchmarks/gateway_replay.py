@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import attrs
 
 from .gateway.load import bench, check, follower, gateway, play
@@ -60,7 +58,7 @@ CASES = [
 BENCHMARK = Benchmark(
     name="gateway_replay",
     about=f"{EVENTS:,} events of 310 bytes from the store to a socket, wall time from the subscription on",
-    cases={case.key: partial(case) for case in CASES},
+    cases={case.key: case for case in CASES},
     quick=("pump_sqlite_1",),
     figures=[figure for case in CASES for figure in case.figures()],
 )

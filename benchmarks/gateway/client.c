@@ -166,7 +166,7 @@ typedef struct {
     size_t rest_size, rest_room;
 } Connection;
 
-enum { READ = 1 << 18, BATCH = 512, SMALL_BUFFER = 1 << 16, LEVEL = 64 /* events */ };
+enum { READ = 1 << 18, BATCH = 512, SMALL_BUFFER = 1 << 16, LEVEL = 200 /* events */ };
 static Connection *all;
 static int epoll;
 static unsigned char *room; /* what is read goes here, behind what was left of the same connection */

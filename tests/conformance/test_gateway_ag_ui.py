@@ -18,7 +18,7 @@ from greenroom.transport import Principal
 
 from ..support.ag_ui_rules import Client, check
 from ..support.gateway import TOKEN, gateway, http
-from ..support.runs import agent, events_of
+from ..support.runs import agent, events_of, payloads
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,8 @@ class Front:
     @property
     def results(self) -> dict[str, str]:
         """Call id -> what it came to."""
-        return {one["toolCallId"]: one["content"] for one in self.client.messages if one["role"] == "tool"}
+        tools = [one for one in self.client.messages if one["role"] == "tool"]
+        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
 
 
 class Reader:
@@ -200,7 +201,7 @@ async def test_two_interrupts_are_answered_at_once_one_approved_one_declined():
         first, second = front.client.interrupts
         assert (first["reason"], first["toolCallId"], first["message"]) == (
             "tool_call",
-            "c1",
+            f"{front.run_of_ours}:c1",
             "This call needs an approval.",
         )
         assert first["metadata"]["greenroom"]["arguments"] == {"order": "1", "cents": 5}
@@ -311,6 +312,28 @@ async def test_an_id_that_was_used_for_something_else_is_refused_before_the_stre
             reply = await front.post(body)
             assert (reply.status, reply.json()["error"]["code"]) == (409, "run_exists")
         assert len((await runtime.runs()).runs) == 1
+
+
+async def test_a_message_behind_one_that_was_answered_with_an_error_begins_a_run_alone():
+    helper = clerk(fail("unauthorized", "no key"))
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "first")
+        await front.ask("r2", "second")
+        runs = [await runtime.get(one.info.run_id) for one in (await runtime.runs()).runs]
+        inputs = [(await events_of(run))[0].payload["input"] for run in runs]
+    assert inputs == ["second", "first"]
+
+
+async def test_interrupts_are_answered_where_they_were_asked():
+    """The agent in the path is the one that runs; another one's interrupts are not its own."""
+    async with gr.open_runtime(agents=[two_refunds(), clerk("x", key="other")]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        told = parsed((await front.post(front.body("r2", front.answers(YES, YES)), key="other")).body)
+        assert told[-1]["code"] == "unknown_target"
+        await front.run("r3", front.answers(YES, YES))
+        assert front.client.outcome == "success"
 
 
 async def test_a_page_that_asks_nothing_new_is_told_the_newest_run_again_as_far_as_it_has_come():
@@ -467,6 +490,28 @@ async def test_a_message_that_comes_with_answers_goes_to_the_run(on_new_input):
     assert said == ["refund", "and be quick"]
 
 
+async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one():
+    """An interrupt expires, the run ends without the page, and its user goes on with something else."""
+    helper = clerk(call("hurry", id="c1"), "done")
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "go")
+        await (await runtime.get(front.run_of_ours)).result()
+        front.say("u2", "something else")
+        body, asked = front.body("r2", front.answers(None)), front.client.interrupts
+        told = await front.run("r2", body["resume"])
+        assert parsed((await front.post(body)).body) == told
+        assert len((await runtime.runs()).runs) == 2
+        assert front.client.outcome == "interrupt"
+        assert front.client.interrupts != asked
+        assert [one["role"] for one in front.client.messages] == [
+            *("user", "assistant", "tool", "assistant"),
+            *("user", "assistant"),
+        ]
+    assert front.contents("user") == ["go", "something else"]
+    assert front.contents("assistant") == ["done"]
+
+
 async def test_a_client_that_sends_no_history_is_told_the_whole_run():
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
@@ -499,6 +544,11 @@ BAD = [
     ({"messages": [{"id": "u", "role": "robot", "content": "x"}]}, "input.messages[0]"),
     ({"messages": [{"id": "u", "role": "user", "content": 5}]}, "input.messages[0]"),
     ({"messages": [{"id": "t", "role": "tool", "content": "x"}]}, "input.messages[0]"),
+    ({"messages": [{"id": "u", "role": "user"}]}, "input.messages[0]"),
+    ({"messages": ["hi"]}, "input.messages[0]"),
+    ({"messages": [{"id": "", "role": "user", "content": "x"}]}, "input.messages[0]"),
+    ({"tools": [1]}, "input.tools[0]"),
+    ({"threadId": ""}, "input"),
     ({"resume": {"interruptId": "i", "status": "resolved"}}, "input.resume"),
     ({"resume": [{"interruptId": "i", "status": "approved"}]}, "input.resume[0]"),
     ({"resume": [{"status": "resolved"}]}, "input.resume[0].interruptId"),
@@ -566,9 +616,8 @@ async def test_a_principal_sees_and_does_what_it_may():
         assert (await other.post(other.body("r4"))).status == 403
         told = await Front(address, thread="another").run("r5", asked)
         assert told[-1]["code"] == "unknown_target"
-        assert all(event.type != "run.approval.resolved" for event in await events_of(
-            await runtime.get(front.run_of_ours), until="rest"
-        ))  # fmt: skip
+        run = await runtime.get(front.run_of_ours)
+        assert not payloads(await events_of(run, until="rest"), "approval.resolved")
 
 
 # --- life and death of the server ------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import greenroom as gr
 from greenroom.testing import call, fail, text
 from greenroom.transport import Principal
 
-from ..support.ai_sdk_rules import Chat, Part, check_message, check_stream, read_sse
+from ..support.ai_sdk_page import Page, states
+from ..support.ai_sdk_rules import check_message, read_sse
 from ..support.gateway import TOKEN, Reply, gateway, http
 from ..support.runs import Shelf, agent, events_of, types
 
@@ -61,80 +62,6 @@ def clerk(*steps: Any, **options: Any) -> gr.Agent[Any]:
 def two_refunds(**options: Any) -> gr.Agent[Any]:
     calls = [call("refund", order=order, cents=5, id=f"c{order}") for order in ("1", "2")]
     return clerk([text("Two refunds. "), *calls], "done", **options)
-
-
-class Page:
-    """A page with one chat: keeps the messages as `useChat` does, and holds every stream to the rules."""
-
-    def __init__(self, address: Any, version: Any = "v7", chat: str = "ch", token: str = TOKEN) -> None:
-        self.address, self.version, self.chat, self.token = address, version, chat, token
-        self.messages: list[Part] = []
-        self.last = Chat(version)
-        self.told: list[Part] = []
-
-    @property
-    def path(self) -> str:
-        return f"/v1/ai-sdk/{self.version}/agents/helper/chat"
-
-    @property
-    def run_of_ours(self) -> str:
-        return str(self.told[0]["messageId"])
-
-    def say(self, name: str, *words: str) -> None:
-        self.messages.append({"id": name, "role": "user", "parts": [{"type": "text", "text": one} for one in words]})
-
-    def body(self, **more: Any) -> dict[str, Any]:
-        return {"id": self.chat, "messages": self.messages, "trigger": "submit-message", **more}
-
-    async def post(self, **more: Any) -> Reply:
-        return await http(self.address, "POST", self.path, body=self.body(**more), token=self.token)
-
-    async def get(self, query: str = "", **headers: str) -> Reply:
-        path = f"{self.path}/{self.chat}/stream{query}"
-        return await http(self.address, "GET", path, token=self.token, headers=headers)
-
-    async def cancel(self) -> Reply:
-        return await http(self.address, "POST", f"{self.path}/{self.chat}/cancel", body={}, token=self.token)
-
-    def take(self, reply: Reply, *, fresh: bool) -> list[Part]:
-        """A response becomes the assistant's message: a new one, or more of the last one."""
-        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream"), reply.body
-        assert reply.headers["x-vercel-ai-ui-message-stream"] == "v1"
-        assert (reply.headers["cache-control"], reply.headers["x-accel-buffering"]) == ("no-cache", "no")
-        self.told = read_sse(reply.body.decode())
-        check_stream(self.told, self.version, message_id=str(self.told[0].get("messageId")))
-        before = None if fresh else self.last.message
-        self.last = Chat(self.version, before).stream(self.told)
-        self.messages = [one for one in self.messages if one["id"] != self.last.message["id"]]
-        self.messages.append(self.last.sent())
-        return self.told
-
-    async def ask(self, name: str, *words: str, **more: Any) -> list[Part]:
-        self.say(name, *words)
-        return self.take(await self.post(**more), fresh=True)
-
-    async def answer(self, **more: Any) -> list[Part]:
-        """Send the message back as the user has answered it."""
-        self.messages[-1] = self.last.sent()
-        return self.take(await self.post(**more), fresh=False)
-
-    async def refused(self, **more: Any) -> tuple[int, str, str]:
-        """What a request is refused for."""
-        if self.messages and self.messages[-1]["role"] == "assistant":
-            self.messages[-1] = self.last.sent()
-        reply = await self.post(**more)
-        error = reply.json()["error"]
-        return reply.status, error["code"], error["message"]
-
-    def approve(self, *calls: str, deny: str = "") -> None:
-        for one in (*calls, deny):
-            if one:
-                self.last.respond(self.last.tool(one)["approval"]["id"], one != deny, "because")
-
-
-def states(page: Page) -> list[str]:
-    """Of the tool parts, by call id: parts stand in the order in which something has happened to their calls."""
-    return [one["state"] for one in sorted(page.last.tools(), key=lambda part: str(part["toolCallId"]))]
 
 
 # --- a conversation --------------------------------------------------------------------------------------------------
@@ -260,13 +187,14 @@ async def test_an_approval_is_no_value_and_an_output_no_approval(version):
         await page.ask("u1", "go")
         page.last.output("c2", "paid 1000000")
         assert (await page.refused())[:2] == (422, "unprocessable")
-        page.last.tool("c2")["state"] = "approval-requested"
         part = page.last.tool("c1")
         ticket = part["callProviderMetadata"]["greenroom"]["ticketId"]
         part["state"], part["approval"] = "approval-responded", {"id": ticket, "approved": True}
         assert (await page.refused())[:2] == (422, "unprocessable")
         part["approval"]["approved"] = False
         await page.answer()
+        assert page.last.tool("c2")["state"] == "approval-requested", "it is asked for again"
+        assert page.last.tool("c2").get("output") is None
         run = await runtime.get(page.run_of_ours)
         calls = (await run.view()).calls
     assert {name: str(status) for name, status in calls.items()} == {"c1": "cancelled", "c2": "suspended"}
@@ -441,23 +369,21 @@ async def test_a_chat_is_resumed_from_the_start_of_its_active_run(version):
         page, second = Page(address, version), Page(address, version)
         assert (await page.get()).status == 204
         page.say("u1", "go")
-        replies: dict[str, Reply] = {}
+        replies = list[Reply]()
 
-        async def fetch(name: str, method: Any) -> None:
-            replies[name] = await method()
+        async def post() -> None:
+            replies.append(await page.post())
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fetch, "posted", page.post)
+            nursery.start_soon(post)
             await begun.wait()
-            nursery.start_soon(fetch, "resumed", second.get)
-            await trio.sleep(0.05)
+            await nursery.start(second.watch)
             going.set()
-        assert replies["posted"].body == replies["resumed"].body
-        second.take(replies["resumed"], fresh=True)
         assert second.last.texts() == "wait done"
         assert (await page.get()).status == 204
         again = await page.get("?finished=true")
-        assert again.body == replies["posted"].body
+        assert again.body == replies[0].body
+        assert read_sse(again.body.decode()) == second.told
         assert (await page.get("?finished=maybe")).status == 400
 
 
@@ -521,27 +447,18 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
         return "slept"
 
     helper = clerk([text("wait "), call("slow", id="c1")], "done", tools=[slow])
-    replies, answered = list[Reply](), trio.Event()
-    async with gr.open_runtime(agents=[helper], drain=0.0) as runtime, trio.open_nursery() as nursery:
-        async with gateway(runtime) as address:
+    async with gr.open_runtime(agents=[helper], drain=0.0) as runtime:
+        async with trio.open_nursery() as nursery, gateway(runtime) as address:
             page = Page(address, version)
-            page.say("u1", "go")
-
-            async def post() -> None:
-                replies.append(await page.post())
-                answered.set()
-
-            nursery.start_soon(post)
+            run = await runtime.start("helper", "go", thread_id="ch")
             await begun.wait()
-            await trio.sleep(0.05)
-        with trio.fail_after(5):
-            await answered.wait()
-        page.take(replies[0], fresh=True)
+            await nursery.start(page.watch)
         assert "resume the stream" in str(page.last.error)
         assert states(page) == ["input-available"]
         async with gateway(runtime) as address:
             page.address = address
             going.set()
+            await run.result()
             page.take(await page.get("?finished=true"), fresh=True)
     assert page.last.texts() == "wait done"
 

@@ -41,7 +41,7 @@ async def hurry() -> Any:
 async def wait_for(ctx: gr.ToolContext, file: str) -> str:
     """Wait until there is such a file."""
     await ctx.progress(0.5, "half way")
-    await ctx.output("waiting")
+    await ctx.output("waiting ...")
     while not await trio.Path(file).exists():  # noqa: ASYNC110 - another process makes it
         await trio.sleep(0.02)
     return "there"

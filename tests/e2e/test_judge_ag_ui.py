@@ -99,10 +99,10 @@ class Server:
 class Page:
     """A page with the judge's client in it. What it has after each run is held to our own rules, too."""
 
-    def __init__(self, script: Script, server: Server, agent: str) -> None:
-        self.script, self.agent = script, agent
+    def __init__(self, script: Script, server: Server, agent: str, thread: str | None = None) -> None:
+        self.script, self.thread = script, thread or f"thread-{agent}"
         url = f"http://127.0.0.1:{server.port}/v1/ag-ui/agents/{agent}/run"
-        self.now = script.ask({"do": "open", "url": url, "token": TOKEN, "thread": f"thread-{agent}"})
+        self.now = script.ask({"do": "open", "url": url, "token": TOKEN, "thread": self.thread})
 
     def say(self, name: str, text: str) -> None:
         self.now = self.script.ask({"do": "say", "id": name, "text": text})
@@ -114,7 +114,7 @@ class Page:
         if self.now.get("body"):
             told = [json.loads(one.removeprefix("data: ")) for one in self.now["body"].split("\n\n")[:-1]]
             known = [one for one in before["messages"] if one["role"] != "activity"]
-            check(told, thread_id=f"thread-{self.agent}", run_id=name, known=known)
+            check(told, thread_id=self.thread, run_id=name, known=known)
             ours = Client(before["messages"], before["state"]).take(told)
             assert (ours.messages, ours.state) == (self.now["messages"], self.now["state"])
         return self.now
@@ -128,7 +128,8 @@ class Page:
 
     @property
     def results(self) -> dict[str, str]:
-        return {one["toolCallId"]: one["content"] for one in self.now["messages"] if one["role"] == "tool"}
+        tools = [one for one in self.now["messages"] if one["role"] == "tool"]
+        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
 
     @property
     def pending(self) -> list[str]:
@@ -207,24 +208,18 @@ def test_edited_arguments_and_a_value_in_place_of_a_result(page):
     assert page.results == {"c1": "paid 1 for 9", "c2": "Oslo"}
 
 
-@on("refunds")
-def test_a_page_that_has_forgotten_its_interrupts_is_told_so_and_nothing_happens(page, server, script):
-    script.ask({"do": "open", "url": _url(server, "refunds"), "token": TOKEN, "thread": "thread-refunds"})
-    page.now["messages"], page.now["state"] = [], {}
-    page.ask("f1", "refund both, again")
+def test_a_page_that_has_forgotten_its_interrupts_is_told_so_and_nothing_happens(script, server):
+    page = Page(script, server, "refunds", thread="forgetful")
+    page.ask("r1", "refund both")
     asked = page.pending
     page.now = script.ask({"do": "forget"})
-    now = page.ask("f2", "something else")
+    now = page.ask("r2", "something else")
     assert (now["outcome"], now["code"]) == ("error", "interrupts_open")
     for name in asked:
         assert name in now["body"]
-    now = page.run("f3", resume=[{"interruptId": name, **NO} for name in asked])
+    now = page.run("r3", resume=[{"interruptId": name, **NO} for name in asked])
     assert now["outcome"] == "success"
-    assert page.of("user") == ["refund both, again", "something else"]
-
-
-def _url(server: Server, agent: str) -> str:
-    return f"http://127.0.0.1:{server.port}/v1/ag-ui/agents/{agent}/run"
+    assert page.of("user") == ["refund both", "something else"]
 
 
 @on("late")
@@ -239,6 +234,20 @@ def test_an_expired_interrupt_can_only_be_cancelled(page, server):
     now = page.run("r3", {name: NO})
     assert (now["outcome"], now["pending"], now.get("error")) == ("success", [], None)
     assert page.results == {"c1": "The approval expired: nobody decided in time."}
+
+
+def test_a_user_who_lets_an_interrupt_expire_can_go_on_with_something_else(script, server):
+    page = Page(script, server, "late", thread="gone-on")
+    page.ask("r1", "go")
+    (name,) = page.pending
+    while server.ask("GET", "/v1/runs?thread=gone-on")["runs"][0]["status"] != "done":
+        pass
+    page.say("u2", "something else")
+    now = page.run("r2", {name: NO})
+    assert (now["outcome"], now.get("error")) == ("interrupt", None)
+    assert page.pending != [name]
+    assert [one["role"] for one in now["messages"]] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert now["warnings"] == []
 
 
 @on("stumbling")
@@ -269,7 +278,7 @@ def test_a_stream_that_was_given_up_is_told_again_and_a_run_that_is_cancelled_sa
     assert page.of("assistant") == ["Wait. "]
     assert page.results == {"w1": "This call was cancelled before it finished."}
     (activity,) = [one for one in now["messages"] if one["role"] == "activity"]
-    assert activity["content"] == {"toolCallId": "w1", "attempt": 1, **activity["content"]}
+    assert (activity["content"]["fraction"], activity["content"]["output"]) == (0.5, ["waiting ..."])
 
 
 def test_a_server_that_is_killed_and_comes_back_goes_on_where_it_was(script, tmp_path):
@@ -290,7 +299,7 @@ def test_a_server_that_is_killed_and_comes_back_goes_on_where_it_was(script, tmp
         own.stop()
         own.start()
         body = now["body"]
-        page.now = script.ask({"do": "open", "url": _url(own, "refunds"), "token": TOKEN, "thread": "thread-refunds"})
+        page = Page(script, own, "refunds")  # the page was reloaded, and remembers nothing
         page.say("u-r1", "refund both")
         first_again = page.run("r1")
         assert (first_again["outcome"], page.pending) == ("interrupt", [first, second])

@@ -67,7 +67,7 @@ PLANTED = [
     ("owner", change("TOOL_CALL_END", subagentRunId="s")),
     ("usage", lambda out: out[-1]["usage"][0].update(totalTokens=1)),
     ("interrupt", lambda out: out[-1]["outcome"]["interrupts"][0].pop("toolCallId")),
-    ("interrupt of no open call", lambda out: out[-1]["outcome"]["interrupts"][0].update(toolCallId="c1")),
+    ("interrupt of no open call", lambda out: out[-1]["outcome"]["interrupts"][0].update(toolCallId="r:c1")),
     ("field's value", change("REASONING_MESSAGE_START", role="assistant")),
     ("message", lambda out: out[at(out, "MESSAGES_SNAPSHOT")]["messages"][0].pop("role")),
     ("call begun again", lambda out: out.extend([*out[at(out, "TOOL_CALL_START") :][:3], out.pop()])),

@@ -1,11 +1,12 @@
-"""The command line: `greenroom run | demo | runs | show`.
+"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | send`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
     greenroom run support.py:agent "refund order 7"   anybody's agent
+    greenroom serve support.py:agent --db support.db  agents behind a gateway; the commands after it talk to it
 
 Exit codes: 0 completed · 1 failed · 2 wrong usage (an option, a file, an agent, a run id) · 3 the run waits for a
 decision and there is nobody to ask · 4 cancelled · 5 the database can not be used · 130 interrupted (a run in a
-database can be resumed).
+database can be resumed). `exits.py` has them in full.
 
 Errors go to standard error as one line that names the value and the way out; `--debug` shows the traceback as well.
 """
@@ -29,7 +30,18 @@ from . import exits, options
 
 __all__ = ["main"]
 
-_COMMANDS: Final = {"run": "run:run", "demo": "demo:demo", "runs": "look:runs", "show": "look:show"}
+_COMMANDS: Final = {
+    "run": "run:run",
+    "demo": "demo:demo",
+    "runs": "look:runs",
+    "show": "look:show",
+    "serve": "serve:serve",
+    "follow": "follow:follow",
+    "approve": "decide:approve",
+    "deny": "decide:deny",
+    "cancel": "command:cancel",
+    "send": "command:send",
+}
 """Command -> module and function."""
 
 

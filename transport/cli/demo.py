@@ -57,6 +57,7 @@ def demo(given: argparse.Namespace) -> int:
         by=places.user(),
         workspace=str(folder),
         deps=folder_of,
+        serve=approve == "ask" and not given.no_serve,
         again=_again(given),
         change=partial(change_of, folder),
     )

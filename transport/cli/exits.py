@@ -14,10 +14,10 @@ INTERRUPTED: Final = 130
 """128 + SIGINT, as shells have it."""
 
 MEANINGS: Final = {
-    COMPLETED: "completed",
-    FAILED: "failed",
+    COMPLETED: "completed; for serve: stopped in order; for a command to a run: accepted",
+    FAILED: "failed; for a command to a run: not accepted",
     USAGE: "wrong usage: an option, a file, an agent or a run id that can not be",
-    WAITING: "the run waits for a decision, and there is nobody to ask",
+    WAITING: "the run waits: for a decision, and there is nobody to ask, or for somebody to work on it",
     CANCELLED: "cancelled",
     STORE: "the database can not be used",
     INTERRUPTED: "interrupted; a run in a database can be resumed",

@@ -151,7 +151,7 @@ def show(given: argparse.Namespace) -> int:
 
 async def _known(database: Path, wanted: str) -> Known:
     async with reading(database) as store:
-        run_id = await _whole_id(store, wanted)
+        run_id = await whole_id(store, wanted)
         record = await store.load(run_id, calls="all")
         if record is None:
             raise gr.UnknownRun(wanted)
@@ -159,7 +159,7 @@ async def _known(database: Path, wanted: str) -> Known:
         return Known(record=record, thread=thread, events=await _events(store, run_id))
 
 
-async def _whole_id(store: gr.SQLiteStore, wanted: str) -> str:
+async def whole_id(store: gr.SQLiteStore, wanted: str) -> str:
     """The id that begins like this; the wanted one itself if it is whole, or if none does."""
     if await store.load(wanted) is not None:
         return wanted

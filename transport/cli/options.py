@@ -21,6 +21,9 @@ examples:
   greenroom run support.py:agent "refund order 7" --db support.db
   greenroom runs --db support.db             all runs, newest first
   greenroom show RUN_ID --db support.db      the story of one run
+  greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
+  greenroom follow RUN_ID --db support.db    a run live
+  greenroom approve RUN_ID --db support.db   answer what it asks (deny, cancel, send: other commands to it)
 """,
     "run": """\
 examples:
@@ -47,6 +50,40 @@ examples:
   greenroom show run_4f1c --db support.db --events    every event
   greenroom show run_4f1c --db support.db --json --events
 """,
+    "serve": """\
+examples:
+  greenroom serve support.py:agent --db support.db              http://127.0.0.1:8765, token in support.db.token
+  greenroom serve support.py billing.py:agent --db all.db       several agents
+  greenroom serve support.py --port 0                           a free port; runs in memory
+  greenroom serve support.py --db s.db --host 0.0.0.0 --host-name runs.example.org --token-file /run/secrets/token
+""",
+    "follow": """\
+examples:
+  greenroom follow run_4f1c --db support.db                     the server of this database is found by its lock file
+  greenroom follow run_4f1c --db support.db --after 17 --json   one event per line, from 18 on
+  greenroom follow run_4f1c --url http://runs.example.org:8765 --token-file token
+""",
+    "approve": """\
+examples:
+  greenroom approve run_4f1c --db support.db                    shows what would happen, and asks
+  greenroom approve run_4f1c t2 --db support.db --yes           the second ticket, without asking
+  greenroom approve run_4f1c --edit '{"order": "7", "cents": 400}' --reason "not all of it"
+  greenroom approve run_4f1c --result '"blue"'                  the answer to a question
+""",
+    "deny": """\
+examples:
+  greenroom deny run_4f1c --db support.db --reason "ask the customer first"
+  greenroom deny run_4f1c --db support.db --all
+""",
+    "cancel": """\
+examples:
+  greenroom cancel run_4f1c --db support.db --reason "no longer needed"
+  greenroom cancel run_4f1c --db support.db --after-step        lets the current step end
+""",
+    "send": """\
+examples:
+  greenroom send run_4f1c "It was order 8, sorry." --db support.db
+""",
 }
 
 
@@ -72,6 +109,12 @@ def parser() -> argparse.ArgumentParser:
     _demo(commands)
     _runs(commands)
     _show(commands)
+    _serve(commands)
+    _follow(commands)
+    _decide(commands, "approve", "let a call run that waits for a decision")
+    _decide(commands, "deny", "refuse a call that waits for a decision")
+    _cancel(commands)
+    _send(commands)
     return whole
 
 
@@ -88,6 +131,24 @@ def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -
     )
     one.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
     return one
+
+
+def _where(one: argparse.ArgumentParser) -> None:
+    place = one.add_argument_group(
+        "where the run is",
+        "The server of a database is found by its lock file, with its token. Nothing given: the demo's database, or\n"
+        "what the variables GREENROOM_URL and GREENROOM_TOKEN say.",
+    )
+    place.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    place.add_argument("--url", metavar="URL", help="a server, such as http://127.0.0.1:8765, or its console's URL")
+    place.add_argument("--token-file", metavar="FILE", type=Path, help="a file with the server's token")
+    place.add_argument(
+        "--token", metavar="TOKEN", help="the token itself; others on this machine can see what is typed"
+    )
+
+
+def _command_id(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--id", metavar="ID", help="the command's id: the same command again with it acts once")
 
 
 def _answering(one: argparse.ArgumentParser) -> None:
@@ -144,6 +205,7 @@ def _demo(commands: _Commands[_Parser]) -> None:
         type=_seconds,
         help="time the model takes for an answer (default: 0.4 on a terminal, else 0)",
     )
+    one.add_argument("--no-serve", action="store_true", help="no console in the browser while it asks")
     _answering(one)
 
 
@@ -174,6 +236,81 @@ def _show(commands: _Commands[_Parser]) -> None:
     one.add_argument("--json", action="store_true", help="one JSON object")
 
 
+def _serve(commands: _Commands[_Parser]) -> None:
+    one = _command(
+        commands,
+        "serve",
+        "serve agents: HTTP, WebSocket and a console in the browser",
+        "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API,\n"
+        "the stream protocols of chat front ends, and a console. Runs of the database that are not done go on.",
+    )
+    one.add_argument("agents", metavar="AGENT", nargs="+", help="file.py:name or package.module:name")
+    one.add_argument("--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)")
+    one.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
+    one.add_argument("--port", type=_port, default=8765, help="the port; 0 takes a free one (default: 8765)")
+    one.add_argument(
+        "--token-file", metavar="FILE", type=Path, help="the token; made if it is not there (default: FILE.token)"
+    )
+    one.add_argument(
+        "--host-name", metavar="NAME", action="append", default=[], help="a Host header to let in, such as name:8765"
+    )
+    one.add_argument(
+        "--origin", metavar="URL", action="append", default=[], help="a page of another host that may use it"
+    )
+    one.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
+    one.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")
+
+
+def _follow(commands: _Commands[_Parser]) -> None:
+    one = _command(
+        commands,
+        "follow",
+        "follow a run of another process live",
+        "Show what a run has done and does, until it ends. Of a run that nobody works on, show what there is.",
+    )
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    one.add_argument("--after", metavar="N", type=_sequence, default=0, help="begin behind this event (default: 0)")
+    one.add_argument("--json", action="store_true", help="one event per line as JSON, then the outcome")
+    _where(one)
+
+
+def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
+    text = "Show what waits for a decision and decide it, while a server works on the run or while nobody does."
+    one = _command(commands, name, summary, text)
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    one.add_argument(
+        "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
+    )
+    one.add_argument("--all", action="store_true", help="decide every open one")
+    one.add_argument("--reason", metavar="TEXT", help="why; the model is told")
+    if name == "approve":
+        one.add_argument("--yes", action="store_true", help="do not ask again")
+        one.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
+        one.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
+    _command_id(one)
+    one.add_argument("--json", action="store_true", help="the answers as JSON, one per line; asks nothing")
+    _where(one)
+
+
+def _cancel(commands: _Commands[_Parser]) -> None:
+    one = _command(commands, "cancel", "ask a run to end", "Ask a run to end. What it has started is cancelled.")
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    one.add_argument("--after-step", action="store_true", help="let the current step end first")
+    one.add_argument("--reason", metavar="TEXT", help="why")
+    _command_id(one)
+    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(one)
+
+
+def _send(commands: _Commands[_Parser]) -> None:
+    one = _command(commands, "send", "give a run more input", "Give a run more input; it reads it at its next step.")
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    one.add_argument("text", metavar="TEXT", help="what it is told")
+    _command_id(one)
+    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(one)
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line.
 
@@ -202,4 +339,18 @@ def _count(text: str) -> int:
     value = int(text)
     if not 1 <= value <= 1000:
         raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1000")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 65535")
+    return value
+
+
+def _sequence(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**53:
+        raise argparse.ArgumentTypeError(f"{text} is not the number of an event")
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,7 +27,8 @@ from greenroom.transport.terminal.question import Change, answerable_by_yes, ask
 from greenroom.transport.terminal.screen import Screen
 from greenroom.transport.terminal.timeline import Timeline
 
-from . import exits, places
+from . import ending, exits, places, tokens
+from .ending import plain_ticket
 
 FRAME: Final = 0.1
 """Seconds between two pictures of the status line."""
@@ -65,6 +66,7 @@ class Job:
         approve: how tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
         by: who decides.
         workspace, deps: of a new run; deps may be a provider.
+        serve: whether people may look and decide in a browser and from other terminals as well.
         again: run id -> the command that goes on with it.
         change: ticket -> what it does to a file, if it does.
     """
@@ -78,6 +80,7 @@ class Job:
     by: str = "local"
     workspace: str | None = None
     deps: Any = None
+    serve: bool = False
     again: Callable[[str], str]
     change: Callable[[gr.Ticket], Change | None] = attrs.field(default=lambda _: None)
 
@@ -85,7 +88,8 @@ class Job:
 class Stop:
     """An interrupt: the first one ends the session in order, the second one at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: str = "Stopping in order (again to stop at once) ...") -> None:
+        self._note = note
         self.gently = trio.CancelScope()
         self.at_once = trio.CancelScope()
         self.heard = False
@@ -96,8 +100,8 @@ class Stop:
     @asynccontextmanager
     async def listening(self, screen: Screen) -> AsyncIterator[None]:
         """Take SIGINT and SIGTERM for the time of the block."""
-        async with open_collapsing_nursery() as nursery:
-            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._listen, signals, screen)
                 with self.at_once:
                     yield
@@ -109,8 +113,9 @@ class Stop:
                 self.at_once.cancel()
                 continue
             self.heard = True
-            screen.row()
-            screen.row("Stopping in order (again to stop at once) ...", "dim")
+            if self._note:
+                screen.row()
+                screen.row(self._note, "dim")
             self.gently.cancel()
 
 
@@ -129,12 +134,28 @@ async def work(job: Job, screen: Screen) -> int:
             gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN) as runtime,
         ):
             with stop.gently:
-                return await session.run(runtime)
+                async with AsyncExitStack() as stack:
+                    session.console = await _console(job, runtime, stack)
+                    return await session.run(runtime)
     except gr.StoreOpenError as error:
         raise _with_a_way_out(error, job.database) from error
     finally:
         screen.close()
     return session.interrupted()
+
+
+async def _console(job: Job, runtime: gr.Runtime, stack: AsyncExitStack) -> str | None:
+    """The URL of a console beside the session; None if there is none: the run does not depend on it."""
+    if not job.serve or job.database is None:
+        return None
+    from .hosting import Gate, hosting  # noqa: PLC0415 - a session without a console does without its import time
+
+    file = tokens.beside(job.database)
+    try:
+        gate = Gate(token=tokens.kept(file), token_file=file)
+        return (await stack.enter_async_context(hosting(runtime, gate))).console
+    except (gr.GreenroomError, OSError):
+        return None
 
 
 def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
@@ -151,7 +172,11 @@ def _owned(database: Path) -> bool:
 
 
 class Session:
-    """The conversation about one run."""
+    """The conversation about one run.
+
+    Attributes:
+        console: where people can look and decide in a browser; None if nowhere.
+    """
 
     def __init__(self, job: Job, screen: Screen) -> None:
         self._job, self._screen = job, screen
@@ -159,6 +184,7 @@ class Session:
         self._keyboard = Keyboard()
         self._run_id: str | None = None
         self._asking = False
+        self.console: str | None = None
 
     def __repr__(self) -> str:
         return f"<Session about {self._run_id or 'no run yet'}>"
@@ -225,6 +251,8 @@ class Session:
         where = "in memory" if self._job.database is None else f"in {words.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
+        if self.console is not None:
+            self._say(f"console {self.console}", "dim")
         if note:
             self._say(note, "dim")
         self._say()
@@ -265,7 +293,9 @@ class Session:
             ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
             if ticket is None:
                 return "settled"  # decided, expired or withdrawn meanwhile
-            decision = await self._ask(ticket) if ask_people else self._rule(ticket)
+            decision = await self._ask(run, ticket) if ask_people else self._rule(ticket)
+            if decision == "elsewhere":
+                return "settled"
             if decision is None:
                 return "quit" if ask_people else "open"
             answer = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
@@ -281,14 +311,37 @@ class Session:
             return ticket.approve(reason="--yes")
         return None
 
-    async def _ask(self, ticket: gr.Ticket) -> gr.Decision | None:
+    async def _ask(self, run: gr.Run[Any], ticket: gr.Ticket) -> gr.Decision | Literal["elsewhere"] | None:
+        """What somebody here decides; None: they leave it open. The question is withdrawn if others are faster."""
         change = await trio.to_thread.run_sync(self._job.change, ticket)
+        question, decision = trio.CancelScope(), None
         self._asking = True
         self._screen.status("")
         try:
-            return await ask(ticket, keyboard=self._keyboard, screen=self._screen, change=change)
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._watch, run, ticket.ticket_id, question)
+                with question:
+                    decision = await ask(ticket, keyboard=self._keyboard, screen=self._screen, change=change)
+                nursery.cancel_scope.cancel()
         finally:
             self._asking = False
+        if not question.cancelled_caught:
+            return decision
+        self._keyboard.forget()
+        self._say()
+        self._say("It was decided elsewhere.", "dim")
+        return "elsewhere"
+
+    async def _watch(self, run: gr.Run[Any], ticket_id: str, question: trio.CancelScope) -> None:
+        """Withdraw a question whose ticket is decided in a browser or another terminal, or expires."""
+        try:
+            async with run.events(after=self._timeline.last) as events:
+                async for event in events:
+                    if event.type == "run.approval.resolved" and event.payload["ticket_id"] == ticket_id:
+                        break
+        except gr.RunDegraded:
+            return  # nobody works on it: what is decided now is stored for later
+        question.cancel()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -308,34 +361,10 @@ class Session:
         self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
         return exits.WAITING
 
-    def _ended(self, outcome: gr.Completed[Any] | gr.Failed | gr.Cancelled) -> int:
-        self._screen.status("")
-        self._say()
-        match outcome:
-            case gr.Failed():
-                self._say(f"Failed ({outcome.code}): {words.clean(outcome.message)}", "bad")
-                self._say(gr.FAILURES[outcome.code].recovery if outcome.code in gr.FAILURES else "", "dim")
-                told = self._told("failed", exits.FAILED, code=outcome.code, message=outcome.message)
-            case gr.Cancelled():
-                by = f" by {words.clean(outcome.by)}" if outcome.by else ""
-                self._say(f"Cancelled{by}{f': {words.clean(outcome.reason)}' if outcome.reason else ''}", "warn")
-                told = self._told("cancelled", exits.CANCELLED, code=outcome.code, reason=outcome.reason, by=outcome.by)
-            case _:
-                told = self._completed(outcome)
-        self._screen.outcome(told)
-        return int(told["exit"])
-
-    def _completed(self, outcome: gr.Completed[Any]) -> dict[str, Any]:
-        stopped = {"stopped": outcome.code, "detail": outcome.detail} if isinstance(outcome, gr.Stopped) else {}
-        if stopped:
-            self._say(f"Stopped by a condition ({stopped['stopped']}): {words.clean(stopped['detail'] or '')}", "warn")
-        if outcome.output is not None:
-            self._say(shown_output(outcome.output))
-        usage = outcome.usage
-        self._say()
-        tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
-        self._say(f"completed · {words.plural(usage.requests, 'model request')} · {tokens}", "dim")
-        return self._told("completed", exits.COMPLETED, output=outcome.output, usage=attrs.asdict(usage), **stopped)
+    def _ended(self, outcome: ending.End) -> int:
+        told = ending.tell(outcome, self._screen)
+        self._screen.outcome(self._told(told.status, told.exit, **told.more))
+        return told.exit
 
     def _how_to_go_on(self, run_id: str) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
@@ -350,17 +379,3 @@ class Session:
 
     def _say(self, text: str = "", style: Any = "") -> None:
         self._screen.row(text, style)
-
-
-def shown_output(output: Any) -> str:
-    """A run's output for people."""
-    if isinstance(output, str):
-        return words.clean(output)
-    return words.clean(words.value(output, int(1e9)))
-
-
-def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
-    """A ticket as plain data: what a program needs to decide it."""
-    names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
-    more = ("response_schema", "resume_mode", "requested_at", "expires_at")
-    return {name: getattr(ticket, name) for name in (*names, *more)}

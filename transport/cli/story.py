@@ -14,7 +14,7 @@ import greenroom as gr
 from greenroom.actors.abc import RunSummary
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.run.view import RunView, make_view
 from greenroom.transport.demo.census import KEY as DEMO
 from greenroom.transport.terminal import words
@@ -23,7 +23,7 @@ from greenroom.transport.terminal.screen import Screen, Style, wire
 from greenroom.transport.terminal.timeline import Timeline
 
 from . import places
-from .session import plain_ticket, shown_output
+from .ending import plain_ticket, shown_output
 
 _STYLES: Final[dict[gr.Stage, Style]] = {
     gr.Stage.COMPLETED: "good",
@@ -157,7 +157,11 @@ class Story:
             screen.row(shown_output(self._redactor.value(row.output)))
 
     def _again(self) -> str:
-        view = self._view
-        if view.agent == DEMO and self._record.info.workspace is not None:
-            return shlex.join([places.program(), "demo", "--resume", view.run_id, "--db", str(self._database)])
-        return f"{places.program()} run FILE.py:AGENT --resume {view.run_id} --db {shlex.quote(str(self._database))}"
+        return how_to_resume(self._record.info, self._database)
+
+
+def how_to_resume(info: RunInfo, database: Path) -> str:
+    """What has to be typed to go on with a run."""
+    if info.agent == DEMO and info.workspace is not None:
+        return shlex.join([places.program(), "demo", "--resume", info.run_id, "--db", str(database)])
+    return f"{places.program()} run FILE.py:AGENT --resume {info.run_id} --db {shlex.quote(str(database))}"

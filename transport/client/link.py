@@ -25,7 +25,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..protocol.codes import SUBPROTOCOL
 from ..protocol.down import Ack, Bye, Error, Frame, Reset, Subscribed, Tick, Unsubscribed, Welcome
 from ..protocol.limits import Limits
-from ..protocol.up import Ping
+from ..protocol.up import Hello, Ping
 from . import frames, partings
 from .address import Address
 from .calls import Calls
@@ -224,6 +224,8 @@ class Link:
             socket = await self._shake_hands(nursery, wire)
             if socket.subprotocol != SUBPROTOCOL:
                 raise Parted(partings.wrong_protocol(self.address, "it names no such subprotocol"), fatal=True)
+            if not self.token:
+                await self._introduce(socket)
             while True:
                 frame = self._frame(await self._text(socket))
                 match frame:
@@ -260,6 +262,13 @@ class Link:
     async def _end_with(self, wire: Wire) -> Never:
         await wire.gone.wait()
         raise Parted(self.address.unreachable("the connection was closed before it was open"))
+
+    async def _introduce(self, socket: WebSocketConnection) -> None:
+        """Without a token the gateway would wait for one: let it say at once whether it goes without."""
+        try:
+            await socket.send_message(frames.write(Hello(client=f"greenroom/{__version__}", protocol=SUBPROTOCOL)))
+        except ConnectionClosed:
+            return  # reading tells why
 
     def _too_slow(self) -> Parted:
         return Parted(self.address.unreachable(f"no welcome within {self._pace.handshake:g} s"))

@@ -1,8 +1,10 @@
-// Fields for values that a decision carries: a form for simple schemas, else JSON (or plain text, if anything will do).
+// Fields for values that a decision carries: a form for simple schemas, else JSON.
 
 import { button, h, say, tell } from "./dom.js";
 import { isObject, kindOf, pretty, readTyped, sameJson } from "./exact.js";
 import { oneLine } from "./format.js";
+
+/** @typedef {(value: any) => [string, object] | null} Check */
 
 const SCALARS = new Set(["string", "number", "integer", "boolean"]);
 const MOST_FIELDS = 16;
@@ -14,7 +16,8 @@ const freshName = () => `field-${(made += 1)}`;
 function simple(schema) {
   if (!isObject(schema)) return undefined;
   for (const name of ["$ref", "oneOf", "anyOf", "allOf", "if", "not"]) if (name in schema) return undefined;
-  if (Array.isArray(schema.enum)) return schema.enum.every((one) => kindOf(one) !== "object" && kindOf(one) !== "array") ? "enum" : undefined;
+  if (Array.isArray(schema.enum))
+    return schema.enum.every((one) => kindOf(one) !== "object" && kindOf(one) !== "array") ? "enum" : undefined;
   return SCALARS.has(schema.type) ? schema.type : undefined;
 }
 
@@ -39,7 +42,13 @@ class Field {
     const title = h("span", {}, schema.title ? String(schema.title) : label ? h("span", { say: label }) : name);
     const more = schema.description ? h("span", { class: "hint", id: `${id}-hint` }, String(schema.description)) : null;
     if (more) this.control.setAttribute("aria-describedby", more.id);
-    this.element = h("div", { class: "field" }, h("label", { for: id }, title, required ? h("span", { class: "needed", "aria-hidden": "true" }, "*") : null), this.control, more);
+    this.element = h(
+      "div",
+      { class: "field" },
+      h("label", { for: id }, title, required ? h("span", { class: "needed", "aria-hidden": "true" }, "*") : null),
+      this.control,
+      more,
+    );
   }
 
   #control(id) {
@@ -53,11 +62,13 @@ class Field {
       select.selectedIndex = chosen + 1;
       return select;
     }
-    const text = initial === undefined || initial === null ? "" : typeof initial === "string" ? initial : JSON.stringify(initial);
-    const control = this.kind === "string"
-      ? h("textarea", { id, rows: "1", required: this.required })
-      : h("input", { id, inputmode: "decimal", autocomplete: "off", required: this.required });
-    control.value = text;
+    const text =
+      initial === undefined || initial === null ? "" : typeof initial === "string" ? initial : JSON.stringify(initial);
+    const control =
+      this.kind === "string"
+        ? h("textarea", { id, rows: "1", required: this.required })
+        : h("input", { id, inputmode: "decimal", autocomplete: "off", required: this.required });
+    control.defaultValue = text;
     return control;
   }
 
@@ -79,7 +90,8 @@ class Field {
     if (this.kind === "string") return { value: text };
     const read = readTyped(text.trim());
     if (kindOf(read.value) !== "number") return fault("ask.form.number", { name: this.name });
-    if (this.kind === "integer" && !/^-?\d+(\.0+)?$/.test(text.trim())) return fault("ask.form.integer", { name: this.name });
+    if (this.kind === "integer" && !/^-?\d+(\.0+)?$/.test(text.trim()))
+      return fault("ask.form.integer", { name: this.name });
     return read;
   }
 
@@ -94,7 +106,10 @@ class Form {
     const needed = new Set(schema.required ?? []);
     this.single = simple(schema) !== undefined;
     const listed = this.single ? [["", schema]] : Object.entries(schema.properties);
-    this.fields = listed.map(([name, one]) => new Field(name, one, { required: this.single || needed.has(name), label: this.single ? label : null }));
+    this.fields = listed.map(
+      ([name, one]) =>
+        new Field(name, one, { required: this.single || needed.has(name), label: this.single ? label : null }),
+    );
     this.element = h("div", { class: "fields" }, ...this.fields.map((field) => field.element));
   }
 
@@ -121,12 +136,22 @@ class Form {
 
 /** JSON that somebody types; what is wrong with it is said while they type. */
 export class JsonEditor {
-  /** @param {{label: string, text?: string, onInput?: (read: object) => void, check?: (value: any) => [string, object] | null}} options */
+  /**
+   * @param {{label: string, text?: string, onInput?: (read: object) => void, check?: Check}} options `check` gives what
+   *   is wrong with a value (a key of the words and its values), or null
+   */
   constructor({ label, text = "", onInput = () => {}, check = () => null }) {
     const id = freshName();
     this.check = check;
-    this.area = h("textarea", { id, class: "json", spellcheck: "false", autocomplete: "off", autocapitalize: "off", "aria-describedby": `${id}-fault` });
-    this.area.value = text;
+    this.area = h("textarea", {
+      id,
+      class: "json",
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+      "aria-describedby": `${id}-fault`,
+    });
+    this.area.defaultValue = text;
     this.area.rows = Math.min(18, Math.max(3, text.split("\n").length));
     this.fault = h("p", { class: "fault", id: `${id}-fault`, "aria-live": "polite" });
     this.element = h("div", { class: "field" }, h("label", { for: id, say: label }), this.area, this.fault);
@@ -160,7 +185,7 @@ export class JsonEditor {
 
 /** A value that a ticket asks for. `read()` gives {value} or {fault}. */
 export class Answer {
-  /** @param {{schema?: object, label: string, initial?: any, check?: (value: any) => [string, object] | null}} options */
+  /** @param {{schema?: object, label: string, initial?: any, check?: Check}} options */
   constructor({ schema, label, initial, check }) {
     const text = initial === undefined ? "" : pretty(initial);
     this.json = new JsonEditor({ label, text, check });
@@ -184,13 +209,18 @@ export class Answer {
 
   get touched() {
     const fields = this.asForm ? this.form.fields.map(({ control }) => control) : [this.json.area];
-    return fields.some((control) => control.value !== control.defaultValue && control.value !== "" && control.tagName !== "SELECT");
+    return fields.some(
+      (control) => control.value !== control.defaultValue && control.value !== "" && control.tagName !== "SELECT",
+    );
   }
 
   #show(asForm) {
     if (this.form && !asForm && this.asForm) this.#carryOver();
     this.asForm = asForm;
-    this.element.replaceChildren(...(asForm ? [this.form.element, this.fault] : [this.json.element]), ...(this.form ? [this.switch] : []));
+    this.element.replaceChildren(
+      ...(asForm ? [this.form.element, this.fault] : [this.json.element]),
+      ...(this.form ? [this.switch] : []),
+    );
     say(this.switch, asForm ? "ask.form.json" : "ask.form.fields");
   }
 

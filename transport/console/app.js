@@ -21,13 +21,14 @@ const part = (id) => document.getElementById(id);
 
 /** A refusal as a sentence: what the code means, and what the gateway said of this one. */
 function explain(error) {
-  if (error.code === "too_large") return t("error.too_large", { size: size(error.current.size), limit: size(error.current.limit) });
+  if (error.code === "too_large")
+    return t("error.too_large", { size: size(error.current.size), limit: size(error.current.limit) });
   const meaning = knows(`error.${error.code}`) ? t(`error.${error.code}`) : error.code;
   return [meaning, error.code === "unreachable" ? "" : error.message].filter(Boolean).join(" ");
 }
 
 class App {
-  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the one that was shown last is last
+  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; what was shown last stands last
   #current = null;
   #scheduled = false;
   #missing = null;
@@ -225,9 +226,9 @@ class App {
   #title() {
     const entry = this.#current;
     const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
-    const names = [];
-    if (entry?.model.agent && entry.model.stage) names.push(`${entry.model.agent} · ${knows(`stage.${entry.model.stage}`) ? t(`stage.${entry.model.stage}`) : entry.model.stage}`);
-    const title = `${waiting ? `(${number(waiting)}) ` : ""}${[...names, t("app.title")].join(" - ")}`;
+    const { agent, stage } = entry?.model ?? {};
+    const shown = agent && stage ? `${agent} · ${knows(`stage.${stage}`) ? t(`stage.${stage}`) : stage} - ` : "";
+    const title = `${waiting ? `(${number(waiting)}) ` : ""}${shown}${t("app.title")}`;
     if (document.title !== title) document.title = title;
   }
 
@@ -270,7 +271,13 @@ class App {
     if (failures !== PROBE_AFTER && failures % 8) return;
     let there = false;
     try {
-      there = (await fetch(new URL("healthz", document.baseURI), { cache: "no-store", credentials: "omit", signal: AbortSignal.timeout(3_000) })).ok;
+      there = (
+        await fetch(new URL("healthz", document.baseURI), {
+          cache: "no-store",
+          credentials: "omit",
+          signal: AbortSignal.timeout(3_000),
+        })
+      ).ok;
     } catch {
       // then it is not
     }
@@ -351,13 +358,15 @@ class App {
   }
 
   #key(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialogOpen()) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialogOpen())
+      return;
     if (event.target.closest?.("input, textarea, select")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
     const inList = part("runs").contains(event.target);
-    if (inList && (event.key === "ArrowDown" || event.key === "ArrowUp")) this.runs.move(event.key === "ArrowDown" ? 1 : -1);
+    if (inList && (event.key === "ArrowDown" || event.key === "ArrowUp"))
+      this.runs.move(event.key === "ArrowDown" ? 1 : -1);
     else if (event.key === "Escape") this.#back();
     else if (!singleKeys() || !this.#single(event.key)) return;
     event.preventDefault();
@@ -401,7 +410,11 @@ const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 
 /** A sentence at the edge of the page, for a while. */
 function toast(key, values = {}, tone = "") {
-  const leave = button("icon-only quiet", { sayLabel: "dismiss", sayTitle: "dismiss", on: { click: () => element.remove() } }, icon("close"));
+  const leave = button(
+    "icon-only quiet",
+    { sayLabel: "dismiss", sayTitle: "dismiss", on: { click: () => element.remove() } },
+    icon("close"),
+  );
   const element = h("div", { class: `toast${tone ? ` tone-${tone}` : ""}` }, h("p", { say: [key, values] }), leave);
   part("toasts").append(element);
   announce(t(key, values));

@@ -98,8 +98,18 @@ export class Block {
     this.body = h("pre", { class: "block-body" });
     this.more = button("quiet block-more", { on: { click: () => this.#toggle() }, hidden: true });
     const copied = () => copyFrom(this.copy, this.#text);
-    this.copy = button("icon-only quiet block-copy", { sayLabel: what ? ["copy.what", { what }] : "copy", sayTitle: "copy", on: { click: copied } }, icon("copy"));
-    this.element = h("div", { class: "block" }, h("div", { class: "block-head" }, name, this.size, this.copy), this.body, this.more);
+    this.copy = button(
+      "icon-only quiet block-copy",
+      { sayLabel: what ? ["copy.what", { what }] : "copy", sayTitle: "copy", on: { click: copied } },
+      icon("copy"),
+    );
+    this.element = h(
+      "div",
+      { class: "block" },
+      h("div", { class: "block-head" }, name, this.size, this.copy),
+      this.body,
+      this.more,
+    );
   }
 
   set(value) {

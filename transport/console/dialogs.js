@@ -7,8 +7,17 @@ import { keep, recall } from "./prefs.js";
 /** A dialog that closes on Escape and on a click beside it, and gives the focus back. */
 function dialog(className, title, ...children) {
   const heading = h("h2", { id: `title-${freshId()}`, say: title });
-  const leave = button("icon-only quiet dialog-close", { sayLabel: "close", sayTitle: "close", on: { click: () => element.close() } }, icon("close"));
-  const element = h("dialog", { class: `dialog ${className}`, "aria-labelledby": heading.id }, h("div", { class: "dialog-head" }, heading, leave), ...children);
+  const leave = button(
+    "icon-only quiet dialog-close",
+    { sayLabel: "close", sayTitle: "close", on: { click: () => element.close() } },
+    icon("close"),
+  );
+  const element = h(
+    "dialog",
+    { class: `dialog ${className}`, "aria-labelledby": heading.id },
+    h("div", { class: "dialog-head" }, heading, leave),
+    ...children,
+  );
   element.addEventListener("mousedown", (event) => event.target === element && element.close());
   element.addEventListener("close", () => element.remove());
   return element;
@@ -34,7 +43,14 @@ const submitting = (go) => ({
 /** Ask for the token; `refused` says that the last one was nobody's. */
 export function askToken({ refused, onToken }) {
   document.querySelector("dialog.sign-in")?.close();
-  const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", class: "json", required: true });
+  const field = h("input", {
+    id: "token",
+    type: "password",
+    autocomplete: "off",
+    spellcheck: "false",
+    class: "json",
+    required: true,
+  });
   const fault = h("p", { class: "fault", role: "alert" });
   if (refused) say(fault, "token.refused");
   const go = () => {
@@ -44,11 +60,14 @@ export function askToken({ refused, onToken }) {
     element.close();
     return onToken(token);
   };
-  const form = h("form", { novalidate: true, on: submitting(go) },
+  const form = h(
+    "form",
+    { novalidate: true, on: submitting(go) },
     h("p", { class: "hint", say: "token.why" }),
     h("div", { class: "field" }, h("label", { for: "token", say: "token.label" }), field, fault),
     h("p", { class: "hint", say: "token.kept" }),
-    h("div", { class: "dialog-buttons" }, h("button", { class: "button primary", type: "submit", say: "token.go" })));
+    h("div", { class: "dialog-buttons" }, h("button", { class: "button primary", type: "submit", say: "token.go" })),
+  );
   const element = dialog("sign-in", "token.title", form);
   element.querySelector(".dialog-close").remove(); // without a token there is nothing behind it
   element.addEventListener("cancel", (event) => event.preventDefault());
@@ -72,26 +91,55 @@ export function askStart({ agents, start, onStarted, explain }) {
     else if (tools.length) say(hint, "start.tools", { tools: tools.join(", ") });
     else tell(hint, "");
   };
-  const submit = () => startNow({ select, text, thread, fault, go, frameId, start, explain, done: (ack) => { element.close(); onStarted(ack); } });
-  const form = h("form", { novalidate: true, on: { ...submitting(submit), input: () => (frameId.value = freshId()) } },
+  const submit = () =>
+    startNow({
+      select,
+      text,
+      thread,
+      fault,
+      go,
+      frameId,
+      start,
+      explain,
+      done: (ack) => {
+        element.close();
+        onStarted(ack);
+      },
+    });
+  const form = h(
+    "form",
+    { novalidate: true, on: { ...submitting(submit), input: () => (frameId.value = freshId()) } },
     h("div", { class: "field" }, h("label", { for: "start-agent", say: "start.agent" }), select, hint),
     h("div", { class: "field" }, h("label", { for: "start-text", say: "start.text" }), text),
-    h("details", { class: "field" }, h("summary", {}, icon("chevron", "turns"), h("span", { say: "start.more" })),
-      h("label", { for: "start-thread", say: "start.thread" }), thread, h("p", { class: "hint", say: "start.thread.hint" })),
+    h(
+      "details",
+      { class: "field" },
+      h("summary", {}, icon("chevron", "turns"), h("span", { say: "start.more" })),
+      h("label", { for: "start-thread", say: "start.thread" }),
+      thread,
+      h("p", { class: "hint", say: "start.thread.hint" }),
+    ),
     fault,
-    h("div", { class: "dialog-buttons" }, go));
+    h("div", { class: "dialog-buttons" }, go),
+  );
   const element = dialog("start", "start.title", form);
-  select.addEventListener("change", () => { describe(); keep("agent", select.value); });
-  text.addEventListener("keydown", (event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && submit());
-  agents().then((found) => {
-    known = found;
-    select.replaceChildren(...found.map(({ key }) => h("option", { value: key }, key)));
-    const last = found.findIndex(({ key }) => key === recall("agent"));
-    select.selectedIndex = Math.max(0, last);
-    go.disabled = found.length === 0;
-    if (!found.length) say(fault, "start.noagents");
+  select.addEventListener("change", () => {
     describe();
-  }, (error) => say(fault, "start.agents.failed", { message: explain(error) }));
+    keep("agent", select.value);
+  });
+  text.addEventListener("keydown", (event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && submit());
+  agents().then(
+    (found) => {
+      known = found;
+      select.replaceChildren(...found.map(({ key }) => h("option", { value: key }, key)));
+      const last = found.findIndex(({ key }) => key === recall("agent"));
+      select.selectedIndex = Math.max(0, last);
+      go.disabled = found.length === 0;
+      if (!found.length) say(fault, "start.noagents");
+      describe();
+    },
+    (error) => say(fault, "start.agents.failed", { message: explain(error) }),
+  );
   return show(element, text);
 }
 
@@ -117,8 +165,13 @@ async function startNow({ select, text, thread, fault, go, frameId, start, expla
 
 /** Cancel a run. `cancel(frame)` gives the acknowledgement. */
 export function askCancel({ run, cancel, onCancelled, explain }) {
-  const choice = (value, checked) => h("label", { class: "choice" }, h("input", { type: "radio", name: "mode", value, checked }),
-    h("span", {}, h("strong", { say: `cancel.${value}` }), h("span", { class: "hint", say: `cancel.${value}.hint` })));
+  const choice = (value, checked) =>
+    h(
+      "label",
+      { class: "choice" },
+      h("input", { type: "radio", name: "mode", value, checked }),
+      h("span", {}, h("strong", { say: `cancel.${value}` }), h("span", { class: "hint", say: `cancel.${value}.hint` })),
+    );
   const reason = h("input", { id: "cancel-reason", autocomplete: "off", maxlength: "2000" });
   const fault = h("p", { class: "fault", role: "alert" });
   const go = h("button", { class: "button danger", type: "submit", say: "cancel.go" });
@@ -136,12 +189,21 @@ export function askCancel({ run, cancel, onCancelled, explain }) {
     return onCancelled();
   };
   const keepIt = button("quiet", { say: "cancel.keep", on: { click: () => element.close() } });
-  const form = h("form", { novalidate: true, on: submitting(submit) },
+  const form = h(
+    "form",
+    { novalidate: true, on: submitting(submit) },
     h("p", { class: "hint", say: "cancel.why" }),
-    h("fieldset", { class: "field" }, h("legend", { say: "cancel.mode" }), choice("now", true), choice("after_step", false)),
+    h(
+      "fieldset",
+      { class: "field" },
+      h("legend", { say: "cancel.mode" }),
+      choice("now", true),
+      choice("after_step", false),
+    ),
     h("div", { class: "field" }, h("label", { for: reason.id, say: "cancel.reason" }), reason),
     fault,
-    h("div", { class: "dialog-buttons" }, keepIt, go));
+    h("div", { class: "dialog-buttons" }, keepIt, go),
+  );
   const element = dialog("cancel", "cancel.title", form);
   return show(element, reason);
 }
@@ -161,14 +223,20 @@ const KEYS = [
 
 /** Which keys do what, and whether single ones do anything. */
 export function showHelp() {
-  const rows = KEYS.flatMap(([keys, text]) => [h("dt", {}, ...keys.map((key) => h("kbd", {}, key))), h("dd", { say: text })]);
+  const rows = KEYS.flatMap(([keys, text]) => [
+    h("dt", {}, ...keys.map((key) => h("kbd", {}, key))),
+    h("dd", { say: text }),
+  ]);
   const single = h("input", { type: "checkbox", checked: singleKeys() });
   single.addEventListener("change", () => keep("keys", single.checked ? null : "off"));
-  const element = dialog("help", "help.title",
+  const element = dialog(
+    "help",
+    "help.title",
     h("p", { class: "hint", say: "help.about" }),
     h("h3", { say: "help.keys" }),
     h("dl", { class: "keys" }, ...rows),
-    h("label", { class: "choice" }, single, h("span", { say: "help.single" })));
+    h("label", { class: "choice" }, single, h("span", { say: "help.single" })),
+  );
   return show(element, element.querySelector(".dialog-close"));
 }
 

@@ -22,7 +22,8 @@ const SAID = { say: "text", sayLabel: "label", sayTitle: "title", sayHint: "hint
 
 function put(element, name, value) {
   if (name === "class") element.className = value;
-  else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+  else if (name === "on")
+    for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
   else if (name === "data") Object.assign(element.dataset, value);
   else if (name in SAID) sayFirst(element, [value].flat(), SAID[name]);
   else if (value === true) element.setAttribute(name, "");
@@ -82,20 +83,28 @@ const ICONS = {
   down: ["M8 3v9.5M4 8.8l4 4 4-4"],
   copy: ["M5.5 5.5v-2h7v7h-2", "M3.5 5.5h7v7h-7z"],
   person: ["M8 8a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5z", "M3.5 13.2c.6-2.3 2.4-3.4 4.5-3.4s3.9 1.1 4.5 3.4"],
-  spark: ["M8 2.500l1.3 4.2 4.2 1.3-4.2 1.300L8 13.500l-1.3-4.200L2.5 8l4.2-1.300z"],
-  brain: ["M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3z", "M8 5.500v3l2 1.2"],
-  tool: ["M10.2 3a3 3 0 0 0-3.7 3.900L3 10.4 5.6 13l3.5-3.500A3 3 0 0 0 13 5.800L11.2 7.6 8.9 7 8.4 4.800z"],
-  note: ["M8 7.500V11", "M8 5h.01", "M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z"],
-  again: ["M12.8 6.500A5 5 0 1 0 13 9.2", "M13 3.200v3.300H9.7"],
-  flag: ["M4 13.500v-11", "M4 3h7.500L10 5.800l1.5 2.700H4"],
-  auto: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 2.500v11"],
-  light: ["M8 5.300a2.7 2.7 0 1 0 0 5.4 2.7 2.7 0 0 0 0-5.400z", "M8 1.500v1.300M8 13.200v1.300M1.5 8h1.300M13.2 8h1.300M3.4 3.400l.9.9M11.7 11.700l.9.900M3.4 12.600l.9-.9M11.7 4.300l.9-.9"],
-  dark: ["M13 9.400A5.5 5.5 0 0 1 6.6 3a5.5 5.5 0 1 0 6.4 6.400z"],
-  help: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M6.4 6.500a1.6 1.6 0 1 1 2.4 1.400c-.5.3-.8.6-.8 1.1", "M8 11h.01"],
+  spark: ["M8 2.5l1.3 4.2 4.2 1.3-4.2 1.3L8 13.5l-1.3-4.2L2.5 8l4.2-1.3z"],
+  brain: ["M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3z", "M8 5.5v3l2 1.2"],
+  tool: ["M10.2 3a3 3 0 0 0-3.7 3.9L3 10.4 5.6 13l3.5-3.5A3 3 0 0 0 13 5.8L11.2 7.6 8.9 7 8.4 4.8z"],
+  note: ["M8 7.5V11", "M8 5h.01", "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z"],
+  again: ["M12.8 6.5A5 5 0 1 0 13 9.2", "M13 3.2v3.3H9.7"],
+  flag: ["M4 13.5v-11", "M4 3h7.5L10 5.8l1.5 2.7H4"],
+  auto: ["M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 2.5v11"],
+  light: [
+    "M8 5.3a2.7 2.7 0 1 0 0 5.4 2.7 2.7 0 0 0 0-5.4z",
+    "M8 1.5v1.3M8 13.2v1.3M1.5 8h1.3M13.2 8h1.3",
+    "M3.4 3.4l.9.9M11.7 11.7l.9.9M3.4 12.6l.9-.9M11.7 4.3l.9-.9",
+  ],
+  dark: ["M13 9.4A5.5 5.5 0 0 1 6.6 3a5.5 5.5 0 1 0 6.4 6.4z"],
+  help: [
+    "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z",
+    "M6.4 6.5a1.6 1.6 0 1 1 2.4 1.4c-.5.3-.8.6-.8 1.1",
+    "M8 11h.01",
+  ],
   out: ["M6.5 3h-3v10h3", "M10 5l3 3-3 3M13 8H6.5"],
-  clock: ["M8 2.500a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 5v3.200l2 1.3"],
-  lock: ["M4 7.500h8v5.500H4z", "M5.5 7.500v-2a2.5 2.5 0 0 1 5 0v2"],
-  warn: ["M8 2.800L14 13H2z", "M8 6.800v2.7", "M8 11.300h.01"],
+  clock: ["M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 5v3.2l2 1.3"],
+  lock: ["M4 7.5h8v5.5H4z", "M5.5 7.5v-2a2.5 2.5 0 0 1 5 0v2"],
+  warn: ["M8 2.8L14 13H2z", "M8 6.8v2.7", "M8 11.3h.01"],
 };
 
 /** An icon; it says nothing to a screen reader. */
@@ -119,7 +128,11 @@ export function button(className, properties, ...children) {
 
 /** The sign of a stage or of a call's status. */
 export function sign(name) {
-  return h("span", { class: `sign sign-${name}`, "aria-hidden": "true" }, ...(name in SIGNS ? [icon(SIGNS[name])] : []));
+  return h(
+    "span",
+    { class: `sign sign-${name}`, "aria-hidden": "true" },
+    ...(name in SIGNS ? [icon(SIGNS[name])] : []),
+  );
 }
 
 const SIGNS = {

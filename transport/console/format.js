@@ -105,23 +105,19 @@ const isHighSurrogate = (text, index) => (text.charCodeAt(index) & 0xfc00) === 0
 
 /** A text in one line: cut, blanks joined, and everything that can not be seen spelled out. */
 export function oneLine(text, width) {
-  const joined = String(text).slice(0, width * 4).replace(/\s+/gu, " ").trim();
+  const joined = String(text)
+    .slice(0, width * 4)
+    .replace(/\s+/gu, " ")
+    .trim();
   return cut(spelled(joined), width);
-}
-
-/** Arguments of a call in one line: order: "7", cents: 500. */
-export function inline(data, width) {
-  const parts = Object.entries(data ?? {}).map(
-    ([name, value]) => `${name}: ${typeof value === "string" && value.length > 200 ? JSON.stringify(value.slice(0, 200)) : JSON.stringify(value)}`,
-  );
-  return oneLine(parts.join(", "), width);
 }
 
 // What is not seen, or changes how other characters are seen: controls, format characters (bidirectional overrides,
 // zero-width joiners, tags), line separators, lone surrogates, ignorable letters, and blanks that are not the blank.
 // Line ends and tabs are themselves; an emoji's variation selector is harmless.
-const HIDDEN =
-  /(?![\n\t\ufe0e\ufe0f])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800]/u;
+const UNSEEN = "\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}";
+const BLANKS = "\\u00a0\\u1680\\u2000-\\u200a\\u202f\\u205f\\u2800";
+const HIDDEN = new RegExp(`(?![\\n\\t\\ufe0e\\ufe0f])[${UNSEEN}${BLANKS}]`, "u");
 const EACH_HIDDEN = new RegExp(HIDDEN.source, "gu");
 
 /** True if something in the text can not be seen. */

@@ -18,9 +18,21 @@ const TRIES = 6; // of a command that the gateway could not take yet
 
 /** Close codes after which the same page and token will not be let in. */
 const FINAL = new Set([1009, 4400, 4403, 4406]);
-const NAMES = { 1000: "done", 1001: "going_away", 1006: "lost", 1009: "too_big", 1011: "internal", 1012: "restart",
-  1013: "overloaded", 4400: "bad_message", 4401: "unauthenticated", 4403: "forbidden", 4406: "wrong_protocol",
-  4408: "hello_timeout", 4429: "too_fast" };
+const NAMES = {
+  1000: "done",
+  1001: "going_away",
+  1006: "lost",
+  1009: "too_big",
+  1011: "internal",
+  1012: "restart",
+  1013: "overloaded",
+  4400: "bad_message",
+  4401: "unauthenticated",
+  4403: "forbidden",
+  4406: "wrong_protocol",
+  4408: "hello_timeout",
+  4429: "too_fast",
+};
 
 // Events with values of tools: their numbers are kept exactly. The others are read the fast way.
 const EXACT = /"type":"run\.(?:approval\.requested|tool\.call|tool\.result|completed)"/;
@@ -134,7 +146,9 @@ export class Link {
     this.#bye = this.#retryAfter = null;
     const socket = new WebSocket(this.url, SUBPROTOCOL);
     const mine = (handle) => (event) => this.#socket === socket && handle(event);
-    socket.onopen = mine(() => socket.send(JSON.stringify({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })));
+    socket.onopen = mine(() =>
+      socket.send(JSON.stringify({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })),
+    );
     socket.onmessage = mine((event) => this.#hear(event.data));
     socket.onclose = mine((event) => this.#closed(event.code, event.reason));
     this.#socket = socket;
@@ -232,7 +246,7 @@ export class Link {
     for (const { frame: unanswered } of this.#outbox.values()) this.#send(unanswered);
   }
 
-  /** Ask for the events after the cursor. Until the answer comes, what still arrives belongs to the old subscription. */
+  /** Ask for the events after the cursor. Until the answer comes, what arrives belongs to the old subscription. */
   #subscribe(run) {
     if (!this.welcome) return;
     const follow = this.#follows.get(run);

@@ -132,12 +132,6 @@ export class RunModel {
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, reason);
   }
 
-  reasoned({ message_id: id, text }, at) {
-    const item = this.#message("reasoning", id, at);
-    if (text !== undefined) item.text = text;
-    this.touch(Object.assign(item, { live: false }));
-  }
-
   #message(kind, id, at) {
     const key = `${kind} ${id}`;
     let item = this.messages.get(key);
@@ -253,7 +247,10 @@ export class RunModel {
 }
 
 const STAGE_EVENTS = Object.fromEntries(
-  ["planned", "accepted", "preparing", "started", "applying", "resumed", "waiting"].map((name) => [`run.${name}`, true]),
+  ["planned", "accepted", "preparing", "started", "applying", "resumed", "waiting"].map((name) => [
+    `run.${name}`,
+    true,
+  ]),
 );
 
 const it = RunModel.prototype;
@@ -287,7 +284,6 @@ const HANDLERS = {
   },
   "run.message.completed": it.completed,
   "run.message.discarded": it.discarded,
-  "run.reasoning.completed": it.reasoned,
   "run.tool.call": it.called,
   "run.tool.started": it.toolStarted,
   "run.tool.suspended": it.suspended,

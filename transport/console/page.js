@@ -19,7 +19,7 @@ export class Page {
   #skew = null;
   #sending = false;
 
-  /** @param {{may: (scope: string) => boolean, command, connected, explain, keys, follow: (run: string) => void}} context */
+  /** @param {{may: (scope: string) => boolean, command, connected, explain, keys, follow}} context */
   constructor(context) {
     this.context = context;
     this.approvals = new Approvals({
@@ -109,7 +109,10 @@ export class Page {
     const { model } = entry;
     if (model.startedAt !== null) {
       this.values.elapsed(wholeSeconds(((model.endedAt ?? now) - model.startedAt) / 1000));
-      say(part("run-sub").lastElementChild ?? part("run-sub"), "run.subtitle", { by: oneLine(model.by, 60), when: ago(model.startedAt, now) });
+      say(part("run-sub").lastElementChild ?? part("run-sub"), "run.subtitle", {
+        by: oneLine(model.by, 60),
+        when: ago(model.startedAt, now),
+      });
     }
     this.timeline.tick();
     this.approvals.tick(now);
@@ -160,7 +163,11 @@ export class Page {
     values.by(model.by);
     values.started(model.startedAt === null ? "" : moment(model.startedAt));
     values.steps(number(model.step));
-    values.tokens(model.usage.input + model.usage.output ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) }) : "");
+    values.tokens(
+      model.usage.input + model.usage.output
+        ? t("run.tokens.of", { input: compact(model.usage.input), output: compact(model.usage.output) })
+        : "",
+    );
     values.model(model.model);
     values.thread(model.thread);
     values.events(number(model.last));
@@ -193,9 +200,26 @@ export class Page {
   /** The list of facts: name -> what sets its value; an empty one hides the line. */
   #details() {
     this.values = {};
-    for (const name of ["by", "started", "elapsed", "steps", "tokens", "model", "thread", "workspace", "deadline", "parent", "events"]) {
+    for (const name of [
+      "by",
+      "started",
+      "elapsed",
+      "steps",
+      "tokens",
+      "model",
+      "thread",
+      "workspace",
+      "deadline",
+      "parent",
+      "events",
+    ]) {
       const value = h("bdi");
-      const line = h("div", { class: `detail detail-${name}`, hidden: true }, h("dt", { say: `run.${name}` }), h("dd", {}, value));
+      const line = h(
+        "div",
+        { class: `detail detail-${name}`, hidden: true },
+        h("dt", { say: `run.${name}` }),
+        h("dd", {}, value),
+      );
       part("details").append(line);
       this.values[name] = (text) => {
         line.hidden = !text;

@@ -24,8 +24,8 @@ export class Runs {
   selected = null;
 
   /**
-   * @param {{api, me: () => string, allowed: () => boolean, changed: (waiting: number) => void, onUnauthenticated: () => void,
-   *   explain: (error: Error) => string}} context
+   * @param {{api, me: () => string, allowed: () => boolean, changed: (waiting: number, more: boolean) => void,
+   *   onUnauthenticated: () => void, explain: (error: Error) => string}} context
    * @param {{list, filters, more, note}} parts
    */
   constructor(context, parts) {
@@ -96,7 +96,13 @@ export class Runs {
     const links = [...this.list.querySelectorAll("a")];
     if (!links.length) return;
     const at = links.indexOf(document.activeElement);
-    const start = at >= 0 ? at + by : Math.max(0, links.findIndex((link) => link.dataset.run === this.selected));
+    const start =
+      at >= 0
+        ? at + by
+        : Math.max(
+            0,
+            links.findIndex((link) => link.dataset.run === this.selected),
+          );
     const next = links[Math.min(links.length - 1, Math.max(0, start))];
     next.focus();
     next.scrollIntoView({ block: "nearest" });
@@ -120,7 +126,8 @@ export class Runs {
     this.#waiting = new Map(runs.map((one) => [one.run, one]));
     const ids = new Set(this.#waiting.keys());
     for (const [id, one] of this.#waiting) {
-      if (this.#known && !this.#known.has(id) && id !== this.selected) announce(t("runs.said.waiting", { agent: oneLine(one.agent, 60) }));
+      if (this.#known && !this.#known.has(id) && id !== this.selected)
+        announce(t("runs.said.waiting", { agent: oneLine(one.agent, 60) }));
     }
     this.#known = ids;
     this.context.changed(ids.size, cursor !== null);
@@ -206,7 +213,8 @@ export class Runs {
 
   #group(key) {
     this.groups ??= new Map();
-    if (!this.groups.has(key)) this.groups.set(key, h("li", { class: "group", role: "presentation" }, h("span", { say: key })));
+    if (!this.groups.has(key))
+      this.groups.set(key, h("li", { class: "group", role: "presentation" }, h("span", { say: key })));
     return this.groups.get(key);
   }
 
@@ -229,7 +237,9 @@ export class Runs {
   #facts({ step, usage, by }) {
     const tokens = (usage?.input ?? 0) + (usage?.output ?? 0);
     const other = by === this.context.me() ? "" : oneLine(by ?? "", 40);
-    return [other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""].filter(Boolean).join(" · ");
+    return [other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""]
+      .filter(Boolean)
+      .join(" · ");
   }
 
   #made(one) {
@@ -237,10 +247,13 @@ export class Runs {
     const word = h("span", { class: "run-stage" });
     const when = h("time", { class: "run-when", title: moment(Date.parse(one.created_at)) });
     const facts = h("span", { class: "run-facts" });
-    const link = h("a", { class: "run", href: `#${new URLSearchParams({ run: one.run })}`, data: { run: one.run }, tabindex: "-1" },
+    const link = h(
+      "a",
+      { class: "run", href: `#${new URLSearchParams({ run: one.run })}`, data: { run: one.run }, tabindex: "-1" },
       h("span", { class: "run-line" }, foreign(oneLine(one.agent, 60), "run-agent"), when),
       h("span", { class: "run-line" }, h("span", { class: "run-state" }, mark, word), facts),
-      h("span", { class: "run-id" }, one.run));
+      h("span", { class: "run-id" }, one.run),
+    );
     setRun(link, one.run === this.selected);
     return { element: h("li", {}, link), link, sign: mark, word, when, facts, stage: null };
   }

@@ -12,7 +12,7 @@ const PAGE = 150; // rows that come at once
 const MOST = 450; // rows in the document
 const NEAR = 40; // pixels from the end that still count as being there
 
-// --- rows --------------------------------------------------------------------------------------------------------------
+// --- rows ------------------------------------------------------------------------------------------------------------
 
 /** What all rows have: when, a sign, and their content. */
 class Row {
@@ -103,7 +103,11 @@ class ReasoningRow extends Row {
 
 class NoteRow extends Row {
   constructor(item, origin) {
-    const values = { ...item.values, tool: oneLine(item.values.tool ?? "", 80), by: oneLine(item.values.by ?? t("item.somebody"), 60) };
+    const values = {
+      ...item.values,
+      tool: oneLine(item.values.tool ?? "", 80),
+      by: oneLine(item.values.by ?? t("item.somebody"), 60),
+    };
     if (item.values.grace !== undefined) values.grace = duration(item.values.grace);
     const text = h("div", { class: "note-text", say: [item.text, values] });
     const detail = item.detail ? new Block("").set(String(item.detail)) : null;
@@ -124,7 +128,12 @@ class CallRow extends Row {
     const status = h("span", { class: "call-status" });
     const facts = h("span", { class: "row-meta" });
     const head = h("div", { class: "call-head" }, tool, status, facts);
-    const bar = h("div", { class: "bar", hidden: true }, h("div", { class: "bar-fill" }), h("bdi", { class: "bar-text" }));
+    const bar = h(
+      "div",
+      { class: "bar", hidden: true },
+      h("div", { class: "bar-fill" }),
+      h("bdi", { class: "bar-text" }),
+    );
     const body = h("div", { class: "call-body" });
     const mark = h("span", { class: "sign" });
     super(item, origin, mark, h("div", { class: "call" }, head, bar, body));
@@ -149,9 +158,11 @@ class CallRow extends Row {
 
   #facts(item) {
     const facts = [];
-    if (item.effect && item.effect !== "none" && item.effect !== "read") facts.push(t("item.call.effect", { effect: oneLine(item.effect, 40) }));
+    if (item.effect && item.effect !== "none" && item.effect !== "read")
+      facts.push(t("item.call.effect", { effect: oneLine(item.effect, 40) }));
     const attempts = Math.max(item.attempts ?? 0, item.attempt);
-    if (attempts > 1) facts.push(item.ended ? t("item.call.attempts", { n: attempts }) : t("item.call.attempt", { n: attempts }));
+    if (attempts > 1)
+      facts.push(item.ended ? t("item.call.attempts", { n: attempts }) : t("item.call.attempt", { n: attempts }));
     if (item.took !== undefined && item.attempt > 0) facts.push(duration(item.took / 1000));
     return facts.join(" · ");
   }
@@ -171,7 +182,7 @@ class CallRow extends Row {
     for (const { attempt, text, dropped } of item.outputs) {
       const name = item.outputs.length > 1 ? ["item.call.output.attempt", { n: attempt }] : "item.call.output";
       const block = this.#block(`output ${attempt}`, text || undefined, name, { tail: true });
-      if (block && dropped) block.element.classList.add("has-dropped");
+      if (block && dropped) say(block.name, "item.call.dropped");
     }
     const label = item.code ? ["item.call.error", { code: oneLine(item.code, 60) }] : "item.call.result";
     const result = item.result ?? (item.code ? "" : undefined);
@@ -195,7 +206,10 @@ class CallRow extends Row {
 class EndRow extends Row {
   constructor(item, origin) {
     const kind = item.termination === "stopped" ? "stopped" : item.type.slice(4);
-    const by = item.termination === "cancelled" && item.by ? h("span", { class: "row-meta", say: ["end.by", { by: oneLine(item.by, 60) }] }) : null;
+    const by =
+      item.termination === "cancelled" && item.by
+        ? h("span", { class: "row-meta", say: ["end.by", { by: oneLine(item.by, 60) }] })
+        : null;
     const head = h("div", { class: "end-head" }, sign(item.to), h("strong", { say: `end.${kind}` }), by);
     super(item, origin, "", h("div", { class: `end end-${kind}` }, head, ...why(item), ...output(item), summary(item)));
   }
@@ -203,10 +217,12 @@ class EndRow extends Row {
 
 function* why(item) {
   if (item.termination === "stopped") yield h("p", { say: ["end.stop", { code: oneLine(item.code ?? "?", 60) }] });
-  else if (item.code) yield h("p", {}, h("span", { class: "end-label", say: "end.code" }), " ", h("code", {}, oneLine(item.code, 60)));
+  else if (item.code)
+    yield h("p", {}, h("span", { class: "end-label", say: "end.code" }), " ", h("code", {}, oneLine(item.code, 60)));
   const said = item.message ?? item.reason ?? item.detail;
   if (said) yield plainly(new Block("").set(String(said)));
-  if (item.code && knows(`advice.${item.code}`)) yield h("p", { class: "end-advice" }, icon("note"), h("span", { say: `advice.${item.code}` }));
+  if (item.code && knows(`advice.${item.code}`))
+    yield h("p", { class: "end-advice" }, icon("note"), h("span", { say: `advice.${item.code}` }));
   if (item.stubborn?.length) yield h("p", { class: "end-advice", say: ["end.stubborn", { n: item.stubborn.length }] });
 }
 
@@ -233,10 +249,19 @@ class UnknownRow extends Row {
   }
 }
 
-const ROWS = { input: InputRow, step: StepRow, stages: StagesRow, message: MessageRow, reasoning: ReasoningRow,
-  note: NoteRow, call: CallRow, end: EndRow, unknown: UnknownRow };
+const ROWS = {
+  input: InputRow,
+  step: StepRow,
+  stages: StagesRow,
+  message: MessageRow,
+  reasoning: ReasoningRow,
+  note: NoteRow,
+  call: CallRow,
+  end: EndRow,
+  unknown: UnknownRow,
+};
 
-// --- the window ----------------------------------------------------------------------------------------------------------
+// --- the window ------------------------------------------------------------------------------------------------------
 
 export class Timeline {
   #rows = new Map(); // item -> Row
@@ -324,7 +349,8 @@ export class Timeline {
       const values = { tool: oneLine(first.item.tool, 60), n: model.running.size - 1 };
       return [t(values.n ? "run.working.more" : "run.working", values), first.since - this.skew()];
     }
-    if (model.thinking) return [t("run.thinking", { agent: oneLine(model.agent, 60) }), model.thinking.since - this.skew()];
+    if (model.thinking)
+      return [t("run.thinking", { agent: oneLine(model.agent, 60) }), model.thinking.since - this.skew()];
     return ["", null];
   }
 
@@ -458,4 +484,3 @@ export class Timeline {
     else say(text, "run.latest");
   }
 }
-

@@ -6,7 +6,6 @@ const digits = (n) => Number(n).toLocaleString("zh-CN");
 const en = {
   // frame
   "app.title": "Greenroom",
-  "app.console": "Greenroom console",
   "app.skip": "Skip to the run",
   "app.bug": ({ message }) => `This page has made a mistake (${message}). Load it again: nothing is lost.`,
   "bar.start": "New run",
@@ -39,11 +38,11 @@ const en = {
     "The gateway answers, but its WebSocket does not open. If a proxy stands between, let it pass upgrades; otherwise add this page's origin with origins=[...].",
   "link.hint.down": "The gateway does not answer. If it has been stopped, start it again: this page goes on by itself.",
   "link.closed": ({ code, name, reason }) => `The gateway closed with ${code} ${name}${reason ? `: ${reason}` : "."}`,
-  "link.silent": "Nothing was heard for too long, so the connection is made anew.",
 
   // token
   "token.title": "Sign in",
-  "token.why": "The gateway asks who you are. Paste the token that it printed when it was started, or the one you were given.",
+  "token.why":
+    "The gateway asks who you are. Paste the token that it printed when it was started, or the one you were given.",
   "token.refused": "Nobody has this token. Perhaps the server was restarted with a new one: look at what it printed.",
   "token.label": "Token",
   "token.go": "Sign in",
@@ -87,13 +86,13 @@ const en = {
   "run.none": "No run is chosen",
   "run.none.hint": "Choose one from the list, or start a new one.",
   "run.loading": "Reading the run…",
-  "run.loading.of": ({ n, head }) => `Reading ${Number(n).toLocaleString("en")} of ${Number(head).toLocaleString("en")} events…`,
+  "run.loading.of": ({ n, head }) =>
+    `Reading ${Number(n).toLocaleString("en")} of ${Number(head).toLocaleString("en")} events…`,
   "run.unknown": "There is no such run",
   "run.unknown.hint": ({ message }) => `${message} Choose another one from the list.`,
   "run.back": "Back to the list of runs",
   "run.details": "Details",
   "run.timeline": "Timeline",
-  "run.agent": "Agent",
   "run.by": "Started by",
   "run.started": "Started",
   "run.elapsed": "Elapsed",
@@ -102,12 +101,10 @@ const en = {
   "run.tokens.of": ({ input, output }) => `${input} in · ${output} out`,
   "run.model": "Model",
   "run.thread": "Thread",
-  "run.id": "Run",
   "run.events": "Events",
   "run.deadline": "Deadline",
   "run.parent": "Parent",
   "run.workspace": "Workspace",
-  "run.input": "Input",
   "run.subtitle": ({ by, when }) => `Started by ${by} ${when}`,
   "run.cancel": "Cancel run",
   "run.earlier": ({ n }) => `Show earlier (${Number(n).toLocaleString("en")})`,
@@ -131,12 +128,9 @@ const en = {
   "send.go": "Send",
   "send.sending": "Sending…",
   "send.failed": ({ message }) => `It was not sent. ${message}`,
-  "send.done": "This run has ended. Start a new one to go on.",
 
   // timeline
-  "item.you": "Input",
   "item.input.by": ({ by }) => `Input from ${by}`,
-  "item.more": "More input",
   "item.more.by": ({ by }) => `More input from ${by}`,
   "item.step": ({ n }) => `Step ${n}`,
   "item.reasoning": "Reasoning",
@@ -150,8 +144,7 @@ const en = {
   "item.call.attempt": ({ n }) => `attempt ${n}`,
   "item.call.attempts": ({ n }) => many(n, "attempt"),
   "item.call.effect": ({ effect }) => `effect: ${effect}`,
-  "item.call.dropped": "Earlier output is not kept on this page.",
-  "item.call.progress": ({ percent }) => `${percent} done`,
+  "item.call.dropped": "Output, the newest part: what came earlier is not kept on this page",
   "call.new": "Planned",
   "call.running": "Running",
   "call.suspended": "Waiting for a decision",
@@ -171,15 +164,9 @@ const en = {
   "item.retried": ({ code }) => `The model is asked again (${code})`,
   "item.degraded": ({ reason }) => `The run goes on with less than it asked for (${reason})`,
   "item.refused": ({ code }) => `A decision did not act (${code})`,
-  "item.overrun": ({ tool, grace }) => `${tool} did not end within its grace of ${grace}; what it still returns is dropped`,
-  "item.handed": ({ mode }) =>
-    ({
-      replay_tool_call: "The call goes on as asked",
-      use_decision_as_tool_result: "The decision is the call's result",
-      pass_decision_to_tool: "The call goes on with the decision as its arguments",
-    })[mode] ?? `The call goes on (${mode})`,
+  "item.overrun": ({ tool, grace }) =>
+    `${tool} did not end within its grace of ${grace}; what it still returns is dropped`,
   "item.somebody": "somebody",
-  "item.unknown": "Event",
   "end.completed": "Completed",
   "end.stopped": "Stopped",
   "end.failed": "Failed",
@@ -199,7 +186,6 @@ const en = {
   "block.all": ({ size }) => `Show all (${size})`,
   "block.less": "Show less",
   "block.lines": ({ lines, size }) => `${many(lines, "line")}, ${size}`,
-  "block.tail": "The newest part is shown.",
   "block.hidden": ({ code }) => `Invisible character ${code}`,
 
   // approvals
@@ -227,9 +213,12 @@ const en = {
   "ask.expires": ({ left }) => `Expires in ${left}`,
   "ask.expired": "Its time is over; what happens now is shown in the timeline",
   "ask.fingerprint": "Fingerprint",
-  "ask.fingerprint.why": "Your decision is bound to exactly this call; if the call changes, the decision does not count.",
-  "ask.hidden.warn": "The arguments hold characters that can not be seen, or that change the order of what you read. They are shown as codes.",
-  "ask.masked.warn": "Secrets are shown as [redacted]. Arguments that you edit are used as they stand: put the real value in.",
+  "ask.fingerprint.why":
+    "Your decision is bound to exactly this call; if the call changes, the decision does not count.",
+  "ask.hidden.warn":
+    "The arguments hold characters that can not be seen, or that change the order of what you read. They are shown as codes.",
+  "ask.masked.warn":
+    "Secrets are shown as [redacted]. Arguments that you edit are used as they stand: put the real value in.",
   "ask.rounded.warn": "This browser rounds numbers with many digits. Check them elsewhere before you approve.",
   "ask.approve": ({ tool }) => `Approve ${tool}`,
   "ask.approve.edited": "Approve with these arguments",
@@ -324,7 +313,8 @@ const en = {
     "What you see is the run's durable log: every event exactly once and in order, also after a lost connection. Closing this page never stops a run.",
 
   // refusals
-  "error.too_large": ({ size, limit }) => `This is ${size}; the gateway takes at most ${limit} in one message. Shorten it, or use the HTTP API.`,
+  "error.too_large": ({ size, limit }) =>
+    `This is ${size}; the gateway takes at most ${limit} in one message. Shorten it, or use the HTTP API.`,
   "error.unreachable": "The gateway does not answer.",
   "error.not_allowed": "Your token does not allow this.",
   "error.unknown_run": "There is no such run, or you may not see it.",
@@ -348,7 +338,8 @@ const en = {
   "error.bad_message": "The gateway did not understand this page; load it again.",
 
   // failure codes of runs: what to do first
-  "advice.runtime_unavailable": "Check that what does the work is installed, logged in and reachable, then start again.",
+  "advice.runtime_unavailable":
+    "Check that what does the work is installed, logged in and reachable, then start again.",
   "advice.workspace_outside_allowlist": "Choose an allowed directory or extend the allowlist.",
   "advice.permission_denied": "Read the reason; ask for another way or change the policy.",
   "advice.approval_rejected": "Read the reviewer's reason, adjust the task and start again.",
@@ -379,7 +370,6 @@ const en = {
 
 const zh = {
   "app.title": "Greenroom",
-  "app.console": "Greenroom 控制台",
   "app.skip": "跳到运行内容",
   "app.bug": ({ message }) => `本页出错了（${message}）。请重新加载：不会丢失任何内容。`,
   "bar.start": "新建运行",
@@ -407,10 +397,10 @@ const zh = {
   "link.again": "重试",
   "link.said.live": "已连接，此后的内容均为最新。",
   "link.said.waiting": "连接已断开，正在重试；期间不会丢失任何内容。",
-  "link.hint.blocked": "网关有响应，但 WebSocket 无法建立。如果中间有代理，请让它放行升级请求；否则请用 origins=[...] 加入本页的来源。",
+  "link.hint.blocked":
+    "网关有响应，但 WebSocket 无法建立。如果中间有代理，请让它放行升级请求；否则请用 origins=[...] 加入本页的来源。",
   "link.hint.down": "网关没有响应。如果它已停止，请重新启动：本页会自动继续。",
   "link.closed": ({ code, name, reason }) => `网关以 ${code} ${name} 关闭了连接${reason ? `：${reason}` : "。"}`,
-  "link.silent": "太久没有收到任何内容，正在重新建立连接。",
 
   "token.title": "登录",
   "token.why": "网关需要知道你是谁。请粘贴它启动时打印的令牌，或别人给你的令牌。",
@@ -460,7 +450,6 @@ const zh = {
   "run.back": "返回运行列表",
   "run.details": "详情",
   "run.timeline": "时间线",
-  "run.agent": "智能体",
   "run.by": "发起人",
   "run.started": "开始",
   "run.elapsed": "历时",
@@ -469,12 +458,10 @@ const zh = {
   "run.tokens.of": ({ input, output }) => `输入 ${input} · 输出 ${output}`,
   "run.model": "模型",
   "run.thread": "会话",
-  "run.id": "运行",
   "run.events": "事件",
   "run.deadline": "截止时间",
   "run.parent": "父运行",
   "run.workspace": "工作区",
-  "run.input": "输入",
   "run.subtitle": ({ by, when }) => `由 ${by} 发起，${when}`,
   "run.cancel": "取消运行",
   "run.earlier": ({ n }) => `显示更早的（${digits(n)}）`,
@@ -496,11 +483,8 @@ const zh = {
   "send.go": "发送",
   "send.sending": "正在发送…",
   "send.failed": ({ message }) => `没有发送。${message}`,
-  "send.done": "此运行已结束。请新建运行以继续。",
 
-  "item.you": "输入",
   "item.input.by": ({ by }) => `${by} 的输入`,
-  "item.more": "更多输入",
   "item.more.by": ({ by }) => `${by} 的更多输入`,
   "item.step": ({ n }) => `第 ${n} 步`,
   "item.reasoning": "推理",
@@ -514,8 +498,7 @@ const zh = {
   "item.call.attempt": ({ n }) => `第 ${n} 次尝试`,
   "item.call.attempts": ({ n }) => `${n} 次尝试`,
   "item.call.effect": ({ effect }) => `影响：${effect}`,
-  "item.call.dropped": "更早的输出未保留在本页。",
-  "item.call.progress": ({ percent }) => `已完成 ${percent}`,
+  "item.call.dropped": "输出的最新部分：更早的未保留在本页",
   "call.new": "已计划",
   "call.running": "运行中",
   "call.suspended": "等待决定",
@@ -536,14 +519,7 @@ const zh = {
   "item.degraded": ({ reason }) => `运行在条件不全的情况下继续（${reason}）`,
   "item.refused": ({ code }) => `一个决定没有生效（${code}）`,
   "item.overrun": ({ tool, grace }) => `${tool} 未在 ${grace} 的宽限内结束；之后返回的内容将被丢弃`,
-  "item.handed": ({ mode }) =>
-    ({
-      replay_tool_call: "调用按请求继续",
-      use_decision_as_tool_result: "该决定即为调用的结果",
-      pass_decision_to_tool: "调用以该决定作为参数继续",
-    })[mode] ?? `调用继续（${mode}）`,
   "item.somebody": "某人",
-  "item.unknown": "事件",
   "end.completed": "已完成",
   "end.stopped": "已停止",
   "end.failed": "失败",
@@ -562,7 +538,6 @@ const zh = {
   "block.all": ({ size }) => `显示全部（${size}）`,
   "block.less": "收起",
   "block.lines": ({ lines, size }) => `${digits(lines)} 行，${size}`,
-  "block.tail": "显示的是最新部分。",
   "block.hidden": ({ code }) => `不可见字符 ${code}`,
 
   "ask.title": ({ n }) => `等待你的决定（${n}）`,
@@ -578,7 +553,8 @@ const zh = {
   "ask.reason.outcome_unknown": "结果未知",
   "ask.reason.manual_pause": "已暂停",
   "ask.reason.external_event": "外部事件",
-  "ask.unknown.why": "该调用执行期间进程结束了。它可能已生效，也可能没有。回答之前，请先查看它所作用的系统：再次执行可能会做两次。",
+  "ask.unknown.why":
+    "该调用执行期间进程结束了。它可能已生效，也可能没有。回答之前，请先查看它所作用的系统：再次执行可能会做两次。",
   "ask.action": "将要做什么",
   "ask.call": "工具",
   "ask.args": "参数完全如下",

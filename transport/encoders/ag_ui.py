@@ -47,7 +47,7 @@ from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.messages import Usage
 
 from .ag_ui_draft import Draft, Payload, Sent, State
-from .ag_ui_history import History, failure_of, fold, messages, reasoning_id, result_id, result_text
+from .ag_ui_history import History, call_name, failure_of, fold, messages, reasoning_id, result_id, result_text
 
 ACTIVITY: Final = "greenroom.tool"
 """activityType of what a running tool tells: toolCallId, attempt, fraction, text and output (a list of pieces)."""
@@ -63,6 +63,7 @@ def begin(
     run_id: str,
     parent_run_id: str | None = None,
     known: Sequence[Payload] = (),
+    agreed: int | None = None,
     shared: Any = None,
     asked: str | None = None,
     sent: Mapping[str, str] | None = None,
@@ -76,6 +77,7 @@ def begin(
         run_id: as the client gave it; not the id of our run.
         parent_run_id: as the client gave it.
         known: the messages that the client has sent, as plain data without nulls.
+        agreed: so many of them, at the beginning, are what it has sent; it is told of the others first. None: all are.
         shared: the state that the client has sent; None for none.
         asked: the id of the message among `known` that began the run.
         sent: command id -> id of the message among `known` that this command carried to the run.
@@ -87,6 +89,7 @@ def begin(
         run_id=run_id,
         parent_run_id=parent_run_id,
         known=tuple(known),
+        agreed=agreed,
         shared=shared,
         answered=frozenset(answered),
         after=0 if after is None and not answered else after,
@@ -211,17 +214,12 @@ def _discarded(draft: Draft, _: History, __: Payload) -> None:
 
 
 def _called(draft: Draft, _: History, payload: Payload) -> None:
-    call_id = payload["call_id"]
+    name, owner = call_name(draft.history, payload["call_id"]), draft.history.owners[payload["call_id"]]
     draft.close_reasoning()
     draft.close_text()
-    draft.put(
-        "TOOL_CALL_START",
-        toolCallId=call_id,
-        toolCallName=payload["tool"],
-        parentMessageId=draft.history.owners[call_id],
-    )
-    draft.put("TOOL_CALL_ARGS", toolCallId=call_id, delta=_encode(payload["arguments"]).decode())
-    draft.put("TOOL_CALL_END", toolCallId=call_id)
+    draft.put("TOOL_CALL_START", toolCallId=name, toolCallName=payload["tool"], parentMessageId=owner)
+    draft.put("TOOL_CALL_ARGS", toolCallId=name, delta=_encode(payload["arguments"]).decode())
+    draft.put("TOOL_CALL_END", toolCallId=name)
 
 
 def _result(draft: Draft, _: History, payload: Payload) -> None:
@@ -229,7 +227,7 @@ def _result(draft: Draft, _: History, payload: Payload) -> None:
     draft.put(
         "TOOL_CALL_RESULT",
         messageId=result_id(draft.history, call_id),
-        toolCallId=call_id,
+        toolCallId=call_name(draft.history, call_id),
         content=result_text(payload),
         role="tool",
         metadata=None if failed is None else {"greenroom": failed},
@@ -255,7 +253,7 @@ def _activity(draft: Draft, payload: Payload, content: dict[str, Any], patch: li
         draft.put("ACTIVITY_DELTA", messageId=name, activityType=ACTIVITY, patch=patch)
         return
     draft.activities |= {attempt}
-    content = {"toolCallId": attempt[0], "attempt": attempt[1], **content}
+    content = {"toolCallId": call_name(draft.history, attempt[0]), "attempt": attempt[1], **content}
     draft.put("ACTIVITY_SNAPSHOT", messageId=name, activityType=ACTIVITY, content=content, replace=True)
 
 

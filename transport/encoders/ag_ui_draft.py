@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.actors.contract.messages import Usage
 
-from .ag_ui_history import History, made_by, messages
+from .ag_ui_history import History, call_name, made_by, messages
 from .ag_ui_interrupts import interrupt
 
 PROTOCOL_VERSION: Final = "1.0"
@@ -23,7 +23,7 @@ class State:
     """One AG-UI run, between two events. Made by `begin`; what is in it is nobody else's.
 
     Attributes:
-        thread_id, run_id, parent_run_id, known, shared, answered, after: as given to `begin`.
+        thread_id, run_id, parent_run_id, known, agreed, shared, answered, after: as given to `begin`.
         history: what the events so far come to.
         started, ended: RUN_STARTED, and RUN_FINISHED or RUN_ERROR, have been told.
         step, text, reasoning: what is open at the client: a step's name, and ids of messages.
@@ -35,6 +35,7 @@ class State:
     run_id: str
     parent_run_id: str | None
     known: tuple[Payload, ...]
+    agreed: int | None
     shared: Any
     answered: frozenset[str]
     after: int | None
@@ -77,7 +78,7 @@ class Draft:
         self.told.append({name: value for name, value in told.items() if value is not None})
 
     def open(self, before: History) -> None:
-        """RUN_STARTED, and where the conversation stands, if the client has (other) messages of this run."""
+        """RUN_STARTED, and where the conversation stands, if that is not where the client has it."""
         self.started = True
         run = self.history.run
         self.put(
@@ -88,7 +89,10 @@ class Draft:
             protocolVersion=PROTOCOL_VERSION,
             metadata={"greenroom": {"run": run, "agent": self.history.agent}} if run else None,
         )
-        if before.sequence or any(made_by(run, message) for message in self.state.known):
+        known, agreed = self.state.known, self.state.agreed
+        if agreed is not None:  # a client keeps the places of what it has: what is behind goes, to come back in order
+            self.put("MESSAGES_SNAPSHOT", messages=list(known[:agreed]))
+        if before.sequence or agreed is not None or any(made_by(run, message) for message in known):
             self.snapshot(attrs.evolve(before, run=run))
         if before.step is not None:
             self.open_step(before.step)
@@ -150,8 +154,12 @@ class Draft:
         self.close()
         self._share()
         self.snapshot()
-        asked = [interrupt(self.history.tickets[name]) for name in tickets]
+        asked = [self._interrupt(self.history.tickets[name]) for name in tickets]
         self._finished(outcome={"type": "interrupt", "interrupts": asked})
+
+    def _interrupt(self, ticket: Payload) -> dict[str, Any]:
+        call_id = ticket.get("call_id")
+        return interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
 
     def end(self) -> None:
         """The end of both runs."""

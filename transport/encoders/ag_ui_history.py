@@ -5,6 +5,7 @@ A fold of the run's events and nothing else, so that a client that comes after a
     the user's input        the id of the client's own message if it sent it, else `<run>.m1`
     an assistant's message  the message id of its inference
     its reasoning           `<message id>:reasoning`
+    a tool call             `<run>:<call id>`, because a call's own id is unique in its run and not in the thread
     a tool's message        `<message id>:<call id>`
     steering input          the id of the client's own message if it sent it, else the message id of the event
 """
@@ -35,8 +36,8 @@ class Entry:
 
     Attributes:
         text: None for an assistant's message of calls alone.
-        calls: (call id, tool, arguments as JSON text).
-        call_id: the call that a tool's message answers.
+        calls: (name of the call, tool, arguments as JSON text).
+        call: name of the call that a tool's message answers.
         failed: how such a call ended and its code, unless it succeeded.
     """
 
@@ -44,7 +45,7 @@ class Entry:
     role: Literal["given", "user", "assistant", "tool", "reasoning"]
     text: str | None = None
     calls: tuple[tuple[str, str, str], ...] = ()
-    call_id: str | None = None
+    call: str | None = None
     failed: Mapping[str, Any] | None = None
 
 
@@ -97,6 +98,11 @@ def fold(history: History, event: Event) -> History:
 def reasoning_id(answer: str) -> str:
     """The id of the reasoning that comes with an assistant's message."""
     return f"{answer}:reasoning"
+
+
+def call_name(history: History, call_id: str) -> str:
+    """The toolCallId of a call."""
+    return f"{history.run}:{call_id}"
 
 
 def result_id(history: History, call_id: str) -> str:
@@ -170,9 +176,9 @@ def _discarded(history: History, payload: Payload) -> History:
 
 
 def _called(history: History, payload: Payload) -> History:
-    call = (payload["call_id"], payload["tool"], _encode(payload["arguments"]).decode())
-    owner = history.answer
-    history = attrs.evolve(history, owners={**history.owners, call[0]: owner})
+    call_id, owner = payload["call_id"], history.answer
+    call = (call_name(history, call_id), payload["tool"], _encode(payload["arguments"]).decode())
+    history = attrs.evolve(history, owners={**history.owners, call_id: owner})
     known = _index(history.entries, owner)
     if known is None:
         return _add(history, Entry(id=owner, role="assistant", calls=(call,)))
@@ -187,7 +193,7 @@ def _result(history: History, payload: Payload) -> History:
         id=result_id(history, call_id),
         role="tool",
         text=result_text(payload),
-        call_id=call_id,
+        call=call_name(history, call_id),
         failed=failure_of(payload),
     )
     owner = _index(history.entries, history.owners.get(call_id, ""))
@@ -308,8 +314,8 @@ def _message(entry: Entry, history: History) -> dict[str, Any]:
             {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
             for name, tool, arguments in entry.calls
         ]
-    if entry.call_id is not None:
-        message["toolCallId"] = entry.call_id
+    if entry.call is not None:
+        message["toolCallId"] = entry.call
     if entry.failed is not None:
         message["metadata"] = {"greenroom": entry.failed}
     return message

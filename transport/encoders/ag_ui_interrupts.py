@@ -21,6 +21,7 @@ Payload = Mapping[str, Any]
 _REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
 """Reason of a ticket -> the protocol's own word; the others are told as `greenroom:<reason>`."""
 _SHOWN: Final = {
+    "call_id": "callId",
     "tool": "tool",
     "arguments": "arguments",
     "fingerprint": "fingerprint",
@@ -52,15 +53,15 @@ class Wish:
     fingerprint: str | None = None
 
 
-def interrupt(ticket: Payload) -> dict[str, Any]:
-    """An open ticket (payload of run.approval.requested) as an interrupt."""
-    call_id, reason = ticket.get("call_id"), ticket["reason"]
+def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
+    """An open ticket (payload of run.approval.requested) as an interrupt; `call` is the toolCallId of its call."""
+    reason = ticket["reason"]
     name = _REASONS.get(reason, f"greenroom:{reason}")
     shown: dict[str, Any] = {
         "id": ticket["ticket_id"],
-        "reason": "confirmation" if name == "tool_call" and call_id is None else name,
+        "reason": "confirmation" if name == "tool_call" and call is None else name,
         "message": ticket.get("message") or ticket.get("action") or None,
-        "toolCallId": call_id,
+        "toolCallId": call,
         "responseSchema": response_schema(ticket),
         "expiresAt": ticket.get("expires_at"),
         "metadata": {

@@ -349,5 +349,5 @@ def _request(d: Draft, call_id: str) -> None:
         if _unset(part):
             d.show(call_id)
         d.ask(call_id, call.ticket)
-    elif part.state != wanted.state or part.provider:
+    else:
         d.show(call_id, ticket=call.ticket)

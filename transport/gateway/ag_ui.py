@@ -6,7 +6,7 @@
 | the same message again | the same run is told again, from its start up to its first rest |
 | nothing new | the run of the newest user message is told again, whole: the stream was broken, or the page reloaded |
 | `resume` | decisions, all or none; the run is told from there on (`ag_ui_resume`) |
-| `resume` and a new user message | also sent to the run, which reads it at its next step |
+| `resume` and a new user message | also sent to the run, which reads it at its next step; if it is done, one begins |
 
 So one of our runs is several AG-UI runs, and nothing of this is kept in memory: it works as well after a restart.
 
@@ -35,6 +35,7 @@ from greenroom.actors.run.follow import Follower
 
 from ..encoders import ag_ui
 from ..encoders.ag_ui_draft import Sent, State
+from ..encoders.ag_ui_history import Payload, fold, messages
 from ..protocol.codes import Refused
 from ..protocol.up import Send, Start
 from .access import Principal
@@ -75,17 +76,24 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
     except Declined as declined:
         _, told = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
         return Response(body=ag_ui.frame(told), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
-    telling = Telling(gateway, part.run_id, _state(asked, who, part))
+    telling = Telling(gateway, part.run_id, _state(asked, who, part, await _behind(gateway, who, asked, part)))
     return Streamed(chunks=telling.open, last=telling.last)
 
 
 @attrs.frozen(kw_only=True)
 class Part:
-    """What of a run is told: what these answers have led to, or everything after a sequence. See `ag_ui.begin`."""
+    """What of a run is told; see `ag_ui.begin`.
+
+    Attributes:
+        run_id: of ours.
+        answered: what these answers have led to. after: in place of that, everything after a sequence.
+        behind: a run that ended meanwhile: the client is told of it by a snapshot.
+    """
 
     run_id: str
     answered: Sequence[str] = ()
     after: int | None = None
+    behind: str | None = None
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -170,10 +178,20 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
     run_id = record.info.run_id
     if record.info.agent != agent:
         raise Declined("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
+    waiting = unanswered(asked.messages)
+    begun = await _info(gateway, who, run_of(who, asked.threadId, waiting[-1].id)) if waiting else None
+    if begun is not None and begun.run_id != run_id and begun.session_id == session_of(asked.runId):
+        await decide(gateway, who, record, entries, [])
+        return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
     await _check_unused(gateway, who, asked, None)
-    new = await _new(gateway, who, asked.threadId, unanswered(asked.messages))
-    sends = [Send(id=command_of(asked.threadId, message.id), run=run_id, text=text_of(message)) for message in new]
-    await decide(gateway, who, record, entries, sends)
+    new = await _new(gateway, who, asked.threadId, waiting)
+    sends = [Send(id=command_of(asked.threadId, one.id), run=run_id, text=text_of(one)) for one in new]
+    try:
+        await decide(gateway, who, record, entries, sends)
+    except Declined as declined:
+        if declined.code != "run_done" or not sends or record.row.status is not RunStatus.DONE:
+            raise
+        return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
     return Part(run_id=run_id, answered=[entry.interruptId for entry in entries])
 
 
@@ -220,20 +238,43 @@ async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) ->
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
-def _state(asked: RunAgentInput, who: Principal, part: Part | None = None) -> State:
+def _state(
+    asked: RunAgentInput, who: Principal, part: Part | None = None, known: Sequence[Payload] | None = None
+) -> State:
     users = [message.id for message in asked.messages if message.role == "user"]
+    sent = plain_messages(asked.messages)
     run_id = None if part is None else part.run_id
     return ag_ui.begin(
         thread_id=asked.threadId,
         run_id=asked.runId,
         parent_run_id=asked.parentRunId,
-        known=plain_messages(asked.messages),
+        known=sent if known is None else known,
+        agreed=None if known is None else _agreed(sent, known),
         shared=asked.state,
         asked=next((name for name in users if run_of(who, asked.threadId, name) == run_id), None),
         sent={command_of(asked.threadId, name): name for name in users},
         answered=() if part is None else part.answered,
         after=None if part is None else part.after,
     )
+
+
+def _agreed(sent: Sequence[Payload], known: Sequence[Payload]) -> int:
+    """How many messages at the beginning are the same."""
+    pairs = enumerate(zip(sent, known, strict=False))
+    return next((at for at, (one, other) in pairs if one["id"] != other["id"]), min(len(sent), len(known)))
+
+
+async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: Part) -> list[Payload] | None:
+    """The client's messages with those of a run that ended while it did not look; None if there is no such run."""
+    if part.behind is None:
+        return None
+    state = _state(asked, who, Part(run_id=part.behind, after=0))
+    history = state.history
+    async with gateway.follow(part.behind) as follower:
+        async for found in follower:
+            for frame in found.frames:
+                history = fold(history, decode_event(frame))
+    return messages(history, state.known)
 
 
 class Telling:
@@ -279,6 +320,9 @@ class Telling:
             return self._end("unknown_run", str(error))
         except (gr.StoreUnavailable, gr.StoreDown) as error:
             return self._end("store_unavailable", f"{error}; send the same request again")
+        except gr.StoreError as error:
+            self._gateway.log_failure(self, error)
+            return self._end("internal", "the log of the run can not be read")
         except gr.RuntimeClosed:
             found = None
         if found is None:

@@ -195,8 +195,8 @@ def _explain(error: BaseException, kind: type | None) -> str:
 
 
 def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
-    """The messages as they can be handed back: what is known of them, without nulls, and no activities."""
-    return [_plain(message) for message in messages if message.role != "activity"]
+    """The messages as they can be handed back: each id once, what is known of it, no nulls, and no activities."""
+    return [*{message.id: _plain(message) for message in messages if message.role != "activity"}.values()]
 
 
 def _plain(value: Any) -> Any:

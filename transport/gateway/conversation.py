@@ -9,17 +9,18 @@ and what it has is looked up when its turn comes. Answers are bounded, because t
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 import trio_websocket
 
 import greenroom as gr
+from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol import codes, down, up
 from ..protocol.codes import SUBPROTOCOL, CloseCode, Refused
-from ..protocol.framing import PING
+from ..protocol.framing import PING, close_frame
 from .access import Principal
 from .api import plain_view
 from .subscription import Subscription, framed
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 
 MOST_ANSWERS: Final = 64
 """Answers that wait to be written until the reader stops reading."""
+ANSWER_BYTES: Final = 1_048_576
+"""The same in bytes: the snapshot of a run may be large."""
 FAREWELL: Final = 2.0
-"""Seconds for the last frames and the close handshake."""
+"""Seconds for the last frames."""
+BROKEN_FRAMES: Final = (1002, 1007)
+"""RFC 6455's codes for frames and for text that can not be: who sends such is told the code and nothing in JSON."""
 
 
 class Leave(Exception):
@@ -40,6 +45,12 @@ class Leave(Exception):
     def __init__(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         super().__init__(code.name)
         self.bye = down.Bye(code=code.code, name=code.name, reason=reason[:100], retry_after_ms=retry_after_ms)
+
+    def frames(self) -> bytes:
+        """What is said last."""
+        bye = self.bye
+        told = b"" if bye.code in (codes.DONE.code, *BROKEN_FRAMES) else framed(bye)
+        return told + close_frame(bye.code, bye.reason or bye.name)
 
 
 class Conversation:
@@ -53,7 +64,7 @@ class Conversation:
         counted: it counts for its principal.
     """
 
-    def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None) -> None:
+    def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
         self.id = gateway.new_connection_id()
         self.stream = stream
         self.principal = principal
@@ -62,13 +73,12 @@ class Conversation:
         self._gateway = gateway
         self._line: deque[Subscription] = deque()
         self._answers: deque[bytes] = deque()
+        self._answer_bytes = 0
         self._wake = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._reading = trio.CancelScope()
         self._leave: Leave | None = None
-        self._finished = False
         self._ping: float | None = None  # when it was put into the line; cleared by anything that is heard after
-        self._silent = (0.0, -1.0)  # a ping alone was the newest write: when the one before it was, and when it was
         self._budget = 2 * gateway.limits.messages_per_second
         self._counted = trio.current_time()
 
@@ -80,15 +90,16 @@ class Conversation:
     async def run(self, ws: trio_websocket.WebSocketConnection) -> None:
         """Talk until one side has had enough."""
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._write)
                 with self._reading:
                     await self._read(ws)
-                await self._say_goodbye(ws)
+                await self.say_goodbye()
                 nursery.cancel_scope.cancel()
         finally:
             for subscription in tuple(self.subscriptions.values()):
                 subscription.drop()
+            self.subscriptions.clear()
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """End the conversation from outside: the client is told, and the connection closed."""
@@ -96,36 +107,43 @@ class Conversation:
             self._leave = Leave(code, reason, retry_after_ms)
         self._reading.cancel()
 
-    async def _say_goodbye(self, ws: trio_websocket.WebSocketConnection) -> None:
-        if self._leave is None or self.stream.torn:
+    async def say_goodbye(self) -> None:
+        """Write the answers that wait and the last words, if there is something to say and it can be said."""
+        if self._leave is None:
             return
-        bye = self._leave.bye
-        with trio.move_on_after(FAREWELL):
-            if bye.code != codes.DONE.code:
-                self.tell(bye)
-            self._finished = True
-            self._wake.unpark_all()
-            while not (self.stream.torn or self._written):
-                await self._room.park()
-            await ws.aclose(bye.code, bye.reason or bye.name)
-
-    @property
-    def _written(self) -> bool:
-        return not (self._answers or self.stream.pending)
+        last = b"".join(self._answers) + self._leave.frames()
+        self._answers.clear()
+        with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.stream.send_last(last)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self, ws: trio_websocket.WebSocketConnection) -> None:
+        if self._leave is not None:
+            return  # it was too much from the beginning
         try:
             await self._get_acquainted(ws)
             while True:
                 await self._answer(await self._frame(ws))
         except trio_websocket.ConnectionClosed:
-            return
+            self._leave = self._leave or self._why(ws)
         except Leave as leave:
             self._leave = self._leave or leave
         except gr.RuntimeClosed:
-            self._leave = self._leave or Leave(codes.GOING_AWAY, "the runtime closes")
+            self._gateway.send_away(self)
+
+    def _why(self, ws: trio_websocket.WebSocketConnection) -> Leave | None:
+        """What is to be said about an end that is the client's fault; None if it has just gone."""
+        limits, verdict, closed = self._gateway.limits, self.stream.verdict, ws.closed
+        if verdict is not None:
+            told = {
+                codes.TOO_BIG: f"more than {limits.message_bytes} bytes in one message",
+                codes.TOO_FAST: f"more than {limits.messages_per_second:g} messages per second",
+            }
+            return Leave(verdict, told[verdict])
+        if closed is not None and closed.code in BROKEN_FRAMES:
+            return Leave(CloseCode(closed.code, "broken_frames", "", retry=False), closed.reason or "")
+        return None
 
     @property
     def _who(self) -> Principal:
@@ -150,11 +168,13 @@ class Conversation:
             raise Leave(codes.BAD_MESSAGE, refused.message) from refused
         if not isinstance(hello, up.Hello):
             raise Leave(codes.UNAUTHENTICATED, "the first frame must be hello with the token")
-        self.principal = self._gateway.keyring.find(hello.token)
-        if self.principal is None:
+        if hello.protocol not in ("", SUBPROTOCOL):
+            raise Leave(codes.WRONG_PROTOCOL, f"here is {SUBPROTOCOL} spoken")
+        who = self._gateway.keyring.find(hello.token)
+        if who is None:
             raise Leave(codes.UNAUTHENTICATED, "nobody has this token")
-        if not self._gateway.admit(self):
-            raise Leave(codes.OVERLOADED, f"{self.principal.name} has too many connections")
+        if not self._gateway.welcome(self, who):
+            raise Leave(codes.OVERLOADED, f"{who.name} has too many connections")
 
     def _welcome(self, who: Principal) -> None:
         gateway, limits = self._gateway, self._gateway.limits
@@ -177,16 +197,12 @@ class Conversation:
 
     async def _frame(self, ws: trio_websocket.WebSocketConnection) -> dict[str, object]:
         """The next frame of the client; while many answers wait to be written none is taken."""
-        while len(self._answers) >= MOST_ANSWERS:
+        while len(self._answers) >= MOST_ANSWERS or self._answer_bytes >= ANSWER_BYTES:
             await self._room.park()
         message = await ws.get_message()
         self._count()
         if isinstance(message, bytes):
             raise Leave(codes.BAD_MESSAGE, "a binary frame; send JSON in text frames")
-        if len(message) * 4 > self._gateway.limits.message_bytes and (
-            len(message.encode(errors="surrogatepass")) > self._gateway.limits.message_bytes
-        ):
-            raise Leave(codes.TOO_BIG, f"more than {self._gateway.limits.message_bytes} bytes")
         try:
             return up.parse(message)
         except up.Malformed as error:
@@ -288,7 +304,11 @@ class Conversation:
 
     def tell(self, frame: down.Frame) -> None:
         """Queue a gateway frame."""
-        self._answers.append(framed(frame))
+        self._put(framed(frame))
+
+    def _put(self, data: bytes) -> None:
+        self._answers.append(data)
+        self._answer_bytes += len(data)
         self._wake.unpark_all()
 
     def touch(self, subscription: Subscription) -> None:
@@ -308,49 +328,34 @@ class Conversation:
         self._wake.unpark_all()
 
     async def _write(self) -> None:
-        """The only task that waits for the peer."""
+        """The only task that waits for the peer, until goodbye is said."""
         try:
             while True:
                 if self.stream.pending:
                     await self.stream.flush()
                 elif self._answers:
                     await self._write_answers()
-                elif self._line and not self._finished:
+                elif self._line:
                     await self._turn(self._line.popleft())
                 else:
-                    self._room.unpark_all()
                     await self._wake.park()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._reading.cancel()
         except gr.RuntimeClosed:
-            self.leave(codes.GOING_AWAY, "the runtime closes")
-            await self._drain()
-        except (gr.StoreDown, gr.StoreError) as error:
+            self._gateway.send_away(self)
+        except gr.StoreError as error:
             self._gateway.log_failure(self, error)
             self.leave(codes.INTERNAL, "the store can not be read")
-            await self._drain()
-        finally:
-            self._room.unpark_all()
-
-    async def _drain(self) -> None:
-        """After the runs have nothing to say any more: what is left of the answers."""
-        while not self.stream.torn:
-            if self._written:
-                self._room.unpark_all()
-                await self._wake.park()
-            else:
-                await self._write_answers()
 
     async def _write_answers(self) -> None:
         data, pinging = b"".join(self._answers), PING in self._answers
         self._answers.clear()
+        self._answer_bytes = 0
         self._room.unpark_all()
-        began, spoke = trio.current_time(), self._spoke
+        began = trio.current_time()
         await self.stream.send_all(data)
         if pinging and self.stream.heard < began:  # on a short way the answer may be here already
             self._ping = trio.current_time()
-        if data == PING:
-            self._silent = spoke, self.stream.sent
 
     async def _turn(self, subscription: Subscription) -> None:
         subscription.queued = False
@@ -383,24 +388,16 @@ class Conversation:
     def look_alive(self, now: float) -> None:
         """Ping a silent peer, tell one that hears nothing that we are here, and cut one that is gone. Never waits."""
         limits, stream = self._gateway.limits, self.stream
-        if self.principal is None:
-            return  # hello has its own limit
+        if self.principal is None or self._leave is not None:
+            return  # hello has its own limit, and so has goodbye
         if self._ping is not None and stream.heard >= self._ping:
             self._ping = None
-        if self._ping is not None and now - self._ping >= limits.pong_seconds:
+        if self._ping is not None and now - max(self._ping, stream.taken) >= limits.pong_seconds:
             self._gateway.metrics.cut("no_pong")
             stream.torn = True
             self._reading.cancel()
             return
-        idle = now - self._spoke >= limits.heartbeat_seconds and self._written
-        if self._ping is None and now - stream.heard >= limits.heartbeat_seconds and PING not in self._answers:
-            self._answers.append(PING)
-            self._wake.unpark_all()
-        if idle:
+        if now - stream.told >= limits.heartbeat_seconds and not self._answers and not stream.pending:
             self.tell(self.tick())
-
-    @property
-    def _spoke(self) -> float:
-        """Trio time of the newest write that a page can see: of pings it is not told."""
-        before, after = self._silent
-        return before if self.stream.sent == after else self.stream.sent
+        if self._ping is None and now - stream.heard >= limits.heartbeat_seconds and PING not in self._answers:
+            self._put(PING)  # last: a write that begins with a ping does not count as told

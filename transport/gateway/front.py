@@ -1,42 +1,52 @@
 """One connection from accept to close: h11 reads the request; we answer, or hand the connection to trio-websocket.
 
 Keep-alive and pipelining are h11's. Limits: the head must be whole in time and size, a body too, a connection that asks
-nothing is closed, a response whose reader takes nothing is cut. An upgrade is judged before it is handed over, because
-trio-websocket's server never returns from a handshake that it refuses.
+nothing is closed, a response whose reader takes nothing is cut. Who asks, and for what, is judged before a body is
+read. An upgrade is judged before it is handed over, because trio-websocket's server never returns from a handshake that
+it refuses.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 import h11
 import trio
 import trio_websocket
+from wsproto.utilities import LocalProtocolError
 
 import greenroom as gr
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..protocol.codes import INTERNAL, OVERLOADED, PATH, SUBPROTOCOL, Refused
+from ..protocol.codes import INTERNAL, OVERLOADED, SUBPROTOCOL, Refused
+from .access import Principal
 from .conversation import Conversation
 from .gateway import Gateway
-from .http import Request, Response, Streamed, failure, find, refusal
-from .wire import SharedStream, Stalled
+from .heads import Head, check_upgrade, handshake, read_head
+from .http import Request, Response, Route, Streamed, failure, find, refusal
+from .wire import SharedStream
 
 READ: Final = 65_536
 """Bytes asked of the socket at once."""
 HANDSHAKE: Final = 10.0
 """Seconds for trio-websocket's side of a handshake that we have judged already."""
 LINGER: Final = 2.0
-"""Seconds for which a refused peer may go on sending until it has read the answer."""
+"""Seconds for which a peer may go on sending until it has read our last words."""
+TURNED_AWAY: Final = 256
+"""Connections beyond the limit that are told so at the same time; those beyond these are closed without a word."""
+BREATH: Final = 64
+"""Pieces of a body after which others may run: it may come byte by byte."""
+LAST_CHUNK: Final = 1.0
+"""Seconds for a chunk that was ready when the gateway was told to stop."""
 COMMENT: Final = b": \n\n"
 """A server-sent comment: keeps proxies and clients from giving up."""
 COMMENT_AFTER: Final = 15.0
 """Seconds without a byte until a comment is sent."""
+_STOPS: Final = "the server stops; come back when it is there again"
+_VERSION: Final = (("sec-websocket-version", "13"),)
+"""What a refused handshake is told (RFC 6455 section 4.4)."""
 _SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
 _PREFLIGHT: Final = (
     ("access-control-allow-methods", "GET, POST"),
@@ -49,6 +59,9 @@ class Gone(Exception):
     """The peer has closed, or was too slow; nothing is to be said any more."""
 
 
+_HUNG_UP: Final = (Gone, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
 @attrs.define(eq=False)
 class Door:
     """One connection."""
@@ -56,59 +69,69 @@ class Door:
     gateway: Gateway
     stream: SharedStream
     http: h11.Connection
-    raw: bytearray = attrs.field(factory=bytearray)
-    _method: bytes = b""
+    _method: str = ""
 
     async def serve(self) -> None:
         """Answer requests until the connection ends."""
         limits = self.gateway.limits
         wait = limits.header_seconds
         while True:
+            self._method, head = "", None
             try:
-                request = await self._head(wait)
-                if request is None:
+                head = await self._head(wait)
+                if head is None:
                     return
-                if is_upgrade(request):
-                    await self._upgrade(request)
+                if head.upgrade:
+                    await self._upgrade(head)
                     return
-                await self._answer(request)
             except Refused as refused:
-                await self._whole(refusal(refused), origin=None, close=True)
-                await self._linger()
+                await self.refuse(refused, _VERSION if head is not None else ())
                 return
-            if self.gateway.closing or not await self._next():
-                await self._linger()
+            await self._answer(head)
+            if self.gateway.closing or not self._next():
                 return
             wait = limits.idle_seconds
 
+    async def refuse(self, refused: Refused, headers: Sequence[tuple[str, str]] = ()) -> None:
+        """The last response on this connection."""
+        self.gateway.metrics.request(refused.error.status)
+        told = refusal(refused)
+        await self._whole(attrs.evolve(told, headers=(*told.headers, *headers)), origin=None, close=True)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def _head(self, wait: float) -> h11.Request | None:
+    async def _head(self, wait: float) -> Head | None:
         """The next request's head; None if the peer has nothing more to ask.
 
         Raises:
             Refused: it is no HTTP, too large, or did not come whole in time. Gone: it never came.
         """
-        event, idle = self._event(), self.gateway.idle
-        with trio.move_on_after(wait) as limit:
-            idle.add(limit)
+        event, idle, limits = self._event(), self.gateway.idle, self.gateway.limits
+        begun = event is not h11.NEED_DATA or bool(self.http.trailing_data[0])
+        with trio.move_on_after(limits.header_seconds if begun else wait) as limit:
+            if not begun:
+                idle.add(limit)
             try:
                 while event is h11.NEED_DATA:
                     await self._receive()
-                    if limit in idle:
+                    if not begun:
+                        begun = True
                         idle.discard(limit)
-                        limit.deadline = trio.current_time() + self.gateway.limits.header_seconds
+                        limit.deadline = trio.current_time() + limits.header_seconds
                     event = self._event()
             finally:
                 idle.discard(limit)
         if limit.cancelled_caught:
-            if not self.raw:
+            if not begun:
                 raise Gone
             raise Refused("request_timeout", "the request's head did not come whole in time")
         if not isinstance(event, h11.Request):
             return None
-        self._method = event.method
-        return event
+        # h11 limits a head that comes in pieces; this one may have come at once
+        if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
+            raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
+        self._method = event.method.decode("latin-1")
+        return read_head(event)
 
     def _event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         try:
@@ -118,21 +141,17 @@ class Door:
             raise Refused(code, f"this is no HTTP request that is understood here: {error}") from error
 
     async def _receive(self) -> None:
-        data = await self.stream.receive_some(READ)
-        self.raw += data
-        if len(self.raw) > self.gateway.limits.header_bytes + READ:
-            del self.raw[: -self.gateway.limits.header_bytes - READ]
-        self.http.receive_data(data)
+        self.http.receive_data(await self.stream.receive_some(READ))
 
-    async def _body(self, head: h11.Request) -> bytes:
+    async def _body(self, head: Head) -> bytes:
         """The body.
 
         Raises:
             Refused: too large, not whole in time, or not as its headers say.
         """
-        told = dict(head.headers).get(b"content-length", b"0")  # h11 has seen to it that it is a number
-        if int(told) > self.gateway.limits.body_bytes:
-            raise Refused("too_big", f"the body is larger than {self.gateway.limits.body_bytes} bytes")
+        most = self.gateway.limits.body_bytes
+        if head.size is not None and head.size > most:
+            raise Refused("too_big", f"the body is larger than {most} bytes")
         if self.http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             await self.stream.send_all(self.http.send(go_on) or b"")
@@ -144,9 +163,11 @@ class Door:
                     await self._receive()
                 elif isinstance(event, h11.Data):
                     size += len(event.data)
-                    if size > self.gateway.limits.body_bytes:
-                        raise Refused("too_big", f"the body is larger than {self.gateway.limits.body_bytes} bytes")
+                    if size > most:
+                        raise Refused("too_big", f"the body is larger than {most} bytes")
                     parts.append(bytes(event.data))
+                    if len(parts) % BREATH == 0:
+                        await trio.lowlevel.checkpoint()
                 elif isinstance(event, h11.EndOfMessage):
                     break
                 else:
@@ -155,78 +176,103 @@ class Door:
             raise Refused("request_timeout", "the body did not come whole in time")
         return b"".join(parts)
 
-    async def _next(self) -> bool:
+    def _pass_over(self) -> None:
+        """Read over what has come of a body that nobody wants: if that is all of it, the connection can go on."""
+        while self.http.their_state is h11.SEND_BODY:
+            try:
+                if self._event() is h11.NEED_DATA:
+                    return
+            except Refused:
+                return
+
+    def _next(self) -> bool:
         """Make ready for the next request; False if there can be none."""
         if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
-        self.raw = bytearray(self.http.trailing_data[0])
         self.http.start_next_cycle()
         return True
 
-    async def _linger(self) -> None:
-        """Let the peer read why it was refused before it has sent all of its request.
+    async def linger(self) -> None:
+        """Nothing follows; let the peer read that before the connection is closed.
 
         To close a socket with unread bytes is to reset the connection, which also takes from the peer what it has not
         read yet (RFC 9112 section 9.6): read on for a moment, until it closes.
         """
-        if self.http.their_state in (h11.SEND_BODY, h11.ERROR):
-            with trio.move_on_after(LINGER):
-                while await self.stream.receive_some(READ):
-                    pass
+        if self.stream.torn and not self.stream.finished:
+            return
+        with trio.move_on_after(LINGER):
+            await self.stream.finish()
+            while await self.stream.discard_some(READ):
+                pass
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
-    async def _answer(self, head: h11.Request) -> None:
-        headers = _headers(head)
-        origin = headers.get("origin")
-        found: Response | Streamed
-        try:
-            found = await self._found(head, headers, await self._body(head))
-        except Refused as refused:
-            found = refusal(refused)
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            found = refusal(Refused("store_unavailable", f"{error}; try again"))
-        except gr.RuntimeClosed as error:
-            found = refusal(Refused("closing", str(error)))
-        except Gone:
-            raise
-        except Exception as error:  # noqa: BLE001 - a supervision boundary: one request must not end the gateway
-            self.gateway.log_failure(f"{head.method.decode()} {head.target.decode()[:200]}", error)
-            found = failure()
+    async def _answer(self, head: Head) -> None:
+        found, who = await self._found(head)
+        if isinstance(found, Streamed) and head.method == "HEAD":
+            found = Response(status=found.status, content_type=found.content_type)
+        if isinstance(found, Streamed) and who is not None and not self.gateway.admit(who):
+            found, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
+        self._pass_over()
         self.gateway.metrics.request(found.status)
+        origin = head.headers.get("origin")
         allowed = origin if origin in self.gateway.doorway.origins else None
         if isinstance(found, Response):
             await self._whole(found, origin=allowed)
-        elif head.method == b"HEAD":
-            await self._whole(Response(status=found.status, content_type=found.content_type), origin=allowed)
-        else:
+            return
+        try:
             await self._streamed(found, origin=allowed)
+        finally:
+            if who is not None:
+                self.gateway.dismiss(who)
 
-    async def _found(self, head: h11.Request, headers: Mapping[str, str], body: bytes) -> Response | Streamed:
-        gateway, target = self.gateway, urlsplit(head.target.decode("latin-1"))
-        if sum(name == b"authorization" for name, _ in head.headers) > 1:
-            raise Refused("bad_message", "there is more than one Authorization header; send one")
-        gateway.doorway.check(headers.get("host"), headers.get("origin"))
-        method = head.method.decode()
-        if method == "OPTIONS" and headers.get("origin") in gateway.doorway.origins:
-            return Response(status=204, headers=_PREFLIGHT)
-        route, params = find(gateway.routes, method, target.path)
-        principal = gateway.keyring.bearer(headers.get("authorization"))
+    async def _found(self, head: Head) -> tuple[Response | Streamed, Principal | None]:
+        """The response, whatever happens, and who has asked."""
+        who = None
+        try:
+            route, params, who = self._judged(head)
+            if route is None:
+                return Response(status=204, headers=_PREFLIGHT), None
+            request = Request(
+                method=head.method,
+                path=head.path,
+                query=head.query,
+                headers=head.headers,
+                body=await self._body(head),
+                params=params,
+                principal=who,
+            )
+            return await route.handler(self.gateway, request), who
+        except Refused as refused:
+            return refusal(refused), who
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            return refusal(Refused("store_unavailable", f"{error}; try again")), who
+        except gr.RuntimeClosed as error:
+            return refusal(Refused("closing", str(error))), who
+        except _HUNG_UP:
+            raise
+        except Exception as error:  # noqa: BLE001 - a supervision boundary: one request must not end the gateway
+            self.gateway.log_failure(f"{head.method} {head.path[:200]}", error)
+            return failure(), who
+
+    def _judged(self, head: Head) -> tuple[Route | None, dict[str, str], Principal | None]:
+        """Which route it is, what its path says, and who asks; no route for a preflight of a page on the list.
+
+        Raises:
+            Refused: there is no such route, or not for this peer.
+        """
+        gateway, origin = self.gateway, head.headers.get("origin")
+        gateway.doorway.check(head.headers.get("host"), origin)
+        if head.method == "OPTIONS" and origin in gateway.doorway.origins:
+            return None, {}, None
+        route, params = find(gateway.routes, head.method, head.path)
+        principal = gateway.keyring.bearer(head.headers.get("authorization"))
         if route.scope is not None:
             if principal is None:
                 raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
             if route.scope != "any":
                 principal.need(route.scope)
-        request = Request(
-            method=method,
-            path=target.path,
-            query=dict(parse_qsl(target.query, keep_blank_values=True)),
-            headers=headers,
-            body=body,
-            params=params,
-            principal=principal,
-        )
-        return await route.handler(gateway, request)
+        return route, params, principal
 
     def _response(
         self, status: int, headers: Iterable[tuple[str, str]], origin: str | None, *, close: bool
@@ -247,42 +293,58 @@ class Door:
             told += [("content-type", response.content_type), ("content-length", str(len(response.body)))]
         close = close or self.http.their_state in (h11.ERROR, h11.SEND_BODY)
         parts = [self.http.send(self._response(response.status, told, origin, close=close))]
-        if response.body and self._method != b"HEAD":
+        if response.body and self._method != "HEAD":
             parts.append(self.http.send(h11.Data(data=response.body)))
         parts.append(self.http.send(h11.EndOfMessage()))
         await self.stream.send_all(b"".join(part for part in parts if part))
+
+    # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
         """Write chunks until there are no more, the peer goes, or the gateway stops. The connection ends with it."""
         told = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
         head = self._response(streamed.status, [*told, *streamed.headers], origin, close=True)
         await self.stream.send_all(self.http.send(head) or b"")
-        whole = False
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)
             nursery.start_soon(self._keep_alive)
-            with trio.CancelScope() as scope:
-                nursery.start_soon(self._until_stopping, scope)
-                async with streamed.chunks() as chunks:
-                    await self._copy(chunks)
-                whole = True
-            if not whole and not self.stream.torn:
+            if not await self._copied(streamed):
                 await self._chunk(streamed.last())
-            nursery.cancel_scope.cancel()
-        if not self.stream.torn:
             await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
+            nursery.cancel_scope.cancel()
 
-    async def _copy(self, chunks: AsyncIterator[bytes]) -> None:
-        async for chunk in chunks:
-            await self._chunk(chunk)
+    async def _copied(self, streamed: Streamed) -> bool:
+        """Write all chunks; False if the gateway or the runtime stops first. Only a wait for a chunk is cut short."""
+        idle = self.gateway.idle
+        with trio.CancelScope() as scope:
+            if self.gateway.closing:
+                scope.cancel()
+            idle.add(scope)
+            try:
+                async with streamed.chunks() as chunks:
+                    async for chunk in chunks:
+                        idle.discard(scope)
+                        await self._whole_chunk(chunk, scope)
+                        idle.add(scope)
+            except (gr.RuntimeClosed, gr.StoreUnavailable, gr.StoreDown):
+                return False
+            finally:
+                idle.discard(scope)
+            return True
+        return False
+
+    async def _whole_chunk(self, chunk: bytes, scope: trio.CancelScope) -> None:
+        if scope.cancel_called:  # just when it had come; what ends the stream must not leave it out
+            with trio.move_on_after(LAST_CHUNK, shield=True):
+                await self._chunk(chunk)
+            return
+        await self._chunk(chunk)
+        if self.gateway.closing:
+            scope.cancel()
 
     async def _chunk(self, chunk: bytes) -> None:
         if chunk:
             await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
-
-    async def _until_stopping(self, scope: trio.CancelScope) -> None:
-        await self.gateway.stopping.wait()
-        scope.cancel()
 
     async def _watch(self, scope: trio.CancelScope) -> None:
         """Notice that the peer hangs up: it has nothing more to say on this connection."""
@@ -298,113 +360,99 @@ class Door:
         while True:
             await trio.sleep_until(self.stream.sent + COMMENT_AFTER)
             if trio.current_time() >= self.stream.sent + COMMENT_AFTER:
-                self.stream.try_send(self.http.send(h11.Data(data=COMMENT)) or b"")  # what is left goes with the next
-                await trio.sleep(1)
+                await self._chunk(COMMENT)
 
     # --- upgrades ----------------------------------------------------------------------------------------------------
 
-    async def _upgrade(self, head: h11.Request) -> None:
-        gateway, headers = self.gateway, _headers(head)
-        check_upgrade(head, headers)
-        gateway.doorway.check(headers.get("host"), headers.get("origin"))
+    async def _upgrade(self, head: Head) -> None:
+        gateway = self.gateway
+        check_upgrade(head)
+        gateway.doorway.check(head.headers.get("host"), head.headers.get("origin"))
         if gateway.closing:
-            raise Refused("closing", "the server stops; come back when it is there again")
-        principal = gateway.keyring.bearer(headers.get("authorization"))
-        self.stream.replay(bytes(self.raw))
-        self.raw = bytearray()
-        async with open_collapsing_nursery() as nursery:
-            ws = await self._accepted(nursery)
-            if ws is not None:
-                await self._converse(ws, Conversation(gateway, self.stream, principal))
-            nursery.cancel_scope.cancel()
+            raise Refused("closing", _STOPS)
+        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
+        try:
+            async with open_collapsing_nursery() as nursery:
+                ws = await self._accepted(nursery)
+                if ws is not None:
+                    await self._converse(ws, principal)
+                nursery.cancel_scope.cancel()
+        except (trio_websocket.ConnectionClosed, LocalProtocolError):
+            pass  # trio-websocket's reader has answered a peer that is gone, or that goes on after its close frame
 
     async def _accepted(self, nursery: trio.Nursery) -> trio_websocket.WebSocketConnection | None:
-        limits = self.gateway.limits
         with trio.move_on_after(HANDSHAKE):
             proposal = await trio_websocket.wrap_server_stream(
                 nursery,
                 self.stream,
                 message_queue_size=16,
-                max_message_size=limits.message_bytes,
+                max_message_size=self.gateway.limits.message_bytes,
                 receive_buffer_size=READ // 4,
             )
             chosen = SUBPROTOCOL if SUBPROTOCOL in proposal.proposed_subprotocols else None
             return await proposal.accept(subprotocol=chosen)
         return None
 
-    async def _converse(self, ws: trio_websocket.WebSocketConnection, conversation: Conversation) -> None:
+    async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:
         gateway = self.gateway
-        gateway.conversations.add(conversation)
-        gateway.metrics.opened("websocket")
+        conversation = Conversation(gateway, self.stream)
+        gateway.greet(conversation)
         try:
-            if conversation.principal is not None and not gateway.admit(conversation):
-                conversation.leave(OVERLOADED, f"{conversation.principal.name} has too many connections")
+            if who is not None and not gateway.welcome(conversation, who):
+                conversation.leave(OVERLOADED, f"{who.name} has too many connections")
             await conversation.run(ws)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio_websocket.ConnectionClosed):
-            pass
         except Exception as error:  # noqa: BLE001 - a supervision boundary: one connection must not end the gateway
             gateway.log_failure(conversation, error)
-            with trio.move_on_after(1):
-                await ws.aclose(INTERNAL.code, INTERNAL.name)
+            conversation.leave(INTERNAL)
+            await conversation.say_goodbye()
         finally:
             gateway.forget(conversation)
-            gateway.metrics.closed("websocket")
 
 
 async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
     """A connection that has been accepted, whatever comes. Never raises but Cancelled."""
     limits = gateway.limits
-    if gateway.open >= limits.connections:
-        gateway.metrics.refused("connections")
-        await trio.aclose_forcefully(inner)
-        return
-    gateway.open += 1
-    gateway.metrics.opened("any")
     stream = SharedStream(inner, b"", stall_seconds=limits.stall_seconds)
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes))
+    door = Door(gateway, stream, h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes)))
     try:
-        await Door(gateway, stream, http).serve()
-    except Stalled:
-        gateway.metrics.cut("stalled")
-    except (Gone, trio.BrokenResourceError, trio.ClosedResourceError, trio_websocket.ConnectionClosed):
+        if gateway.closing or gateway.open >= limits.connections:
+            await _turn_away(gateway, door)
+        else:
+            await _take_in(gateway, door)
+    except _HUNG_UP:
         pass
     except Exception as error:  # noqa: BLE001 - a supervision boundary: one connection must not end the gateway
         gateway.log_failure("a connection", error)
     finally:
+        await trio.aclose_forcefully(inner)
+
+
+async def _take_in(gateway: Gateway, door: Door) -> None:
+    gateway.open += 1
+    gateway.metrics.opened("any")
+    try:
+        await door.serve()
+        await door.linger()
+    finally:
+        if door.stream.stalled:
+            gateway.metrics.cut("stalled")
         gateway.open -= 1
         if not gateway.open:
             gateway.emptied.set()
         gateway.metrics.closed("any")
-        await trio.aclose_forcefully(stream)
 
 
-def _headers(head: h11.Request) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-
-
-def is_upgrade(head: h11.Request) -> bool:
-    """True if the request wants to become a WebSocket."""
-    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in head.headers)
-
-
-def check_upgrade(head: h11.Request, headers: Mapping[str, str]) -> None:
-    """What RFC 6455 section 4.2.1 asks of a handshake.
-
-    Raises:
-        Refused: not_found or bad_message.
-    """
-    if urlsplit(head.target.decode("latin-1")).path != PATH:
-        raise Refused("not_found", f"WebSockets are at {PATH}")
-    if head.method != b"GET" or head.http_version != b"1.1":
-        raise Refused("bad_message", "a WebSocket begins with GET and HTTP/1.1")
-    tokens = [token.strip().lower() for token in headers.get("connection", "").split(",")]
-    if "upgrade" not in tokens:
-        raise Refused("bad_message", "the header Connection must hold Upgrade")
-    if headers.get("sec-websocket-version") != "13":
-        raise Refused("bad_message", "the header Sec-WebSocket-Version must be 13")
+async def _turn_away(gateway: Gateway, door: Door) -> None:
+    """Say why, unless so many are told so already that this becomes too much itself."""
+    gateway.metrics.refused("connections")
+    if gateway.turned_away >= TURNED_AWAY:
+        return
+    gateway.turned_away += 1
     try:
-        key = base64.b64decode(headers.get("sec-websocket-key", ""), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) != 16:
-        raise Refused("bad_message", "the header Sec-WebSocket-Key must hold 16 bytes in base64")
+        with trio.move_on_after(LINGER):
+            full = Refused("too_many_connections", "there are as many connections as can be; come back later")
+            await door.refuse(Refused("closing", _STOPS) if gateway.closing else full)
+            await door.linger()
+    finally:
+        gateway.turned_away -= 1

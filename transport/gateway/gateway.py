@@ -21,7 +21,7 @@ from greenroom.actors.run.tails import Slice
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused
 from ..protocol.framing import server_sent_event
 from ..protocol.limits import Limits
-from .access import Doorway, Keyring
+from .access import Doorway, Keyring, Principal
 from .api import Api
 from .conversation import Conversation
 from .fanout import Fanout
@@ -43,8 +43,10 @@ class Gateway:
     Attributes:
         runtime, api: what is served. keyring, doorway, limits: to whom, and how much.
         routes: the HTTP operations. fanout: how events get to the WebSockets.
-        conversations: the open WebSockets. open: all connections. idle: those that wait for a request.
+        conversations: the open WebSockets. open: all connections. turned_away: those that are told that there are too
+            many. idle: scopes of those that wait for a request, or for something to stream.
         closing: no more are taken. stopping: is set with it. emptied: is set when the last one is gone after that.
+        parting: what WebSockets are closed with when they are sent away.
     """
 
     runtime: gr.Runtime
@@ -58,7 +60,9 @@ class Gateway:
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
     emptied: trio.Event = attrs.field(factory=trio.Event)
+    parting: CloseCode = GOING_AWAY
     open: int = 0
+    turned_away: int = 0
     idle: set[trio.CancelScope] = attrs.field(factory=set)
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
@@ -108,34 +112,55 @@ class Gateway:
 
     # --- who is here -------------------------------------------------------------------------------------------------
 
-    def admit(self, conversation: Conversation) -> bool:
-        """Count a connection for its principal; False if that one has too many."""
-        who = conversation.principal
-        if who is None or self._of[who.name] >= self.limits.per_principal:
+    def admit(self, who: Principal) -> bool:
+        """Count a connection that stays for its principal; False if that one has too many."""
+        if self._of[who.name] >= self.limits.per_principal:
             self.metrics.refused("per_principal")
             return False
         self._of[who.name] += 1
-        conversation.counted = True
+        return True
+
+    def dismiss(self, who: Principal) -> None:
+        """A connection that was admitted is gone."""
+        self._of[who.name] -= 1
+
+    def greet(self, conversation: Conversation) -> None:
+        """A WebSocket is open."""
+        self.conversations.add(conversation)
+        self.metrics.opened("websocket")
+        if self.closing:
+            self.send_away(conversation)
+
+    def welcome(self, conversation: Conversation, who: Principal) -> bool:
+        """A conversation says who it is; False if that one has too many connections."""
+        if not self.admit(who):
+            return False
+        conversation.principal, conversation.counted = who, True
         return True
 
     def forget(self, conversation: Conversation) -> None:
-        """The connection is gone."""
+        """A WebSocket is gone."""
         self.conversations.discard(conversation)
+        self.metrics.closed("websocket")
         if conversation.counted and conversation.principal is not None:
-            self._of[conversation.principal.name] -= 1
+            self.dismiss(conversation.principal)
+
+    def send_away(self, conversation: Conversation) -> None:
+        """Tell one to come back later, each at another time: the more there are, the longer they are spread."""
+        window = min(LONGEST_SPREAD, 0.25 + len(self.conversations) / SPREAD)
+        wait = round(1000 * (0.25 + window * random.random()))  # noqa: S311 - spread, not secrecy
+        conversation.leave(self.parting, self.parting.meaning, wait)
 
     def say_goodbye(self, *, restart: bool) -> None:
-        """Tell everybody to come back later, each at another time; streams end."""
+        """Tell everybody to come back later; streams end."""
         self.closing = True
+        self.parting = RESTART if restart else GOING_AWAY
         self.emptied = trio.Event()
         self.stopping.set()
         for scope in tuple(self.idle):
             scope.cancel()
-        code: CloseCode = RESTART if restart else GOING_AWAY
-        window = min(LONGEST_SPREAD, 0.25 + len(self.conversations) / SPREAD)
         for conversation in tuple(self.conversations):
-            wait = round(1000 * (0.25 + window * random.random()))  # noqa: S311 - spread, not secrecy
-            conversation.leave(code, code.meaning, wait)
+            self.send_away(conversation)
 
     def log_failure(self, what: object, error: BaseException) -> None:
         """A bug or a broken store, told to the operator with its stack and without secrets."""

@@ -157,7 +157,7 @@ def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[s
     """The route of a request and what its template took from the (still encoded) path. HEAD finds GET.
 
     Raises:
-        Refused: not_found, or method_not_allowed.
+        Refused: not_found, or method_not_allowed; `current` has the methods that there are.
     """
     wanted, others = "GET" if method == "HEAD" else method, []
     for route in routes:
@@ -168,7 +168,10 @@ def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[s
             return route, {name: unquote(value) for name, value in match.groupdict().items()}
         others.append(route.method)
     if others:
-        raise Refused("method_not_allowed", f"{path[:200]} takes {', '.join(others)}, not {method[:20]}")
+        allowed = sorted({*others, *(["HEAD"] if "GET" in others else [])})
+        raise Refused(
+            "method_not_allowed", f"{path[:200]} takes {', '.join(allowed)}, not {method[:20]}", current=allowed
+        )
     raise Refused("not_found", f"nothing is at {path[:200]}; /v1/openapi.json lists what there is")
 
 
@@ -185,6 +188,8 @@ def refusal(refused: Refused) -> Response:
         told["current"] = refused.current
     more = [("www-authenticate", 'Bearer realm="greenroom"')] if error.status == 401 else []
     more += [("retry-after", "1")] if error.retry else []
+    if error.status == 405 and isinstance(refused.current, list):
+        more.append(("allow", ", ".join(refused.current)))
     return Response(status=error.status, body=_encode({"error": told}), headers=more)
 
 

@@ -15,7 +15,7 @@ from ..protocol.schemas import Schema, command_schemas, components
 from ..protocol.up import MAX_ID, UP
 from .bodies import BODIES
 from .components import BEARER, TEMPLATE, any_event, apart, event_components, info, payload_components
-from .http import JSON, Route
+from .http import EVENT_STREAM, JSON, Route
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 PARAMS: Final[Mapping[str, Schema]] = {
@@ -129,6 +129,8 @@ def _responses(route: Route) -> Schema:
 
 def _content(name: str) -> Schema:
     """A component's name is JSON of that form; anything with a slash is a media type of any text."""
+    if name == EVENT_STREAM:
+        return {name: {}}  # OpenAPI 3.1 has no schema for what comes one by one
     if "/" in name:
         return {name: {"schema": {"type": "string"}}}
     return {JSON: {"schema": {"$ref": TEMPLATE.format(name=name)}}}

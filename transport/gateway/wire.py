@@ -1,19 +1,28 @@
 """`SharedStream`: one TCP connection that trio-websocket and the event writer share.
 
-trio-websocket does the handshake, reads, answers pings and closes; the down path writes prebuilt frames beside it. Both
-write whole, unfragmented frames, one writer at a time. A write that was cut short by a cancellation has torn the frame:
-nothing may follow half a frame, so the stream is marked and refuses every later write.
+trio-websocket does the handshake, reads and answers pings; the down path writes prebuilt frames beside it. Both write
+whole, unfragmented frames, one writer at a time. A write that was cut short by a cancellation has torn the frame:
+nothing may follow half a frame, so the stream is marked and refuses every later write. Nothing may follow a close frame
+either.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 import trio
 
+from ..protocol.codes import CloseCode
+from ..protocol.limits import Limits
+from .meter import FrameMeter
+
 _CHUNK: Final = 65_536
 """Bytes per write where the stream has no socket (tests): progress is seen after each."""
+_CLOSE: Final = 0x88
+"""First byte of a close frame; a response of HTTP begins with H, a chunk of it with a digit."""
+_CONTROL: Final = 0x88
+"""The bits that the first byte of a control frame has."""
 
 
 class Stalled(trio.BrokenResourceError):
@@ -26,7 +35,12 @@ class SharedStream(trio.abc.Stream):
     Attributes:
         heard: trio time of the newest bytes from the peer.
         sent: trio time of the newest progress of a write.
+        told: trio time of the newest write of more than a ping or pong, of which pages hear nothing.
+        taken: trio time when the peer has last made room in a window that was full.
         torn: nothing can be written any more.
+        finished: it is torn because the last word was written, and written whole.
+        stalled: it is torn because the peer took nothing.
+        verdict: why nothing more is read: the peer sends too much. None while it does not.
         written: bytes that the operating system has taken.
     """
 
@@ -38,8 +52,11 @@ class SharedStream(trio.abc.Stream):
         self._busy = False
         self._rest = b""
         self._lot = trio.lowlevel.ParkingLot()
-        self.torn = False
-        self.heard = self.sent = trio.current_time()
+        self._meter: FrameMeter | None = None
+        self._closed = False
+        self.torn = self.finished = self.stalled = False
+        self.verdict: CloseCode | None = None
+        self.heard = self.sent = self.told = self.taken = trio.current_time()
         self.written = 0
 
     def __repr__(self) -> str:
@@ -47,54 +64,102 @@ class SharedStream(trio.abc.Stream):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def replay(self, prefix: bytes) -> None:
-        """Receive these bytes (again) before anything else: what was read by somebody else."""
-        self._prefix = prefix
+    def begin_frames(self, handshake: bytes, early: bytes, limits: Limits) -> None:
+        """From now on trio-websocket reads: this handshake, and then frames, which are metered.
+
+        `early` is what has come after the real handshake already. From now on `aclose` ends the exchange of frames;
+        whoever has opened the connection closes it, when the peer has had the time to read the end.
+        """
+        now = trio.current_time()
+        self._meter = FrameMeter(limits, now)
+        self.verdict = self._meter.feed(early, now)
+        self._prefix = handshake + early
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What was read already, then what comes."""
+        """What was read already, then what comes.
+
+        Raises:
+            BrokenResourceError: the connection is gone. ClosedResourceError: it was closed here, or there is a verdict.
+        """
         if self._prefix:
             await trio.lowlevel.checkpoint()
             data, self._prefix = self._prefix, b""
             return data
-        received = await self._inner.receive_some(max_bytes)
+        if self._closed or self.verdict is not None:
+            await trio.lowlevel.checkpoint()
+            raise trio.ClosedResourceError
+        received = bytes(await self._inner.receive_some(max_bytes))
         self.heard = trio.current_time()
-        return bytes(received)
+        if self._meter is not None:
+            self.verdict = self._meter.feed(received, self.heard)
+            if self.verdict is not None:
+                raise trio.ClosedResourceError
+        return received
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write whole frames; others wait until they are out.
+        """Write whole frames; others wait until they are out. After a close frame the stream is finished.
 
         Raises:
-            Stalled: no progress within the time limit. BrokenResourceError: the connection is gone, or torn.
+            Stalled: no progress within the time limit. BrokenResourceError: the connection is gone, torn or finished.
             ClosedResourceError: it was closed here.
 
-        Cancellation: tears the stream if a byte was written or a rest is pending; the connection is of no use then.
+        Cancellation: while it waits for others, nothing has happened. Afterwards the stream is torn.
         """
         await self._take()
         if not self._rest and not data:
             self._free()
             await trio.lowlevel.checkpoint()
             return
-        await self._write(self._rest + bytes(data) if self._rest else data)
+        first = data[0] if data else 0
+        await self._write(self._rest + bytes(data) if self._rest else data, last=first == _CLOSE)
+        if first & _CONTROL != _CONTROL:
+            self.told = self.sent
+
+    async def send_last(self, data: bytes) -> None:
+        """Write whole frames and nothing after them. Raises and cancellation as in `send_all`."""
+        await self._take()
+        await self._write(self._rest + data, last=True)
+
+    async def finish(self) -> None:
+        """Nothing more is written; the peer sees the end of the stream, if it has one of its own for each way.
+
+        Raises:
+            BrokenResourceError, ClosedResourceError: the connection is gone.
+        """
+        self.torn = self.finished = True
+        if isinstance(self._inner, trio.abc.HalfCloseableStream):
+            await self._inner.send_eof()
+
+    async def discard_some(self, max_bytes: int) -> int:
+        """Read, and forget what was read; 0 at the end.
+
+        Raises:
+            BrokenResourceError, ClosedResourceError: the connection is gone.
+        """
+        return len(await self._inner.receive_some(max_bytes))
 
     async def _take(self) -> None:
         while self._busy:
             await self._lot.park()
         if self.torn:
-            raise trio.BrokenResourceError("a write on this connection was cut short")
+            raise trio.BrokenResourceError("nothing can be written on this connection any more")
         self._busy = True
 
     def _free(self) -> None:
         self._busy = False
-        if self._lot:
+        if self.torn:
+            self._lot.unpark_all()  # each of them hears that
+        elif self._lot:
             self._lot.unpark()
 
-    async def _write(self, data: bytes | bytearray | memoryview) -> None:
+    async def _write(self, data: bytes | bytearray | memoryview, *, last: bool) -> None:
         self._rest = b""
         try:
             await (self._write_socket if isinstance(self._inner, trio.SocketStream) else self._write_stream)(data)
+            self.finished = last
+            self.torn = self.torn or last
         except BaseException:
             self.torn = True
             raise
@@ -103,7 +168,7 @@ class SharedStream(trio.abc.Stream):
 
     async def _write_socket(self, data: bytes | bytearray | memoryview) -> None:
         assert isinstance(self._inner, trio.SocketStream)  # noqa: S101 - for the type checker
-        socket, left = self._inner.socket, memoryview(data)
+        socket, left, full = self._inner.socket, memoryview(data), False
         while left:
             with trio.move_on_after(self._stall) as limit:
                 try:
@@ -111,9 +176,11 @@ class SharedStream(trio.abc.Stream):
                 except OSError as error:
                     raise trio.BrokenResourceError(f"the connection is gone: {error}") from error
                 self._progress(count)
-                left = left[count:]
+                if full:
+                    self.taken = self.sent
+                left, full = left[count:], True
             if limit.cancelled_caught:
-                raise Stalled(f"the peer took nothing for {self._stall:g} s")
+                self._give_up()
 
     async def _write_stream(self, data: bytes | bytearray | memoryview) -> None:
         for start in range(0, len(data), _CHUNK):
@@ -122,14 +189,18 @@ class SharedStream(trio.abc.Stream):
                 await self._inner.send_all(chunk)
                 self._progress(len(chunk))
             if limit.cancelled_caught:
-                raise Stalled(f"the peer took nothing for {self._stall:g} s")
+                self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        self.stalled = True
+        raise Stalled(f"the peer took nothing for {self._stall:g} s")
 
     def _progress(self, count: int) -> None:
         self.written += count
         self.sent = trio.current_time()
 
     def try_send(self, data: bytes) -> Literal["sent", "partly", "full", "no"]:
-        """Write whole frames without waiting, from anybody's step.
+        """Write whole frames without waiting, from anybody's step. No control frames: those go through `send_all`.
 
         Returns:
             sent: all of it. partly: the beginning; the rest is kept and written before anything else, by `flush`.
@@ -146,6 +217,7 @@ class SharedStream(trio.abc.Stream):
             self.torn = True
             return "no"
         self._progress(count)
+        self.told = self.sent
         if count == len(data):
             return "sent"
         self._rest = data[count:]
@@ -165,6 +237,10 @@ class SharedStream(trio.abc.Stream):
         await self._inner.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Close the connection; a write that is going on fails."""
+        """Close the connection, or end the exchange of frames on it; a write that is going on fails."""
+        if self._meter is not None:
+            self._closed = True
+            await trio.lowlevel.checkpoint()
+            return
         self.torn = True
         await self._inner.aclose()

@@ -98,7 +98,7 @@ _ERRORS = (
     ErrorCode("unknown_agent", 404, "No agent has this key."),
     ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
     ErrorCode("not_found", 404, "Nothing is at this path."),
-    ErrorCode("method_not_allowed", 405, "The path does not take this method."),
+    ErrorCode("method_not_allowed", 405, "The path does not take this method; `current` has those that it takes."),
     ErrorCode("request_timeout", 408, "The request did not come whole within the time limit."),
     ErrorCode("run_exists", 409, "The run id is taken by a run with another content."),
     ErrorCode("thread_busy", 409, "The thread has an active run and on_busy is refuse."),

@@ -1,4 +1,4 @@
-"""Bytes around bytes: RFC 6455 text frames (server to client, so unmasked and whole) and server-sent events."""
+"""Bytes around bytes: RFC 6455 frames (server to client, so unmasked and whole) and server-sent events."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def text_frame(payload: bytes) -> bytes:
 def text_frames(payloads: Iterable[bytes]) -> bytes:
     """Many text frames, one after the other."""
     return b"".join(map(text_frame, payloads))
+
+
+def close_frame(code: int, reason: str) -> bytes:
+    """A close frame; of the reason as much as a control frame has room for."""
+    told = reason.encode(errors="replace")[:123].decode(errors="ignore").encode()
+    return b"\x88%c%b%b" % (2 + len(told), code.to_bytes(2, "big"), told)
 
 
 def server_sent_event(payload: bytes, name: str) -> bytes:

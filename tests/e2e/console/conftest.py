@@ -149,6 +149,14 @@ class Console:
     def text(self, selector: str) -> str:
         return self.page.locator(selector).inner_text()
 
+    def until(self, expression: str) -> None:
+        """Wait for a JavaScript expression; Playwright's own way is forbidden by the page's policy."""
+        for _ in range(PATIENCE // 50):
+            if self.page.evaluate(expression):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"never came true: {expression}")
+
     def no_sideways_scroll(self) -> None:
         """Nothing is wider than the page, whatever stands in it."""
         wide = self.page.evaluate(
@@ -159,7 +167,7 @@ class Console:
         assert wide == []
 
 
-NETWORK = ("WebSocket connection to", "Failed to load resource: net::ERR_CONNECTION")
+NETWORK = ("WebSocket connection to", "Failed to load resource: net::")
 """What Chromium itself writes when nobody answers; no page can prevent it."""
 
 

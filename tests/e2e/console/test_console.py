@@ -336,7 +336,7 @@ def test_the_list_finds_runs_by_their_state_and_the_keyboard_goes_through_it(con
     page.locator("#runs a", has_text="Waiting").first.wait_for()
     assert int(console.text("#waiting").rstrip("+")) >= 1
     page.get_by_role("button", name="Done").click()
-    page.wait_for_function("[...document.querySelectorAll('#runs a')].every((one) => !/Waiting/.test(one.textContent))")
+    console.until("[...document.querySelectorAll('#runs a')].every((one) => !/Waiting/.test(one.textContent))")
     page.locator(f"#runs a[data-run='{done}']").wait_for()
     page.get_by_role("button", name=re.compile("^Waiting")).click()
     page.locator(f"#runs a[data-run='{waiting}']").wait_for()

@@ -98,7 +98,10 @@ def test_what_is_no_path_of_ours_is_not_found(path):
 def test_another_method_hears_which_ones_there_are(method):
     code, message = lost(method, "/v1/runs")
     assert code == "method_not_allowed"
-    assert message.startswith("/v1/runs takes GET, POST, not ")
+    assert message.startswith("/v1/runs takes GET, HEAD, POST, not ")
+    with pytest.raises(Refused) as caught:
+        find(ROUTES, method, "/v1/runs/r/commands")
+    assert dict(refusal(caught.value).headers)["allow"] == "POST"
 
 
 def test_head_is_only_for_what_can_be_got():
@@ -187,10 +190,16 @@ def test_an_answer_is_json():
 
 @pytest.mark.parametrize("code", sorted(ERRORS))
 def test_every_refusal_has_its_status_and_one_form(code):
-    response = refusal(Refused(code, "why"))
+    refused = Refused(code, "why", current=["GET"] if code == "method_not_allowed" else None)
+    response = refusal(refused)
     assert response.status == ERRORS[code].status
     assert msgspec.json.decode(response.body) == {
-        "error": {"code": code, "message": "why", "retry": ERRORS[code].retry}
+        "error": {
+            "code": code,
+            "message": "why",
+            "retry": ERRORS[code].retry,
+            **({} if refused.current is None else {"current": refused.current}),
+        }
     }
     headers = dict(response.headers)
     assert ("www-authenticate" in headers) == (response.status == 401)

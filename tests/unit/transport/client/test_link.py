@@ -96,6 +96,21 @@ async def test_a_wrong_token_is_refused_for_good(gateway: FakeGateway, patient: 
     assert "nobody's" not in str(caught.value)
 
 
+async def test_without_a_token_it_says_so_at_once_and_is_told(gateway: FakeGateway) -> None:
+    """The gateway would wait for a hello."""
+
+    async def refuse(request: WebSocketRequest) -> None:
+        socket = await request.accept(subprotocol="greenroom.v1")
+        hello = json.loads(await socket.get_message())
+        assert (hello["type"], hello["token"]) == ("hello", "")
+        await socket.aclose(4401, "nobody has this token")
+
+    gateway.refuse = refuse
+    with pytest.raises(NotAuthenticated, match="nobody has this token"):
+        async with client_of(gateway, token=None):
+            pytest.fail("there is no token")
+
+
 @pytest.mark.parametrize(
     ("code", "kind"), [(4403, Forbidden), (4406, NotAGateway), (4400, ConnectError), (1009, ConnectError)]
 )

@@ -211,10 +211,10 @@ def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide(
     out = scripted(says(calls=[call("c1", "pay", n=1), call("c2", "peek")]), shared={"page": 1})
     assert kinds(out)[-4:] == ["STEP_FINISHED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     first, second = out[-1]["outcome"]["interrupts"]
-    assert (first["id"], first["reason"], first["toolCallId"]) == ("r.t1", "tool_call", "c1")
+    assert (first["id"], first["reason"], first["toolCallId"]) == ("r.t1", "tool_call", "r:c1")
     assert first["message"] == "This call needs an approval."
     told = first["metadata"]["greenroom"]
-    assert told.keys() == {"tool", "arguments", "fingerprint", "action", "resumeMode"}
+    assert told.keys() == {"callId", "tool", "arguments", "fingerprint", "action", "resumeMode"}
     assert (told["tool"], told["arguments"]) == ("pay", {"n": 1})
     assert "expiresAt" not in first
     assert second["id"] == "r.t2"
@@ -234,7 +234,7 @@ def test_a_reason_without_a_word_of_the_protocol_has_a_name_of_ours(reason, told
     suspend = Suspend(reason=reason, message="?", expires_after=60.0, parameters={"k": 1})
     out = scripted(says(calls=[call("c1", "read")]), lambda world: world.suspends("c1", suspend))
     (asked,) = out[-1]["outcome"]["interrupts"]
-    assert (asked["reason"], asked["toolCallId"]) == (told, "c1")
+    assert (asked["reason"], asked["toolCallId"]) == (told, "r:c1")
     assert asked["expiresAt"] == "2026-01-01T00:01:00.000Z"
     assert asked["metadata"]["greenroom"]["parameters"] == {"k": 1}
 
@@ -254,7 +254,7 @@ def test_an_answered_run_begins_with_where_the_conversation_stands_and_begins_no
     out = scripted(*steps, known=known, answered=["r.t1", "r.t2"])
     assert kinds(out)[:3] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STEP_STARTED"]
     assert out[1]["messages"] == known
-    assert [event["toolCallId"] for event in only(out, "TOOL_CALL_RESULT")] == ["c2", "c1"]
+    assert [event["toolCallId"] for event in only(out, "TOOL_CALL_RESULT")] == ["r:c2", "r:c1"]
     assert not only(out, "TOOL_CALL_START")
     assert out[-1]["usage"] == [{"model": "m", "inputTokens": 10, "outputTokens": 5, "totalTokens": 15}]
 
@@ -292,7 +292,7 @@ def test_progress_and_output_are_one_activity_of_the_call_and_a_new_attempt_begi
         world.feed(inp.CallProgressed(**who, fraction=0.5))
 
     client = Client([QUESTION]).take(scripted(says(calls=[call("c1", "read")]), works))
-    content = {"toolCallId": "c1", "attempt": 1, "fraction": 0.5, "text": "", "output": ["line"]}
+    content = {"toolCallId": "r:c1", "attempt": 1, "fraction": 0.5, "text": "", "output": ["line"]}
     assert client.messages[-1] == {
         "id": "r.m1:c1:activity",
         "role": "activity",
@@ -306,7 +306,7 @@ def test_progress_and_output_are_one_activity_of_the_call_and_a_new_attempt_begi
 
     out = scripted(says(calls=[call("c1", "read")]), works, again)
     assert Client([QUESTION]).take(out).messages[-1]["content"] == {
-        "toolCallId": "c1",
+        "toolCallId": "r:c1",
         "attempt": 2,
         "output": ["other"],
     }

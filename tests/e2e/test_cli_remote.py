@@ -1,0 +1,504 @@
+"""Following, deciding, cancelling and sending from another terminal, whoever works on the run, or nobody."""
+
+import json
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cli_kit import PATIENCE, Cli, Inside, interrupt, lines_of, one_line, wait_for
+from .serving_kit import AGENTS, Server, serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "agents.py").write_text(AGENTS)
+    return folder
+
+
+@pytest.fixture
+def cli(folder: Path, tmp_path: Path) -> Cli:
+    return Cli(folder, tmp_path / "state")
+
+
+@pytest.fixture
+def inside(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    for name in ("GREENROOM_URL", "GREENROOM_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return Inside(folder, tmp_path / "state", monkeypatch)
+
+
+@pytest.fixture
+def server(cli: Cli) -> Any:
+    names = ("support", "both", "painter", "streamer")
+    with serving(cli, *(f"agents.py:{name}" for name in names), "--db", "s.db") as server:
+        yield server
+
+
+DB = ("--db", "s.db")
+
+
+def jsons(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def story(inside: Inside, run_id: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(inside("show", run_id, "--json", "--events", *DB).stdout)
+    return told
+
+
+def resolved(inside: Inside, run_id: str) -> list[dict[str, Any]]:
+    """How the tickets of a run were decided."""
+    events = story(inside, run_id)["events"]
+    return [event["payload"] for event in events if event["type"] == "run.approval.resolved"]
+
+
+# --- from another terminal, at a server ------------------------------------------------------------------------------
+
+
+def test_a_run_is_followed_in_one_terminal_and_approved_in_another(cli: Cli, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.started("follow", "r1", *DB) as follower:
+        assert follower.stdout is not None
+        while "answer it with: greenroom approve r1 --db s.db" not in (line := follower.stdout.readline()):
+            assert line
+        approved = cli("approve", "r1", *DB, "--reason", "fine")
+        assert (approved.returncode, approved.stderr) == (0, "")
+        assert "refund (r1.t1)" in approved.stdout
+        assert "cents: 500" in approved.stdout
+        assert approved.stdout.endswith("approved refund\n")
+        out, err = follower.communicate(timeout=PATIENCE)
+    assert (follower.returncode, err) == (0, "")
+    assert "approved by operator: fine" in out
+    assert "paid back 500 of 7" in out
+    assert "completed" in out
+
+
+def test_a_denied_call_and_its_reason_reach_the_agent(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    done = inside("deny", "r1", "refund", *DB, "--reason", "ask first", "--json")
+    assert done.returncode == 0, done.stderr
+    (answer,) = jsons(done.stdout)
+    assert answer == {
+        "type": "answer",
+        "runId": "r1",
+        "ticketId": "r1.t1",
+        "tool": "refund",
+        "decision": "deny",
+        "status": "accepted",
+        "code": None,
+        "detail": None,
+        "commandId": answer["commandId"],
+    }
+    assert inside("follow", "r1", *DB).returncode == 0
+    (decided,) = resolved(inside, "r1")
+    assert (decided["resolution"], decided["by"], decided["reason"]) == ("denied", "operator", "ask first")
+
+
+def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Server) -> None:
+    server.starts("both", "r1")
+    several = inside("approve", "r1", *DB)
+    assert several.returncode == 2
+    assert "2 decisions of r1 are open; name one of them as TARGET, or say --all" in one_line(several.stderr)
+    assert several.stdout.count("refund") == 2
+    listed = jsons(inside("approve", "r1", *DB, "--json").stdout)
+    assert [ticket["ticket_id"] for ticket in listed] == ["r1.t1", "r1.t2"]
+    unclear = inside("approve", "r1", "refund", *DB)
+    assert unclear.returncode == 2
+    assert "'refund' is no open ticket of run r1; there are: r1.t1, r1.t2" in one_line(unclear.stderr)
+    edited = inside("approve", "r1", "--all", "--edit", '{"order": "9"}', *DB)
+    assert "--edit and --result are for one decision" in one_line(edited.stderr)
+    assert inside("deny", "r1", "t2", *DB).returncode == 0
+    assert inside("approve", "r1", "--all", *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 0
+    assert [one["resolution"] for one in resolved(inside, "r1")] == ["denied", "approved"]
+
+
+def test_all_of_them_at_once(inside: Inside, server: Server) -> None:
+    server.starts("both", "r1")
+    done = inside("deny", "r1", "--all", "--json", *DB)
+    assert [one["ticketId"] for one in jsons(done.stdout)] == ["r1.t1", "r1.t2"]
+    assert done.returncode == 0
+
+
+def test_edited_arguments_are_what_runs(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    done = inside("approve", "r1", "--edit", '{"order": "7", "cents": 400}', *DB)
+    assert done.returncode == 0, done.stderr
+    assert 'with these arguments instead:\n  order: "7"\n  cents: 400\n' in done.stdout
+    assert inside("follow", "r1", *DB).returncode == 0
+    assert "paid back 400 of 7" in inside("show", "r1", *DB).stdout
+
+
+def test_what_does_not_fit_is_refused_by_the_server_and_can_be_tried_again(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    done = inside("approve", "r1", "--edit", '{"order": "7", "cents": "many"}', *DB)
+    assert done.returncode == 1
+    assert "r1.t1 was not decided (invalid_arguments)" in one_line(done.stderr)
+    (answer,) = jsons(inside("approve", "r1", "--edit", "{}", "--json", *DB).stdout)
+    assert (answer["status"], answer["code"]) == ("rejected", "invalid_arguments")
+    assert inside("approve", "r1", *DB).returncode == 0
+
+
+def test_a_question_is_answered_with_a_result(inside: Inside, server: Server) -> None:
+    server.starts("painter", "r1")
+    guess = inside("approve", "r1", *DB)
+    assert guess.returncode == 2
+    assert "r1.t1 wants more than a yes (it asks for an answer): give --result JSON" in one_line(guess.stderr)
+    assert inside("approve", "r1", "--result", "7", *DB).returncode == 1
+    assert inside("approve", "r1", "--result", '"blue"', *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 0
+    assert "blue" in inside("show", "r1", *DB).stdout
+
+
+def test_a_command_with_its_id_acts_once(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    first, second = (inside("send", "r1", "It was order 8.", "--id", "s1", *DB, "--json") for _ in range(2))
+    assert [jsons(one.stdout)[0]["status"] for one in (first, second)] == ["accepted", "duplicate"]
+    other = inside("send", "r1", "Something else.", "--id", "s1", *DB)
+    assert other.returncode == 1
+    assert "send: not accepted (decision_id_conflict)" in one_line(other.stderr)
+
+
+def test_a_cancelled_run_ends_its_follower_with_code_four(cli: Cli, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.started("follow", "r1", *DB, "--json") as follower:
+        wait_for(follower, "run.waiting")
+        done = cli("cancel", "r1", "--reason", "no longer needed", *DB)
+        assert (done.returncode, done.stdout) == (0, "accepted by r1; the run will end.\n")
+        *_, outcome = lines_of(follower)
+        assert follower.wait(PATIENCE) == 4
+    told = {"status": "cancelled", "exit": 4, "reason": "no longer needed", "by": "operator"}
+    assert {name: outcome[name] for name in told} == told
+
+
+def test_input_is_read_at_the_next_step(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    done = inside("send", "r1", "It was order 8.", *DB)
+    assert done.stdout == "accepted by r1; the run reads it at its next step.\n"
+    assert inside("approve", "r1", *DB).returncode == 0
+    assert "It was order 8." in inside("follow", "r1", *DB).stdout
+
+
+def test_nothing_to_decide_is_said_so(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    assert inside("cancel", "r1", *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 4
+    done = inside("approve", "r1", *DB)
+    assert done.returncode == 2
+    assert "nothing of run r1 waits for a decision (it is cancelled)" in one_line(done.stderr)
+    late = inside("cancel", "r1", *DB)
+    assert late.returncode == 1
+    assert "cancel: not accepted (run_done)" in one_line(late.stderr)
+
+
+def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(inside: Inside, server: Server) -> None:
+    server.starts("support", "order-7")
+    server.starts("support", "order-8")
+    assert inside("approve", "order-8", *DB).returncode == 0
+    several = inside("approve", "ord", *DB)
+    assert several.returncode == 2
+    assert "2 runs begin with 'ord'" in one_line(several.stderr)
+    server.starts("support", "unique")
+    assert inside("approve", "uni", *DB).returncode == 0
+    unknown = inside("follow", "nobody", *DB)
+    assert unknown.returncode == 2
+    assert "no run has the id 'nobody'" in one_line(unknown.stderr)
+
+
+# --- following -------------------------------------------------------------------------------------------------------
+
+
+def test_json_lines_are_the_events_as_they_are_stored_from_the_cursor_on(inside: Inside, server: Server) -> None:
+    server.starts("streamer", "r1", until="run.completed")
+    *events, outcome = jsons(inside("follow", "r1", "--json", *DB).stdout)
+    assert events == story(inside, "r1")["events"]
+    assert (outcome["status"], outcome["exit"], outcome["after"]) == ("completed", 0, len(events))
+    *rest, _ = jsons(inside("follow", "r1", "--json", "--after", "10", *DB).stdout)
+    assert rest == events[10:]
+    (over,) = jsons(inside("follow", "r1", "--json", "--after", str(len(events)), *DB).stdout)
+    assert (over["status"], over["exit"]) == ("completed", 0)
+
+
+def test_ctrl_c_says_how_to_go_on(cli: Cli, inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.started("follow", "r1", *DB, "--json") as follower:
+        seen = wait_for(follower, "run.waiting")
+        code, (outcome,), err = interrupt(follower)
+    assert (code, err) == (130, "")
+    last = seen[-1]["sequence"]
+    assert outcome["resume"] == f"greenroom follow r1 --after {last} --db s.db"
+    inside("approve", "r1", *DB)
+    *rest, _ = jsons(inside(*outcome["resume"].split()[1:], "--json").stdout)
+    assert rest[0]["sequence"] == last + 1
+
+
+def test_a_follower_in_a_terminal_sees_the_server_go_and_come(cli: Cli, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.terminal("follow", "r1", *DB) as terminal:
+        terminal.sees("waits for a decision")
+        terminal.sees("answer it with")
+        assert server.stops() == 0
+        terminal.sees("no connection (")
+        with serving(cli, "agents.py:support", *DB, port=server.port):
+            assert cli("approve", "r1", *DB).returncode == 0
+            terminal.sees("completed")
+            assert terminal.ends() == 0
+    assert terminal.seen.count("\x1b[?25l") == terminal.seen.count("\x1b[?25h")
+
+
+# --- in a terminal ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "status"), [("y\n", 0, "done"), ("n\n", 3, "waiting"), ("\x04", 3, "waiting")]
+)
+def test_approve_asks_whoever_sits_there(
+    cli: Cli, inside: Inside, server: Server, keys: str, code: int, status: str
+) -> None:
+    server.starts("support", "r1")
+    with cli.terminal("approve", "r1", *DB) as terminal:
+        assert "cents: 500" in terminal.sees("Approve it?")
+        terminal.sees("n no ? ")
+        terminal.types(keys)
+        assert terminal.ends() == code
+    if not code:
+        assert inside("follow", "r1", *DB).returncode == 0
+    assert story(inside, "r1")["status"] == status
+
+
+def test_ctrl_c_at_the_question_decides_nothing(cli: Cli, inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.terminal("approve", "r1", *DB) as terminal:
+        terminal.sees("n no ? ")
+        terminal.types("\x03")
+        assert terminal.ends() == 130
+    assert "Traceback" not in terminal.seen
+    assert story(inside, "r1")["status"] == "waiting"
+
+
+def test_yes_asks_nobody(cli: Cli, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.terminal("approve", "r1", "--yes", *DB) as terminal:
+        terminal.sees("approved refund")
+        assert terminal.ends() == 0
+
+
+# --- where the server is ---------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_named_by_url_or_by_the_environment(
+    inside: Inside, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.starts("support", "r1")
+    token = (folder / "s.db.token").read_text().strip()
+    for options in (["--url", server.console], ["--url", server.url, "--token", token]):
+        assert inside("send", "r1", "more", *options).returncode == 0
+    monkeypatch.setenv("GREENROOM_URL", server.url)
+    monkeypatch.setenv("GREENROOM_TOKEN", token)
+    assert inside("send", "r1", "more").returncode == 0
+    assert inside("approve", "r1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "code"),
+    [
+        (["--url", "{url}"], "does not take this token", 1),
+        (["--url", "{url}", "--token", "nobody has this one"], "does not take this token", 1),
+        (["--url", "nonsense"], "no URL of a gateway", 2),
+        (["--url", "{url}", "--db", "s.db"], "give one of them", 2),
+        (["--url", "{url}", "--token", "x", "--token-file", "y"], "give one of them", 2),
+        (["--url", "{url}", "--token-file", "nowhere"], "the token file nowhere can not be read", 2),
+        (["--db", "nowhere.db"], "there is no database nowhere.db", 5),
+        (["--db", "."], "is a folder", 5),
+        ([], "there is no database", 5),
+    ],
+)
+def test_a_place_that_can_not_be_is_one_line(
+    inside: Inside, server: Server, options: list[str], words: str, code: int
+) -> None:
+    for command in (["follow", "r1"], ["approve", "r1"], ["cancel", "r1"], ["send", "r1", "text"]):
+        done = inside(*command, *(option.format(url=server.url) for option in options))
+        assert words in one_line(done.stderr)
+        assert done.returncode == code
+        assert done.stdout == ""
+
+
+def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = inside("follow", "r1", "--url", f"http://127.0.0.1:{port}", "--token", "x")
+    assert done.returncode == 1
+    assert "start one with `greenroom serve`" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["follow"], "required: RUN_ID"),
+        (["follow", "r1", "--after", "-1"], "is not the number of an event"),
+        (["approve", "r1", "t1", "--all"], "leave TARGET away"),
+        (["approve", "r1", "--all", "--id", "x"], "leave --id away"),
+        (["approve", "r1", "--edit", "{"], "--edit is no JSON"),
+        (["approve", "r1", "--edit", "[1]"], "must be a JSON object"),
+        (["deny", "r1", "--yes"], "unrecognized arguments"),
+        (["send", "r1"], "required: TEXT"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_two(inside: Inside, arguments: list[str], words: str) -> None:
+    done = inside(*arguments)
+    assert done.returncode == 2
+    assert words in one_line(done.stderr)
+
+
+def test_every_command_shows_examples(inside: Inside) -> None:
+    for command in ("serve", "follow", "approve", "deny", "cancel", "send"):
+        done = inside(command, "--help")
+        assert done.returncode == 0
+        assert f"greenroom {command} " in done.stdout.split("examples:")[1]
+
+
+# --- when nobody works on the run ------------------------------------------------------------------------------------
+
+
+def test_an_approval_of_a_run_that_nobody_works_on_acts_when_it_is_resumed(inside: Inside) -> None:
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    followed = inside("follow", "r1", *DB)
+    assert followed.returncode == 3
+    assert "Nobody works on the run now; it is needs_approval." in followed.stdout
+    assert "greenroom run FILE.py:AGENT --resume r1 --db s.db" in followed.stdout
+    approved = inside("approve", "r1", *DB, "--reason", "fine")
+    assert approved.returncode == 0, approved.stderr
+    assert "it acts when it is resumed: greenroom run FILE.py:AGENT --resume r1 --db s.db" in approved.stdout
+    assert story(inside, "r1")["pending"] == 1
+    again = inside("deny", "r1", *DB)
+    assert again.returncode == 1
+    assert "already_decided" in one_line(again.stderr)
+    done = inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB)
+    assert done.returncode == 0, done.stdout
+    (decided,) = resolved(inside, "r1")
+    assert (decided["resolution"], decided["reason"]) == ("approved", "fine")
+    assert inside("follow", "r1", *DB).returncode == 0
+
+
+def test_a_run_that_nobody_works_on_is_cancelled_and_sent_to_as_well(inside: Inside) -> None:
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    assert inside("send", "r1", "more", *DB).returncode == 0
+    assert "acts when it is resumed" in inside("cancel", "r1", "--reason", "enough", *DB).stdout
+    assert inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB).returncode == 4
+    assert inside("follow", "r1", *DB).returncode == 4
+    assert inside("follow", "r1", "--after", "1000", *DB).returncode == 4
+
+
+def test_a_run_that_was_cut_off_is_told_as_interrupted(cli: Cli, inside: Inside) -> None:
+    with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
+        wait_for(process, "run.tool.output.delta")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    *events, outcome = jsons(inside("follow", "r1", "--json", *DB).stdout)
+    assert (outcome["status"], outcome["exit"]) == ("interrupted", 3)
+    assert outcome["after"] == events[-1]["sequence"]
+
+
+def test_a_process_that_serves_no_gateway_is_said_so(cli: Cli, inside: Inside) -> None:
+    with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
+        wait_for(process, "run.tool.output.delta")
+        for command in (["follow", "r1"], ["approve", "r1"], ["cancel", "r1"]):
+            done = inside(*command, *DB)
+            assert done.returncode == 5
+            assert f"process {process.pid} works on s.db and serves no gateway" in one_line(done.stderr)
+
+
+def test_a_degraded_run_ends_its_follower_and_takes_commands(cli: Cli, inside: Inside) -> None:
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    with serving(cli, "agents.py:painter", *DB):
+        followed = inside("follow", "r1", *DB)
+        assert followed.returncode == 3
+        assert "Nobody works on the run there (agent_unknown)." in followed.stdout
+        approved = inside("approve", "r1", *DB)
+        assert approved.returncode == 0
+        assert "restart the server with the agent of r1 (agent_unknown)" in approved.stdout
+
+
+# --- the demo --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(folder: Path) -> Path:
+    """A folder for the census."""
+    (folder / "README.md").write_text("# A project\n")
+    (folder / "agents.py").unlink()
+    return folder
+
+
+def test_the_demo_is_answered_from_another_terminal(cli: Cli, tree: Path) -> None:
+    with cli.terminal("demo", "--pace", "0") as terminal:
+        console = re.search(r"console (http://127\.0\.0\.1:\d+/#token=[\w-]+)", terminal.sees("May write_report run?"))
+        assert console is not None
+        terminal.sees("leave it waiting ? ")
+        terminal.types("half a word")
+        run_id = json.loads(cli("runs", "--json").stdout)["runId"]
+        approved = cli("approve", run_id)
+        assert approved.returncode == 0, approved.stderr
+        terminal.sees("It was decided elsewhere.")
+        terminal.sees("approved by operator")
+        terminal.sees("completed")
+        assert terminal.ends() == 0
+    assert (tree / "CENSUS.md").exists()
+    assert "Traceback" not in terminal.seen
+
+
+def test_the_demo_is_denied_in_the_browsers_way(cli: Cli, tree: Path) -> None:
+    """With the URL that it prints and nothing else."""
+    with cli.terminal("demo", "--pace", "0") as terminal:
+        console = re.search(r"console (http://[\w.:/#=-]+)", terminal.sees("May write_report run?"))
+        assert console is not None
+        terminal.sees("leave it waiting ? ")
+        run_id = json.loads(cli("runs", "--json").stdout)["runId"]
+        assert cli("deny", run_id, "--url", console[1], "--reason", "not now").returncode == 0
+        terminal.sees("denied by operator: not now")
+        assert terminal.ends() == 0
+    assert not (tree / "CENSUS.md").exists()
+
+
+def test_a_demo_whose_question_is_answered_here_is_as_before(cli: Cli, tree: Path) -> None:
+    with cli.terminal("demo", "--pace", "0", "--no-serve") as terminal:
+        assert "console" not in terminal.sees("May write_report run?")
+        terminal.sees("leave it waiting ? ")
+        run_id = json.loads(cli("runs", "--json").stdout)["runId"]
+        refused = cli("approve", run_id)
+        assert refused.returncode == 5
+        assert "serves no gateway" in one_line(refused.stderr)
+        terminal.types("y\n")
+        assert terminal.ends() == 0
+    assert (tree / "CENSUS.md").exists()
+
+
+def test_a_demo_that_can_not_serve_runs_all_the_same(cli: Cli, tree: Path, tmp_path: Path) -> None:
+    """Here its token can not be kept."""
+    (tmp_path / "state" / "greenroom" / "demo.db.token").mkdir(parents=True)
+    os.chmod(tmp_path / "state" / "greenroom", 0o700)
+    with cli.terminal("demo", "--pace", "0") as terminal:
+        assert "console" not in terminal.sees("May write_report run?")
+        terminal.sees("leave it waiting ? ")
+        terminal.types("y\n")
+        assert terminal.ends() == 0
+    assert (tree / "CENSUS.md").exists()
+
+
+def test_a_demo_that_was_left_is_answered_and_goes_on(inside: Inside, tree: Path) -> None:
+    assert inside("demo").returncode == 3
+    run_id = json.loads(inside("runs", "--json").stdout)["runId"]
+    approved = inside("approve", run_id)
+    assert approved.returncode == 0
+    assert f"it acts when it is resumed: greenroom demo --resume {run_id}" in approved.stdout
+    assert inside("demo", "--resume").returncode == 0
+    assert (tree / "CENSUS.md").exists()

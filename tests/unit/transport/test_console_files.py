@@ -1,0 +1,83 @@
+"""The console's files: nothing in them lets foreign text become a program, and nothing is missing or left over."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from greenroom.actors.contract.events import CATALOGUE
+
+FOLDER = Path(str(files("greenroom.transport.console") / "index.html")).parent
+SCRIPTS = sorted(FOLDER.glob("*.js"))
+KEY = re.compile(r"""["'`]([a-z]+(?:\.[a-z_0-9]+)+)["'`]""")
+"""A key of the words: lower-case words with dots between them, quoted."""
+MADE = re.compile(r"`([a-z.]+\.)\$\{")
+"""The beginning of a key that is put together."""
+
+
+def words() -> list[str]:
+    """The keys of the English words."""
+    text = (FOLDER / "words.js").read_text(encoding="utf-8")
+    english = text[text.index("const en = {") : text.index("const zh = {")]
+    return re.findall(r'^  "?([a-z_.0-9]+)"?:', english, re.MULTILINE)
+
+
+def sources() -> str:
+    """Everything that says words."""
+    return "\n".join(
+        one.read_text(encoding="utf-8") for one in (*SCRIPTS, FOLDER / "index.html") if one.stem != "words"
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_text_never_becomes_html_style_or_code(script: Path):
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc|createContextualFragment|\beval\(|"
+        r"new Function|javascript:|setAttribute\(.(?:style|on\w+).|console\.\w+\("
+    )
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if forbidden.search(line)] == []
+
+
+def test_the_page_holds_no_inline_script_style_or_handler():
+    """The policy that it is served with would refuse them."""
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\son\w+=|<form[^>]*\baction=|<base", page) == []
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda one: one.name)
+def test_nothing_is_fetched_from_elsewhere(file: Path):
+    if file.suffix in (".html", ".js", ".css", ".svg"):
+        addresses = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`)]*", file.read_text(encoding="utf-8"))
+        assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_every_file_that_is_named_is_there_and_every_file_is_named():
+    page = (FOLDER / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'(?:src|href)="console/([^"]+)"', page))
+    named |= {name for one in SCRIPTS for name in re.findall(r' from "\./([^"]+)"', one.read_text(encoding="utf-8"))}
+    there = {one.name for one in FOLDER.iterdir() if one.suffix in (".js", ".css", ".svg")}
+    assert named == there
+
+
+def test_every_sentence_that_is_said_is_there_and_every_one_is_said():
+    known, said = words(), sources()
+    assert len(known) == len(set(known)) > 200
+    groups = {key.split(".")[0] for key in known}
+    used = {
+        key for key in KEY.findall(said) if key.split(".")[0] in groups and not key.endswith((".js", ".css", ".svg"))
+    }
+    used |= {key for key in known if f'"{key}"' in said}
+    used -= set(CATALOGUE)
+    beginnings = tuple(MADE.findall(said))
+    assert used - set(known) == set()
+    assert [key for key in known if key not in used and not key.startswith(beginnings)] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_a_script_is_small_enough_to_hold_in_the_head(script: Path):
+    """As for Python: 400 lines, 120 columns. The words are a table."""
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert script.name == "words.js" or len(lines) <= 500
+    assert script.name == "words.js" or [line for line in lines if len(line) > 120] == []

@@ -1,0 +1,70 @@
+"""`greenroom cancel` and `greenroom send`: other commands to a run, from anywhere."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+
+import trio
+
+import greenroom as gr
+from greenroom.transport.terminal.screen import Screen, complain, open_screen
+
+from . import exits, remote
+from .decide import answered
+from .desk import Desk, Mode, open_desk
+
+HandIn = Callable[[Desk, str], Awaitable[gr.Answer]]
+
+
+def cancel(given: argparse.Namespace) -> int:
+    """Ask a run to end.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    mode: Mode = "after_step" if given.after_step else "now"
+
+    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+        return await desk.cancel(run_id, mode, given.reason, given.id)
+
+    return _run(given, hand_in, "The run will end.")
+
+
+def send(given: argparse.Namespace) -> int:
+    """Give a run more input.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+
+    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+        return await desk.send(run_id, given.text, given.id)
+
+    return _run(given, hand_in, "The run reads it at its next step.")
+
+
+def _run(given: argparse.Namespace, hand_in: HandIn, done: str) -> int:
+    place, screen = remote.find(given), open_screen(machine=given.json)
+    return trio.run(_command, given, place, screen, hand_in, done)
+
+
+async def _command(
+    given: argparse.Namespace,
+    place: remote.Served | remote.Unowned,
+    screen: Screen,
+    hand_in: HandIn,
+    done: str,
+) -> int:
+    async with open_desk(place) as desk:
+        run_id = await desk.whole_id(given.run_id)
+        answer = await hand_in(desk, run_id)
+        screen.outcome({"type": "answer", "runId": run_id, **answered(answer)})
+        if not answer.ok:
+            complain(f"{given.command}: not accepted ({answer.code}): {answer.detail or 'no reason was given'}")
+            return exits.FAILED
+        screen.row(f"accepted by {run_id}; {done[0].lower()}{done[1:]}", "good")
+        later = await desk.later(run_id)
+        if later is not None:
+            screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
+    return exits.COMPLETED

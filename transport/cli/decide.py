@@ -1,0 +1,240 @@
+"""`greenroom approve` and `greenroom deny`: deciding about what a run asks, from anywhere.
+
+What is decided about is shown first, and the decision is bound to exactly that action by its fingerprint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.keyboard import Keyboard, somebody_is_there
+from greenroom.transport.terminal.question import answerable_by_yes, details, read_value
+from greenroom.transport.terminal.screen import Screen, complain, open_screen
+
+from . import exits, places, remote
+from .desk import Desk, open_desk
+from .ending import plain_ticket
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """What is to be decided.
+
+    Attributes:
+        approve: or deny. run: the beginning of its id is enough. target: a ticket or call; None: the only one.
+        all: every open one. sure: ask nobody.
+        result: for the ticket. edited: other arguments for the call. reason: for the model and the audit.
+        id: of the decision.
+    """
+
+    approve: bool
+    run: str
+    target: str | None = None
+    all: bool = False
+    sure: bool = False
+    result: Any = None
+    edited: dict[str, Any] | None = None
+    reason: str | None = None
+    id: str | None = None
+
+    @property
+    def verb(self) -> str:
+        """As it is typed."""
+        return "approve" if self.approve else "deny"
+
+    def decision(self, ticket: gr.Ticket) -> gr.Decision:
+        """About exactly the action of this ticket."""
+        plain = ticket.approve(self.result, reason=self.reason) if self.approve else ticket.deny(self.reason)
+        return attrs.evolve(plain, edited_arguments=self.edited, decision_id=self.id or "")
+
+
+def approve(given: argparse.Namespace) -> int:
+    """Let calls run, or give them their answer.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    wish = Wish(
+        approve=True,
+        run=given.run_id,
+        target=given.target,
+        all=given.all,
+        sure=given.yes,
+        result=None if given.result is None else read_value(given.result),
+        edited=None if given.edit is None else _edited(given.edit),
+        reason=given.reason,
+        id=given.id,
+    )
+    return _run(given, wish)
+
+
+def deny(given: argparse.Namespace) -> int:
+    """Cancel calls.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    wish = Wish(
+        approve=False, run=given.run_id, target=given.target, all=given.all, sure=True, reason=given.reason, id=given.id
+    )
+    return _run(given, wish)
+
+
+def _edited(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise gr.UsageError(f"--edit is no JSON ({error}); write an object such as '{{\"cents\": 400}}'") from error
+    if not isinstance(value, dict):
+        raise gr.UsageError("--edit must be a JSON object with all arguments of the call")
+    return value
+
+
+def _run(given: argparse.Namespace, wish: Wish) -> int:
+    if wish.all and (wish.target is not None or wish.id is not None):
+        what = "TARGET" if wish.target is not None else "--id"
+        raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
+    place, screen = remote.find(given), open_screen(machine=given.json)
+    try:
+        return trio.run(_decide, wish, place, screen, given.json)
+    finally:
+        screen.close()
+
+
+async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Screen, machine: bool) -> int:
+    async with open_desk(place) as desk:
+        run_id = await desk.whole_id(wish.run)
+        view = await desk.view(run_id)
+        tickets = _chosen(wish, view, screen)
+        if tickets is None:
+            return exits.USAGE
+        if len(tickets) > 1 and (wish.edited is not None or wish.result is not None):
+            raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
+        for ticket in tickets:
+            _show(ticket, wish, screen)
+        if not await _confirmed(wish, tickets, screen, machine=machine):
+            screen.row("Nothing was decided.", "dim")
+            return exits.WAITING
+        codes = [await _hand_in(desk, wish, ticket, screen) for ticket in tickets]
+        later = await desk.later(run_id)
+        if later is not None and exits.COMPLETED in codes:
+            screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
+    return max(codes)
+
+
+def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
+    """The tickets that are meant; None if that is not clear, which has been told then.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not view.tickets:
+        now = f"it is {view.stage.value}"
+        raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision ({now}); see {_show_it(view.run_id)}")
+    if wish.target is not None:
+        return [_meant(wish.target, view)]
+    if wish.all or len(view.tickets) == 1:
+        return view.tickets
+    for ticket in view.tickets:
+        screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
+        screen.row(f"{ticket.ticket_id}  {words.one_line(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+    complain(f"{len(view.tickets)} decisions of {view.run_id} are open; name one of them as TARGET, or say --all")
+    return None
+
+
+def _show_it(run_id: str) -> str:
+    return f"{places.program()} show {run_id}"
+
+
+def _meant(target: str, view: gr.RunView) -> gr.Ticket:
+    """By the ticket's id, the call's id, the tool's name, or the last part of the ticket's id."""
+    for name in ("ticket_id", "call_id", "tool"):
+        found = [ticket for ticket in view.tickets if getattr(ticket, name) == target]
+        if len(found) == 1:
+            return found[0]
+    found = [ticket for ticket in view.tickets if ticket.ticket_id.endswith(f".{target}")]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(ticket.ticket_id for ticket in view.tickets)
+    raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {known}")
+
+
+def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
+    tool = words.one_line(ticket.tool, 64)
+    title = f"{tool} ({ticket.ticket_id})"
+    if ticket.reason == "outcome_unknown":
+        title = f"{tool}: nobody knows whether it took effect ({ticket.ticket_id})"
+    screen.row(title, "strong")
+    for text, style in details(ticket, whole=True):
+        screen.row(text, style)
+    if wish.edited is not None:
+        screen.row("  with these arguments instead:", "warn")
+        for name, data in wish.edited.items():
+            screen.row(f"  {words.one_line(name, 40)}: {words.clean(json.dumps(data, ensure_ascii=False))}")
+    if wish.result is not None:
+        screen.row(f"  with the result: {words.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
+
+
+async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
+    """Whether somebody is sure: by --yes, by typing it, or by running this in a script.
+
+    Raises:
+        UsageError: a script would have to guess.
+    """
+    if wish.sure:
+        return True
+    if machine or not somebody_is_there():
+        odd = [ticket for ticket in tickets if not answerable_by_yes(ticket)]
+        if odd and wish.result is None:
+            ask = "did it take effect?" if odd[0].reason == "outcome_unknown" else "it asks for an answer"
+            raise gr.UsageError(
+                f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
+            )
+        return True
+    question = "Approve it? " if len(tickets) == 1 else f"Approve these {len(tickets)}? "
+    screen.prompt(f"{question}y yes · n no ? ")
+    keyboard = Keyboard()
+    keyboard.forget()
+    typed = await keyboard.line()
+    if typed is None:
+        screen.row()
+    return (typed or "").lower() in ("y", "yes")
+
+
+async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) -> int:
+    answer = await desk.decide(ticket.run_id, wish.decision(ticket))
+    screen.outcome(
+        {
+            "type": "answer",
+            "runId": ticket.run_id,
+            "ticketId": ticket.ticket_id,
+            "tool": ticket.tool,
+            "decision": wish.verb,
+            **answered(answer),
+        }
+    )
+    if not answer.ok:
+        complain(f"{ticket.ticket_id} was not decided ({answer.code}): {answer.detail or 'no reason was given'}")
+        return exits.FAILED
+    done = "approved" if wish.approve else "denied"
+    again = " (already, by the same id)" if answer.status == "duplicate" else ""
+    screen.row(f"{done} {words.one_line(ticket.tool, 64)}{again}", "good" if wish.approve else "warn")
+    return exits.COMPLETED
+
+
+def answered(answer: gr.Answer) -> dict[str, Any]:
+    """An answer as plain data."""
+    return {
+        "status": answer.status,
+        "code": answer.code,
+        "detail": answer.detail,
+        "commandId": answer.command_id,
+    }

@@ -1,0 +1,164 @@
+"""Where commands to runs are handed in: at a gateway, or at a database that nobody works on.
+
+Both look the same from here. At a database a command is judged and stored as everywhere, and acts when the run is
+resumed: handing it in works on no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.contract.decisions import Command
+from greenroom.transport.client import Client, LinkState, connect
+
+from . import places
+from .look import whole_id
+from .remote import Served, Unowned
+from .session import OneRunStore
+from .story import how_to_resume
+
+Mode = Literal["now", "after_step"]
+
+
+class Desk(Protocol):
+    """Takes questions about runs, and commands to them. `id_` is the command's: the same again acts once."""
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning.
+
+        Raises:
+            UsageError: several runs begin like this. UnknownRun: none does.
+        """
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.Answer:
+        """Decide about a ticket."""
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
+        """Ask a run to end."""
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
+        """Give a run more input."""
+
+    async def later(self, run_id: str) -> str | None:
+        """What has to be typed until an accepted command acts; None if it acts by itself."""
+
+
+class GatewayDesk:
+    """At a gateway."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<GatewayDesk at {self._client.url}>"
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning."""
+        try:
+            return (await self._client.view(wanted)).run_id
+        except gr.UnknownRun:
+            page = await self._client.runs(limit=1000)
+        return only([line.run_id for line in page.runs], wanted)
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+        return await self._client.view(run_id)
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.Answer:
+        """Decide about a ticket."""
+        return await self._client.decide(run_id, decision)
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
+        """Ask a run to end."""
+        return await self._client.cancel(run_id, mode=mode, reason=reason, command_id=id_)
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
+        """Give a run more input."""
+        return await self._client.send(run_id, text, command_id=id_)
+
+    async def later(self, run_id: str) -> str | None:
+        """Nothing: whoever serves it works on it, unless its agent is not there."""
+        degraded = (await self._client.view(run_id)).degraded
+        return None if degraded is None else f"restart the server with the agent of {run_id} ({degraded})"
+
+
+class FileDesk:
+    """At a database that nobody works on."""
+
+    def __init__(self, runtime: gr.Runtime, store: gr.SQLiteStore, database: Path) -> None:
+        self._runtime, self._store, self._database = runtime, store, database
+        self._by = places.user()
+
+    def __repr__(self) -> str:
+        return f"<FileDesk at {self._database}>"
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning."""
+        return (await self._runtime.get(await whole_id(self._store, wanted))).id
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+        return await (await self._runtime.get(run_id)).view()
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.Answer:
+        """Decide about a ticket."""
+        return await self._runtime.decide(run_id, attrs.evolve(decision, decided_by=self._by))
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
+        """Ask a run to end."""
+        command_id = id_ or self._runtime.new_id()
+        command = Command(command_id=command_id, kind="cancel", mode=mode, reason=reason, by=self._by)
+        return await self._runtime.post(run_id, command)
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
+        """Give a run more input."""
+        command = Command(command_id=id_ or self._runtime.new_id(), kind="send", text=text, by=self._by)
+        return await self._runtime.post(run_id, command)
+
+    async def later(self, run_id: str) -> str | None:
+        """Resume the run."""
+        record = await self._store.load(run_id)
+        return None if record is None else how_to_resume(record.info, self._database)
+
+
+@asynccontextmanager
+async def open_desk(
+    place: Served | Unowned, on_change: Callable[[LinkState], None] | None = None
+) -> AsyncIterator[Desk]:
+    """Where commands for the runs of a place are taken.
+
+    Raises:
+        ConnectError: the gateway is not there, or refuses. StoreOpenError: the database can not be opened.
+    """
+    if isinstance(place, Served):
+        async with connect(place.url, token=place.token, on_change=on_change) as client:
+            yield GatewayDesk(client)
+        return
+    store = OneRunStore(place.database)
+    async with gr.open_runtime(store) as runtime:
+        yield FileDesk(runtime, store, place.database)
+
+
+def only(known: list[str], wanted: str) -> str:
+    """The one id that begins like this.
+
+    Raises:
+        UsageError: several do. UnknownRun: none does.
+    """
+    found = [run_id for run_id in known if run_id.startswith(wanted)]
+    if len(found) > 1:
+        raise gr.UsageError(
+            f"{len(found)} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it"
+        )
+    if not found:
+        raise gr.UnknownRun(wanted)
+    return found[0]

@@ -1,0 +1,176 @@
+"""`greenroom follow`: a run of another process, live, or what is there of one that nobody works on."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.transport.client import Client, LinkState, connect
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.screen import Screen, open_screen
+from greenroom.transport.terminal.timeline import Timeline
+
+from . import ending, exits, places, remote
+from .desk import GatewayDesk
+from .look import reading, whole_id
+from .session import FRAME, Stop
+from .story import how_to_resume
+
+SETTLED: Final = 5
+"""Looks without news after which a run that waits is waiting now: in a replay its answer follows at once."""
+
+
+def follow(given: argparse.Namespace) -> int:
+    """Do what the options say.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    place, screen = remote.find(given), open_screen(machine=given.json)
+    view = Follow(given, screen)
+    try:
+        return trio.run(view.live, place) if isinstance(place, remote.Served) else trio.run(view.stored, place)
+    finally:
+        screen.close()
+
+
+class Follow:
+    """One run on one screen."""
+
+    def __init__(self, given: argparse.Namespace, screen: Screen) -> None:
+        self._given, self._screen = given, screen
+        self._timeline = Timeline(last=given.after)
+        self._run_id: str = given.run_id
+        self._trouble = ""
+        self._asked: gr.Event | None = None  # the run waits since this event, and nobody has been told how to answer
+        self._quiet = 0
+
+    def __repr__(self) -> str:
+        return f"<Follow of {self._run_id} at {self._timeline.last}>"
+
+    # --- at a gateway ------------------------------------------------------------------------------------------------
+
+    async def live(self, place: remote.Served) -> int:
+        """Until the run ends, or somebody has seen enough."""
+        stop = Stop("")
+        async with stop.listening(self._screen):
+            with stop.gently:
+                return await self._live(place)
+        return self._left()
+
+    async def _live(self, place: remote.Served) -> int:
+        async with connect(place.url, token=place.token, on_change=self._connection) as client:
+            self._run_id = await GatewayDesk(client).whole_id(self._given.run_id)
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._tick)
+                code = await self._events(client)
+                nursery.cancel_scope.cancel()
+            return code
+
+    async def _events(self, client: Client) -> int:
+        last: gr.Event | None = None
+        try:
+            async with client.follow(self._run_id, after=self._timeline.last) as events:
+                async for event in events:
+                    last = event
+                    self._show(event)
+        except gr.RunDegraded as error:
+            self._screen.row(f"Nobody works on the run there ({error.reason}).", "warn")
+            return self._told("degraded", exits.WAITING, reason=error.reason)
+        if last is not None:
+            return self._ended(last)
+        return self._over((await client.view(self._run_id)).stage)
+
+    def _connection(self, state: LinkState) -> None:
+        wait = f"; again in {words.duration(state.wait)}" if state.wait else ""
+        self._trouble = "" if state.connected else f"no connection ({words.one_line(state.reason, 120)}){wait}"
+
+    async def _tick(self) -> None:
+        while True:
+            self._screen.status(self._trouble or self._timeline.now(datetime.now(UTC)))
+            await trio.sleep(FRAME)
+            self._quiet += 1
+            if self._asked is not None and self._quiet >= SETTLED:
+                self._hint()
+
+    # --- in a file ---------------------------------------------------------------------------------------------------
+
+    async def stored(self, place: remote.Unowned) -> int:
+        """What there is of it: nobody works on it now."""
+        database = place.database
+        async with reading(database) as store:
+            self._run_id = await whole_id(store, self._given.run_id)
+            record = await store.load(self._run_id)
+            if record is None:
+                raise gr.UnknownRun(self._given.run_id)
+            event: gr.Event | None = None
+            while frames := await store.events(self._run_id, after=self._timeline.last):
+                for frame in frames:
+                    event = decode_event(frame)
+                    self._show(event)
+            if event is not None and event.type in TERMINAL_EVENTS:
+                return self._ended(event)
+            if record.row.status is gr.RunStatus.DONE:
+                return self._over(record.row.stage)
+        again = how_to_resume(record.info, database)
+        if record.row.status is gr.RunStatus.WAITING:
+            self._hint()
+        self._screen.row()
+        self._screen.row(f"Nobody works on the run now; it is {record.row.stage.value}.", "warn")
+        self._screen.row(f"go on with it:  {again}")
+        status = "waiting" if record.row.status is gr.RunStatus.WAITING else "interrupted"
+        return self._told(status, exits.WAITING, resume=again)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _show(self, event: gr.Event) -> None:
+        self._screen.event(event)
+        for line in self._timeline.tell(event):
+            self._screen.line(line)
+        self._timeline.last, self._quiet = event.sequence, 0
+        self._asked = event if event.type == "run.waiting" else None
+
+    def _hint(self) -> None:
+        self._asked = None
+        command = shlex.join([places.program(), "approve", self._run_id, *where(self._given)])
+        self._screen.row(f"answer it with: {command} (or deny)", "dim")
+
+    def _ended(self, last: gr.Event) -> int:
+        told = ending.tell(ending.end_of(last), self._screen)
+        return self._told(told.status, told.exit, **told.more)
+
+    def _over(self, stage: gr.Stage) -> int:
+        """It had ended before where we began."""
+        self._screen.row(f"The run has ended ({stage.value}); no events follow.", "dim")
+        codes = {gr.Stage.FAILED: exits.FAILED, gr.Stage.CANCELLED: exits.CANCELLED}
+        return self._told(stage.value, codes.get(stage, exits.COMPLETED))
+
+    def _left(self) -> int:
+        command = [places.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
+        self._screen.row()
+        self._screen.row(f"go on with: {shlex.join(command)}")
+        return self._told("interrupted", exits.INTERRUPTED, resume=shlex.join(command))
+
+    def _told(self, status: str, code: int, /, **more: object) -> int:
+        told = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code, "after": self._timeline.last}
+        self._screen.outcome(told | more)
+        return code
+
+
+def where(given: argparse.Namespace) -> list[str]:
+    """The options that name the place, as they were typed; no token."""
+    options: list[tuple[str, Path | str | None]] = [
+        ("--db", given.db),
+        ("--url", None if given.url is None else given.url.partition("#")[0]),
+        ("--token-file", given.token_file),
+    ]
+    return [part for name, value in options if value is not None for part in (name, str(value))]

@@ -1,0 +1,78 @@
+"""A gateway in this process: bound, announced in the lock file, stopped before the runtime is."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+import greenroom as gr
+from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.transport import Address, serve
+
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+"""Address that means all of a machine's -> the one under which the machine reaches itself."""
+
+
+@attrs.frozen(kw_only=True)
+class Gate:
+    """How a gateway is to be served.
+
+    Attributes:
+        host, port: to bind. hosts, origins: of browsers, as `serve` takes them.
+        token: of the operator. token_file: where others find it; None if nowhere.
+    """
+
+    token: str = attrs.field(repr=False)
+    token_file: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    hosts: Iterable[str] = ()
+    origins: Iterable[str] = ()
+
+
+@asynccontextmanager
+async def hosting(runtime: gr.Runtime, gate: Gate) -> AsyncIterator[Address]:
+    """Serve the runtime for the time of the block, and say in the lock file of its database where.
+
+    Raises:
+        GreenroomError: the address can not be bound, or an option can not be.
+    """
+    async with open_collapsing_nursery() as nursery:
+        try:
+            address = await nursery.start(
+                partial(
+                    serve,
+                    runtime,
+                    host=gate.host,
+                    port=gate.port,
+                    token=gate.token,
+                    hosts=gate.hosts,
+                    origins=gate.origins,
+                )
+            )
+        except OSError as error:
+            raise gr.GreenroomError(_why(gate, error)) from error
+        reached = attrs.evolve(address, host=_EVERYWHERE.get(address.host, address.host))
+        store = runtime.store
+        if isinstance(store, gr.SQLiteStore):
+            store.announce(reached.url, None if gate.token_file is None else str(gate.token_file))
+        try:
+            yield reached
+        finally:
+            if isinstance(store, gr.SQLiteStore):
+                store.announce(None)
+            nursery.cancel_scope.cancel()
+
+
+def _why(gate: Gate, error: OSError) -> str:
+    place = f"{gate.host}:{gate.port}"
+    if error.errno == errno.EADDRINUSE or "in use" in str(error):
+        return f"{place} is taken by another program; choose one with --port, or a free one with --port 0"
+    why = error.strerror or str(error)
+    return f"{place} can not be bound ({why}); choose another with --host and --port"

@@ -1,0 +1,78 @@
+"""Finding who works on a run: a gateway that was named, the one of a database, or nobody.
+
+A process that serves a database has written into its lock file where it can be talked to, and where its token is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from greenroom.actors.errors import StoreOpenError, UsageError
+from greenroom.actors.stores.sqlite import owner_of
+
+from . import places, tokens
+
+URL: Final = "GREENROOM_URL"
+TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """A gateway. database: the one that it serves, if it was found by that; None if it was named."""
+
+    url: str
+    token: str | None = attrs.field(repr=False)
+    database: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Unowned:
+    """A database that no process has open."""
+
+    database: Path
+
+
+def find(given: argparse.Namespace) -> Served | Unowned:
+    """Who is to be asked about a run.
+
+    What is typed goes before what the environment says, and without either it is the demo's database.
+
+    Raises:
+        UsageError: the options do not go together, or the token can not be read.
+        StoreOpenError: there is no such database, or a process works on it that serves no gateway.
+    """
+    if given.url is not None and given.db is not None:
+        raise UsageError("--url names a server and --db a file; give one of them")
+    url = given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
+    if url is not None:
+        return Served(url=url, token=_token(given))
+    database = places.database(given.db)
+    if not database.exists():
+        way = "name one with --db, or a server with --url"
+        raise StoreOpenError(f"there is no database {database}; {way}")
+    owner = owner_of(database)
+    if owner is None:
+        return Unowned(database=database)
+    if owner.url is None:
+        who = f"process {owner.pid}" if owner.pid else "a process"
+        raise StoreOpenError(
+            f"{who} works on {database} and serves no gateway: answer in its terminal, or stop it and start "
+            f"`{places.program()} serve FILE.py:AGENT --db {database}`"
+        )
+    token = _token(given)
+    if token is None and owner.token_file is not None:
+        token = tokens.read(Path(owner.token_file))
+    return Served(url=owner.url, token=token, database=database)
+
+
+def _token(given: argparse.Namespace) -> str | None:
+    if given.token is not None and given.token_file is not None:
+        raise UsageError("--token and --token-file both name a token; give one of them")
+    if given.token_file is not None:
+        return tokens.read(given.token_file)
+    return given.token or os.environ.get(TOKEN) or None

@@ -1,0 +1,117 @@
+"""`greenroom serve`: agents behind a gateway, until somebody stops it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.transport import Address
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.screen import Screen, open_screen
+
+from . import exits, places, tokens
+from .agents import load_agent
+from .hosting import Gate, hosting
+from .session import Stop
+
+DRAIN: Final = 5.0
+"""Seconds that live runs get to come to a durable point when the server stops."""
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """What is to be served: which agents, on which database (None: in memory), through which gate, how many at once."""
+
+    agents: tuple[gr.Agent[Any], ...]
+    database: Path | None
+    gate: Gate
+    max_running: int | None
+
+
+def serve(given: argparse.Namespace) -> int:
+    """Do what the options say.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    database = None if given.db is None else places.database(given.db)
+    agents = tuple(load_agent(target) for target in given.agents)
+    file = given.token_file.absolute() if given.token_file else None if database is None else tokens.beside(database)
+    if database is not None and not database.parent.is_dir():
+        raise gr.StoreOpenError(f"the folder {database.parent} does not exist; make it first")
+    gate = Gate(
+        token=tokens.fresh() if file is None else tokens.kept(file),
+        token_file=file,
+        host=given.host,
+        port=given.port,
+        hosts=given.host_name,
+        origins=given.origin,
+    )
+    service = Service(agents=agents, database=database, gate=gate, max_running=given.max_running)
+    return trio.run(_serve, service, open_screen(machine=given.json))
+
+
+async def _serve(service: Service, screen: Screen) -> int:
+    stop = Stop()
+    store = None if service.database is None else gr.SQLiteStore(service.database)
+    try:
+        async with (
+            stop.listening(screen),
+            gr.open_runtime(store, agents=service.agents, max_running=service.max_running, drain=DRAIN) as runtime,
+        ):
+            with stop.gently:
+                async with hosting(runtime, service.gate) as address:
+                    await _announce(service, runtime, address, screen)
+                    _log_to_the_operator()
+                    await trio.sleep_forever()
+    finally:
+        screen.close()
+    if stop.at_once.cancelled_caught:
+        screen.row("Stopped at once; what was in work goes on at the next start.", "warn")
+        return exits.INTERRUPTED
+    screen.row("Stopped; nothing is lost." if service.database else "Stopped.", "dim")
+    return exits.COMPLETED
+
+
+async def _announce(service: Service, runtime: gr.Runtime, address: Address, screen: Screen) -> None:
+    keys = sorted(agent.key for agent in service.agents)
+    file = service.gate.token_file
+    screen.outcome(
+        {
+            "type": "serving",
+            "url": address.url,
+            "console": address.console,
+            "tokenFile": None if file is None else str(file),
+            "pid": os.getpid(),
+            "agents": keys,
+        }
+    )
+    screen.row(f"Serving {', '.join(words.one_line(key, 40) for key in keys)} at {address.url}", "strong")
+    screen.row(f"console:  {address.console}")
+    if file is not None:
+        screen.row(f"token:    {words.clean(str(file))}", "dim")
+    if service.database is None:
+        screen.row("runs:     in memory only; --db FILE keeps them", "warn")
+    else:
+        await _told_of_runs(service.database, runtime, screen)
+    screen.row("Ctrl-C stops it; runs go on at the next start." if service.database else "Ctrl-C stops it.", "dim")
+
+
+async def _told_of_runs(database: Path, runtime: gr.Runtime, screen: Screen) -> None:
+    taken = len(await runtime.store.open_runs())
+    going_on = f", {words.plural(taken, 'run')} not finished" if taken else ""
+    screen.row(f"runs:     {words.clean(str(database))}{going_on}", "dim")
+
+
+def _log_to_the_operator() -> None:
+    """From here on there is nobody else to tell: crashes and outages go to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    logging.getLogger("greenroom").handlers[:] = [handler]

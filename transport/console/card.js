@@ -1,0 +1,356 @@
+// One open decision: what can be answered, and what became of the answer. The gateway judges; this page shows, asks and
+// sends. A decision carries the ticket's fingerprint, so it can not be one about another call.
+
+import { Answer, JsonEditor } from "./answer.js";
+import { Block, foreign } from "./blocks.js";
+import { announce, button, h, icon, say, sign, tell } from "./dom.js";
+import { isObject, pretty, sameJson } from "./exact.js";
+import { clock, oneLine, wholeSeconds } from "./format.js";
+import { freshId } from "./link.js";
+import { formOf, ticketBody, titleOf } from "./ticket.js";
+import { knows, t } from "./words.js";
+
+const ARMED_MS = 6_000; // so long a first press waits for the second one
+const LINGER_MS = 4_000; // so long a settled question stays to be read
+const URGENT_S = 60;
+
+/** Refusals after which nothing can be decided any more. */
+const FINAL = new Set(["already_decided", "run_done", "expired", "unknown_target", "unknown_run"]);
+
+const anObject = (value) => (isObject(value) ? null : ["ask.edit.object", {}]);
+
+export class Card {
+  /**
+   * @param {object} ticket the payload of run.approval.requested, with its status
+   * @param {object | undefined} call the item of its call
+   * @param {{run: string, may: boolean, keys: () => boolean, decide: (frame: object) => Promise<object>,
+   *   connected: () => boolean, explain: (error: Error) => string, remove: (card: Card) => void}} context
+   */
+  constructor(ticket, call, context) {
+    Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
+    this.tool = oneLine(ticket.tool, 60);
+    this.element = this.#build(call);
+    this.element.addEventListener("keydown", (event) => this.#key(event));
+    this.element.addEventListener("focusout", (event) => this.element.contains(event.relatedTarget) || this.#disarm());
+    this.tick(Date.now());
+  }
+
+  // --- what is shown -------------------------------------------------------------------------------------------------
+
+  #build(call) {
+    const { ticket, tool } = this;
+    const title = h("h3", { class: "card-title", id: `ticket-${freshId()}`, say: [titleOf(ticket), { tool }] });
+    const reason = `ask.reason.${ticket.reason}`;
+    const word = h("span", { say: knows(reason) ? reason : "ask.reason.tool_permission" });
+    const kind = h("span", { class: "chip chip-wait" }, sign("needs_approval"), word);
+    this.left = h("span", { class: "card-left", hidden: true });
+    this.status = h("p", { class: "card-status", role: "status" });
+    this.extra = h("div", { class: "card-extra" });
+    this.buttons = h("div", { class: "card-buttons" });
+    const head = h("header", { class: "card-head" }, kind, this.left, title);
+    const parts = [head, ...ticketBody(ticket, call, this.blocks), this.extra, this.status, this.buttons];
+    const element = h("article", { class: "card", tabindex: "0", "aria-labelledby": title.id }, ...parts);
+    this.#actions();
+    return element;
+  }
+
+  /** The time that is left. */
+  tick(now) {
+    const { expires_at: until } = this.ticket;
+    if (!until || this.settled) return;
+    const left = (Date.parse(until) - now) / 1000;
+    this.left.hidden = false;
+    this.left.classList.toggle("is-urgent", left < URGENT_S);
+    if (left > 0) say(this.left, "ask.expires", { left: wholeSeconds(left) });
+    else say(this.left, "ask.expired");
+  }
+
+  // --- what can be done ----------------------------------------------------------------------------------------------
+
+  #actions() {
+    if (!this.context.may) return say(this.status, "ask.lookonly");
+    this.extra.replaceChildren();
+    if (this.form === "approve") {
+      this.primary = this.#button("primary", ["ask.approve", { tool: this.tool }], () => this.approve());
+      const edit = this.#button("", "ask.edit", () => this.edit());
+      return this.buttons.replaceChildren(
+        this.primary,
+        this.#button("", "ask.deny", () => this.deny()),
+        edit,
+      );
+    }
+    if (this.form === "answer") {
+      this.answer ??= this.#answer();
+      this.extra.append(this.answer.element);
+      this.primary = this.#button("primary", "ask.approve.answer", () => this.approve());
+      return this.buttons.replaceChildren(
+        this.primary,
+        this.#button("", "ask.deny", () => this.deny()),
+      );
+    }
+    this.primary = this.#button("", "ask.rerun", () => this.#arm("ask.rerun.again") || this.approve());
+    const use = this.#button("", "ask.use", () => this.use());
+    return this.buttons.replaceChildren(
+      use,
+      this.primary,
+      this.#button("", "ask.drop", () => this.deny()),
+    );
+  }
+
+  #button(className, key, click) {
+    return button(className, { say: key, on: { click } });
+  }
+
+  #answer() {
+    const { resume_mode: mode, response_schema: schema, arguments: given } = this.ticket;
+    const passed = mode === "pass_decision_to_tool";
+    const label = schema ? "ask.answer.label" : passed ? "ask.passed.label" : "ask.result.label";
+    return new Answer({
+      schema,
+      label,
+      initial: passed && !schema ? given : undefined,
+      check: passed ? anObject : undefined,
+    });
+  }
+
+  /** A first press of two; false if this is the second one. */
+  #arm(key) {
+    if (this.armed) return false;
+    this.armed = setTimeout(() => this.#disarm(), ARMED_MS);
+    this.primary.classList.add("is-armed");
+    this.unarmed = this.primary.dataset.sayText;
+    say(this.primary, key);
+    announce(t(key), { urgent: true });
+    return true;
+  }
+
+  #disarm() {
+    if (!this.armed) return;
+    clearTimeout(this.armed);
+    this.armed = null;
+    this.primary.classList.remove("is-armed");
+    say(this.primary, ...JSON.parse(this.unarmed));
+  }
+
+  /** Nothing is approved that was not shown. */
+  #allShown() {
+    const cut = this.blocks.filter((block) => block.cut);
+    for (const block of cut) block.whole();
+    if (cut.length) this.#say("ask.approve.seen", {}, "wait");
+    return !cut.length;
+  }
+
+  approve() {
+    if (this.busy || !this.#allShown()) return this.#disarm();
+    this.#disarm();
+    if (this.form !== "answer") return this.#send({ action: "resume" });
+    const read = this.answer.read();
+    if (read.fault) return announce(t(...read.fault));
+    return this.#send({ action: "resume", result: read.value });
+  }
+
+  deny() {
+    if (this.busy) return;
+    const id = `reason-${freshId()}`;
+    const field = h("input", { id, sayHint: "ask.deny.placeholder", autocomplete: "off", maxlength: "2000" });
+    const go = () => this.#send({ action: "cancel", ...(field.value.trim() ? { reason: field.value.trim() } : {}) });
+    const key = this.form === "unknown" ? "ask.drop" : ["ask.deny.go", { tool: this.tool }];
+    const asked = h("div", { class: "field" }, h("label", { for: id, say: "ask.deny.label" }), field);
+    this.#step("denying", asked, this.#button("danger", key, go));
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault();
+      go();
+    });
+    field.focus();
+  }
+
+  edit() {
+    if (this.busy || this.form !== "approve") return;
+    const given = this.ticket.arguments ?? {};
+    const changed = h("p", { class: "hint" });
+    const note = (read) => noteChanges(changed, given, read);
+    const editor = new JsonEditor({ label: "ask.edit.label", text: pretty(given), check: anObject, onInput: note });
+    note({ value: given });
+    const masked = pretty(given).includes("[redacted]")
+      ? h("p", { class: "card-warn" }, icon("warn"), h("span", { say: "ask.masked.warn" }))
+      : null;
+    const go = () => {
+      const read = editor.read();
+      if (read.fault) editor.focus();
+      else this.#send({ action: "resume", edited_arguments: read.value });
+    };
+    const content = h("div", { class: "card-edit" }, masked, editor.element, changed);
+    this.#step("editing", content, this.#button("primary", "ask.approve.edited", go));
+    editor.focus();
+  }
+
+  use() {
+    if (this.busy) return;
+    const check = (value) => (value === null ? ["ask.use.null", {}] : null);
+    const answer = new Answer({ schema: this.ticket.response_schema, label: "ask.result.label", check });
+    const go = () => {
+      const read = answer.read();
+      if (read.fault) answer.focus();
+      else this.#send({ action: "resume", result: read.value });
+    };
+    this.#step("answering", answer.element, this.#button("primary", "ask.use.go", go));
+    answer.focus();
+  }
+
+  /** A second step, with its own button and one that leads back. */
+  #step(state, content, go) {
+    this.#disarm();
+    this.state = state;
+    this.#say(null);
+    this.extra.replaceChildren(content);
+    this.buttons.replaceChildren(
+      go,
+      this.#button("quiet", "back", () => this.back()),
+    );
+  }
+
+  back() {
+    if (this.busy) return;
+    this.state = "idle";
+    this.#say(null);
+    this.#actions();
+    this.element.focus({ preventScroll: true });
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const typing = event.target.closest("input, textarea, select");
+    if (event.key === "Escape" && (this.armed || this.state !== "idle")) {
+      event.stopPropagation();
+      if (this.armed) this.#disarm();
+      else this.back();
+      return;
+    }
+    if (typing || this.state !== "idle" || !this.context.may || this.settled) return;
+    if (event.key === "Enter" && event.target === this.element && this.armed) this.approve();
+    else if (!this.context.keys()) return;
+    else if (event.key === "a") this.#pressedApprove();
+    else if (event.key === "d") this.deny();
+    else if (event.key === "e") this.edit();
+    else return;
+    event.preventDefault();
+  }
+
+  #pressedApprove() {
+    if (this.form === "answer") return this.answer.focus();
+    if (this.blocks.some((block) => block.cut)) return this.#allShown();
+    return this.#arm(this.form === "unknown" ? "ask.rerun.again" : "ask.approve.again") || this.approve();
+  }
+
+  // --- what becomes of it --------------------------------------------------------------------------------------------
+
+  get busy() {
+    return this.state === "sending" || this.settled;
+  }
+
+  get settled() {
+    return this.state === "sent" || this.state === "over";
+  }
+
+  /** True if somebody is in the middle of answering, or was just told something to read. */
+  get held() {
+    return ["denying", "editing", "answering", "sending"].includes(this.state) || this.conflict === true;
+  }
+
+  async #send(decision) {
+    const before = this.state;
+    this.state = "sending";
+    for (const control of this.element.querySelectorAll(
+      ".card-extra :is(input, textarea, select, button), .card-buttons button",
+    ))
+      control.disabled = true;
+    this.#say(this.context.connected() ? "ask.sending" : "ask.queued");
+    const { ticket_id: target, fingerprint } = this.ticket;
+    try {
+      await this.context.decide({
+        type: "decide",
+        id: freshId(),
+        run: this.context.run,
+        target,
+        fingerprint,
+        ...decision,
+      });
+    } catch (error) {
+      return this.#refused(error, before);
+    }
+    if (!this.settled) this.#close("sent", "ask.accepted", {}, "good");
+    if (decision.edited_arguments) {
+      const name = h("span", { class: "block-name", say: "ask.edit.used" });
+      this.extra.replaceChildren(new Block(name).set(decision.edited_arguments).element);
+    }
+  }
+
+  #refused(error, before) {
+    if (this.settled) return;
+    if (FINAL.has(error.code)) {
+      this.conflict = true;
+      if (error.code === "already_decided") this.#close("over", ...conflictOf(error.current), "bad");
+      else this.#close("over", "ask.refused", { message: this.context.explain(error) }, "bad");
+      return;
+    }
+    this.state = before;
+    for (const control of this.element.querySelectorAll(":disabled")) control.disabled = false;
+    this.#say("ask.refused", { message: this.context.explain(error) }, "bad");
+  }
+
+  #close(state, key, values, tone) {
+    this.#disarm();
+    const focused = this.element.contains(document.activeElement);
+    this.state = state;
+    this.left.hidden = true;
+    this.extra.replaceChildren();
+    this.buttons.replaceChildren(
+      ...(this.conflict ? [button("quiet", { say: "dismiss", on: { click: () => this.context.remove(this) } })] : []),
+    );
+    this.element.classList.add("is-settled");
+    this.#say(key, values, tone);
+    if (focused) this.element.focus({ preventScroll: true });
+  }
+
+  #say(key, values = {}, tone = "") {
+    this.status.className = `card-status${tone ? ` tone-${tone}` : ""}`;
+    if (key === null) tell(this.status, "");
+    else say(this.status, key, values);
+  }
+
+  /** The ticket is open no more. */
+  resolved() {
+    if (this.told) return;
+    this.told = true;
+    const { status, by, why } = this.ticket;
+    const held = this.held || this.answer?.touched;
+    if (held && this.state !== "sending" && !this.settled) this.conflict = true;
+    const word = t(`ask.was.${status}`);
+    const key = by ? ["ask.was.by", { status: word, by: oneLine(by, 60) }] : [`ask.was.${status}`, {}];
+    if (!(this.conflict && this.settled)) this.#close("over", ...key, status === "approved" ? "good" : "bad");
+    if (why && status !== "approved") this.status.append(": ", foreign(oneLine(why, 300)));
+    if (!this.conflict) setTimeout(() => this.context.remove(this), LINGER_MS);
+  }
+}
+
+/** Say which arguments are other ones than those that the model gave. */
+function noteChanges(element, given, { value, fault }) {
+  if (fault) return tell(element, "");
+  const all = new Set([...Object.keys(given), ...Object.keys(value)]);
+  const same = (name) => Object.hasOwn(given, name) && Object.hasOwn(value, name) && sameJson(given[name], value[name]);
+  const names = [...all].filter((name) => !same(name));
+  if (!names.length) return say(element, "ask.edit.same");
+  return say(element, "ask.edit.changed", { names: oneLine(names.join(", "), 200) });
+}
+
+/** Who was faster, as a sentence. */
+function conflictOf(current) {
+  if (!isObject(current)) return ["ask.refused", { message: t("error.already_decided") }];
+  const { status, decided_by: by, decided_at: at } = current;
+  const word = knows(`ask.was.${status}`) ? t(`ask.was.${status}`) : oneLine(String(status), 40);
+  return [
+    "ask.conflict",
+    { status: word, by: oneLine(by ?? t("item.somebody"), 60), when: at ? clock(Date.parse(at)) : "" },
+  ];
+}

@@ -1,0 +1,112 @@
+// What a ticket asks, in full: the call, every argument, what is hidden in them, and what the decision is bound to.
+
+import { hasForm } from "./answer.js";
+import { Block, foreign, kindWord } from "./blocks.js";
+import { announce, button, copyText, h, icon } from "./dom.js";
+import { keptNumber, pretty } from "./exact.js";
+import { hides, oneLine } from "./format.js";
+import { t } from "./words.js";
+
+const SHORT = 12; // characters of a fingerprint
+const PLAIN = "This call needs an approval."; // what a tool says that says nothing
+const CUT = { lines: 20, chars: 2_400 };
+
+/** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (what has happened?). */
+export function formOf(ticket) {
+  if (ticket.reason === "outcome_unknown") return "unknown";
+  return ticket.response_schema || ticket.resume_mode !== "replay_tool_call" ? "answer" : "approve";
+}
+
+/** The question, as a key of the words. */
+export function titleOf(ticket) {
+  const form = formOf(ticket);
+  if (form === "unknown") return "ask.unknown";
+  if (ticket.reason === "manual_pause") return "ask.pause";
+  if (ticket.reason === "external_event") return "ask.external";
+  return form === "answer" ? "ask.answer" : "ask.may";
+}
+
+/**
+ * The elements that tell what would happen.
+ * @param {object} ticket the payload of run.approval.requested
+ * @param {object | undefined} call the item of its call, if the page knows it
+ * @param {Block[]} blocks gets every value that may be cut: they have to be shown whole before anything is approved
+ */
+export function* ticketBody(ticket, call, blocks) {
+  const form = formOf(ticket);
+  if (form === "unknown") yield h("p", { class: "card-unknown" }, icon("warn"), h("span", { say: "ask.unknown.why" }));
+  else if (ticket.message && ticket.message !== PLAIN) yield message(ticket.message, blocks);
+  const { action } = ticket;
+  const says = action && action !== `tool:${ticket.tool}` && action !== "outcome_unknown";
+  if (says) yield fact("ask.action", foreign(action));
+  yield fact("ask.call", foreign(ticket.tool, "card-tool"), effect(call));
+  yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
+  if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);
+  if (ticket.response_schema && !hasForm(ticket.response_schema)) yield schema(ticket.response_schema, blocks);
+  yield* warnings(ticket);
+  yield fingerprint(String(ticket.fingerprint));
+}
+
+function message(text, blocks) {
+  const block = new Block("", { limits: CUT }).set(String(text));
+  block.element.classList.add("is-plain", "is-ask");
+  blocks.push(block);
+  return block.element;
+}
+
+function fact(name, ...shown) {
+  const value = h("span", { class: "card-value" }, ...shown);
+  return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
+}
+
+function effect(call) {
+  if (!call?.effect || call.effect === "none") return null;
+  return h("span", { class: "row-meta", say: ["item.call.effect", { effect: oneLine(call.effect, 40) }] });
+}
+
+function* values(title, given, blocks, none) {
+  const entries = Object.entries(given ?? {});
+  if (!entries.length) return yield h("p", { class: "card-none", say: none });
+  const items = entries.map(([name, value]) => {
+    const kind = h("span", { class: "block-kind" }, kindWord(value));
+    const label = h("span", { class: "block-name" }, foreign(name), kind);
+    const block = new Block(label, { quoted: true, limits: CUT, what: oneLine(name, 60) }).set(value);
+    blocks.push(block);
+    return h("li", {}, block.element);
+  });
+  yield h("section", { class: "card-values" }, h("h4", { say: title }), h("ul", {}, ...items));
+}
+
+function schema(given, blocks) {
+  const block = new Block("", { limits: CUT }).set(given);
+  blocks.push(block);
+  return h(
+    "section",
+    { class: "card-values" },
+    h("h4", { say: "ask.schema" }),
+    h("ul", {}, h("li", {}, block.element)),
+  );
+}
+
+function* warnings({ arguments: given, parameters, tool, action, message: said }) {
+  const warn = (key) => h("p", { class: "card-warn" }, icon("warn"), h("span", { say: key }));
+  const all = [given, parameters, tool, action, said];
+  if (conceals(all)) yield warn("ask.hidden.warn");
+  if (typeof JSON.rawJSON !== "function" && /\d{16}/.test(pretty(all))) yield warn("ask.rounded.warn");
+}
+
+/** True if a text in the data holds what can not be seen. JSON writes some of it as escapes, so the data is walked. */
+function conceals(data) {
+  if (typeof data === "string") return hides(data);
+  if (data === null || typeof data !== "object" || keptNumber(data) !== undefined) return false;
+  return Object.entries(data).some(([name, value]) => hides(name) || conceals(value));
+}
+
+function fingerprint(mark) {
+  const shown = mark.length > SHORT ? `${mark.slice(0, SHORT)}…` : mark;
+  const copied = async () => announce(t((await copyText(mark)) ? "copied" : "copy.failed"));
+  const named = { sayLabel: ["copy.what", { what: t("ask.fingerprint") }], sayTitle: "copy" };
+  const copy = button("icon-only quiet", { ...named, on: { click: copied } }, icon("copy"));
+  const words = [h("span", { say: "ask.fingerprint" }), h("code", { title: mark }, shown)];
+  return h("p", { class: "card-mark", sayTitle: "ask.fingerprint.why" }, icon("lock"), ...words, copy);
+}

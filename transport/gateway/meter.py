@@ -1,0 +1,75 @@
+"""`FrameMeter`: looks at the headers of a client's frames before anybody keeps what is in them. No I/O.
+
+trio-websocket counts the characters of a message; it does not count fragments, of which empty ones cost memory and no
+characters, nor control frames, each of which it answers. This counts bytes, fragments and control frames, and says stop
+as soon as a header announces too much.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..protocol.codes import TOO_BIG, TOO_FAST, CloseCode
+from ..protocol.limits import Limits
+
+FRAGMENTS: Final = 1024
+"""Frames of one message: 64 bytes in each make up the default limit of a message."""
+_FIN, _CONTROL, _MASKED, _LENGTH = 0x80, 0x08, 0x80, 0x7F
+_EXTENDED: Final = {126: 2, 127: 8}
+
+
+class FrameMeter:
+    """Follows the frames of one connection from their first byte on. Whether they are well-formed others judge."""
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._most = limits.message_bytes
+        self._rate = limits.messages_per_second
+        self._budget, self._looked = 2 * self._rate, now
+        self._header = b""
+        self._ahead = 0  # bytes of the present frame's payload that are still to come
+        self._bytes = self._frames = 0  # of the present message
+
+    def __repr__(self) -> str:
+        return f"<FrameMeter {self._frames} frames, {self._bytes} bytes>"
+
+    def feed(self, data: bytes, now: float) -> CloseCode | None:
+        """What the peer has sent; why it should be stopped, or None."""
+        self._budget = min(2 * self._rate, self._budget + (now - self._looked) * self._rate)
+        self._looked = now
+        at, end = 0, len(data)
+        while at < end:
+            if self._ahead:
+                step = min(self._ahead, end - at)
+                self._ahead -= step
+                at += step
+                continue
+            taken = self._need() - len(self._header)
+            self._header += data[at : at + taken]
+            at += taken
+            if len(self._header) == self._need():
+                verdict = self._begin()
+                if verdict is not None:
+                    return verdict
+        return None
+
+    def _need(self) -> int:
+        """Bytes of the present header, as far as it can be told by now."""
+        if len(self._header) < 2:
+            return 2
+        second = self._header[1]
+        return 2 + _EXTENDED.get(second & _LENGTH, 0) + (4 if second & _MASKED else 0)
+
+    def _begin(self) -> CloseCode | None:
+        first, short = self._header[0], self._header[1] & _LENGTH
+        size = int.from_bytes(self._header[2 : 2 + _EXTENDED[short]], "big") if short in _EXTENDED else short
+        self._header, self._ahead = b"", size
+        if first & _CONTROL:
+            self._budget -= 1
+            return TOO_FAST if self._budget < 0 else None
+        self._bytes += size
+        self._frames += 1
+        if self._bytes > self._most or self._frames > FRAGMENTS:
+            return TOO_BIG
+        if first & _FIN:
+            self._bytes = self._frames = 0
+        return None
