@@ -20,6 +20,7 @@ NAMES = (
     "durable_steps",
     "import_time",
     "waiting_memory",
+    "waiting_open",
     "decision_latency",
     "cancelling",
     "engine",

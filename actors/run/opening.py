@@ -117,20 +117,10 @@ async def open_runtime(
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
     board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(hidden)
-    ended: list[Callable[[Ref[Any], Exit], None]] = []
-    lost: list[Exit] = []
-
-    def tell_runtime(ref: Ref[Any], exit_: Exit) -> None:
-        if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
-            log_crash(redactor, f"{ref.name} while the runtime closed", exit_.error)
-        if ref.id not in (STORE, WORKPLACE, ALARM):
-            ended[0](ref, exit_)
-        elif isinstance(exit_, GaveUp):
-            lost.append(exit_)
-
+    exits = _Exits(redactor)
     try:
         async with open_supervisor(
-            name="runtime", stop_budget=GRACE, on_exit=tell_runtime, on_restart=partial(_log_restart, redactor)
+            name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, redactor)
         ) as supervisor:
             runtime = Runtime(
                 real_store,
@@ -145,7 +135,7 @@ async def open_runtime(
                 max_running,
                 passivate_after,
             )
-            ended.append(runtime.roster.ended)
+            exits.of_run = runtime.roster.ended
             await _open_store(supervisor, real_store, runtime)
             await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
             await supervisor.start_child_ready(ChildSpec(id=ALARM, start=runtime.alarm.body, shutdown=GRACE))
@@ -161,9 +151,31 @@ async def open_runtime(
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
-        if not (lost and isinstance(flatten(error), StoreDown)):
+        if not (exits.lost and isinstance(flatten(error), StoreDown)):
             raise
         raise RuntimeFailed(f"the runtime can not go on: {flatten(error)}") from flatten(error)
+
+
+class _Exits:
+    """Who has ended: runs are the roster's, the others are what a runtime can not do without.
+
+    Attributes:
+        of_run: told of a run's actor. lost: one of the others has given up.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
+        self.lost = False
+
+    def told(self, ref: Ref[Any], exit_: Exit) -> None:
+        """A child of the supervisor has ended for good."""
+        if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
+            log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
+        if ref.id not in (STORE, WORKPLACE, ALARM):
+            self.of_run(ref, exit_)
+        elif isinstance(exit_, GaveUp):
+            self.lost = True
 
 
 def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -> None:

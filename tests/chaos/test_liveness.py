@@ -58,22 +58,28 @@ async def test_who_waits_for_a_run_that_can_not_even_be_given_up_is_told(autojum
 
 @pytest.mark.parametrize("times", range(1, 12))
 async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_life(autojump_clock, times):
+    @gr.tool(needs_approval=True, replay="safe")
+    async def slowly() -> str:
+        """Takes its time."""
+        await trio.sleep(30)
+        return "done"
+
     away = Away()
     store = gr.MemoryStore(faults=away)
-    async with gr.open_runtime(store, agents=[agent()]) as runtime:
+    async with gr.open_runtime(store, agents=[agent(slowly)], drain=0) as runtime:
         names = [(await runtime.start("a", "x")).id for _ in range(3)]
         for name in names:
-            await (await runtime.get(name)).wait()
+            run = await runtime.get(name)
+            await run.wait()
+            assert (await run.decide("c", "resume")).status == "accepted"
     away.times = times
-    async with gr.open_runtime(store, agents=[agent()]) as runtime:
+    async with gr.open_runtime(store, agents=[agent(slowly)]) as runtime:
         await trio.sleep(25)
         assert away.times == 0
         assert len(runtime.roster) == 3  # all have their owner again, without a command that wakes them
         for name in names:
-            run = await runtime.get(name)
-            assert (await run.decide("c", "resume")).status == "accepted"
             with trio.fail_after(60):
-                assert isinstance(await run.result(), gr.Completed)
+                assert isinstance(await (await runtime.get(name)).result(), gr.Completed)
 
 
 def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_grace():
@@ -286,9 +292,11 @@ def test_a_cancel_that_comes_while_the_deps_provider_thinks_is_obeyed():
             run = await runtime.start("a", "x")
             await run.wait()
         async with gr.open_runtime(store, agents=[agent()], deps=provider, drain=0) as runtime:
+            again = await runtime.get(run.id)
+            assert calls == []  # nobody is asked for what only waits
+            assert (await again.send("look")).ok
             await trio.sleep(0.5)
             assert len(calls) == 1
-            again = await runtime.get(run.id)
             assert (await again.cancel(by="ann")).ok
             with trio.fail_after(60):
                 return await again.result()

@@ -41,7 +41,7 @@ class Place:
 
     def __init__(self) -> None:
         self.board = Board()
-        self.store = self.roster = self
+        self.store = self
         self.frames: list[bytes] = []
         self.told = 0
         self.untold: deque[tuple[int, tuple[bytes, ...]]] = deque()
@@ -105,14 +105,14 @@ class Place:
         assert run_id == RUN
         self.reads.append(("load", 0))
         row = SimpleNamespace(last_sequence=len(self.frames), status=self.status)
-        found = SimpleNamespace(row=row, at_rest=self.at_rest) if self.exists else None
+        found = SimpleNamespace(info=RUN, row=row, at_rest=self.at_rest) if self.exists else None
         if self.meanwhile:
             self.meanwhile.popleft()()
         return found
 
-    def degraded(self, run_id: str) -> tuple[str, str] | None:
-        """As the roster's."""
-        assert run_id == RUN
+    def degraded(self, info: object) -> tuple[str, str] | None:
+        """As the runtime's."""
+        assert info == RUN
         return self.reason
 
     def follow(self, stack: ExitStack, after: int = 0, until: Literal["end", "rest"] = "end") -> Follower:

@@ -1,0 +1,123 @@
+"""Opening a file in which very many runs wait for people, and what they cost then: time, tasks, memory.
+
+The runs are copies of one that a runtime has made, with ids of their own, put into the file by SQL; then the file is
+opened in the measured way, one run is decided, and it ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import trio
+
+import greenroom as gr
+
+from .files import database
+from .harness import Benchmark, Figure, Values, on_trio, resident
+from .waiting_memory import ask
+from .workload import QuietModel
+
+_RENAMED = "CAST(replace(CAST({} AS TEXT), 'template', 'copy' || value) AS BLOB)"
+_NUMBER = "(SELECT number FROM runs WHERE run_id = 'copy' || value)"
+_THREAD = "(SELECT number FROM threads WHERE thread_id = 'copy' || value || '.thread')"
+_RUN = "agent, status, stage, step, last_seq, token, posted, consumed, dispatch, created_at, ended_at, next_due"
+_PARTS = {
+    "calls": ("call_id, step, idx, status", "call_id, step, idx, status", "body"),
+    "tickets": (
+        "ticket_id, call_id, status",
+        "replace(ticket_id, 'template', 'copy' || value), call_id, status",
+        "body",
+    ),
+    "events": ("seq", "seq", "frame"),
+}
+"""Table -> columns, their values in a copy, and the column whose text names the run."""
+
+
+def _statements() -> Iterator[str]:
+    yield "INSERT INTO threads(thread_id) SELECT 'copy' || value || '.thread' FROM copies"
+    info, row = _RENAMED.format("info"), _RENAMED.format("row")
+    yield (
+        f"INSERT INTO runs(run_id, thread, {_RUN}, info, row)"  # noqa: S608 - constants, here and below
+        f" SELECT 'copy' || value, {_THREAD}, {_RUN}, {info}, {row} FROM copies, runs WHERE run_id = 'template'"
+    )
+    for table, (columns, values, text) in _PARTS.items():
+        yield (
+            f"INSERT INTO {table}(run, {columns}, {text}) SELECT {_NUMBER}, {values}, {_RENAMED.format(text)}"  # noqa: S608
+            f" FROM copies, {table} WHERE run = (SELECT number FROM runs WHERE run_id = 'template')"
+        )
+
+
+def _agent() -> gr.Agent[str]:
+    return gr.Agent("asking", tools=[ask], model=QuietModel(calls=1, tool="ask"))
+
+
+async def _template(path: Path) -> None:
+    agent = _agent()
+    async with gr.open_runtime(path, agents=[agent]) as runtime:
+        run = await runtime.start(agent, "hi", run_id="template")
+        assert isinstance(await run.wait(), gr.Waiting)
+
+
+def _copy(path: Path, count: int) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("CREATE TEMP TABLE copies(value INTEGER NOT NULL)")
+        connection.executemany("INSERT INTO copies VALUES (?)", ((number,) for number in range(1, count + 1)))
+        for statement in _statements():
+            connection.execute(statement)
+    connection.close()
+
+
+def _case(count: int) -> object:
+    async def main(quick: bool) -> Values:
+        runs = count // 100 if quick else count
+        with database() as path:
+            await _template(path)
+            await trio.to_thread.run_sync(_copy, path, runs)
+            gc.collect()
+            memory, living = resident(), trio.lowlevel.current_statistics().tasks_living
+            wall, cpu = time.perf_counter(), time.process_time()
+            async with gr.open_runtime(path, agents=[_agent()]) as runtime:
+                opened = Values(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
+                held = resident() - memory
+                tasks = trio.lowlevel.current_statistics().tasks_living - living
+                actors = len(runtime.roster)
+                begun = time.perf_counter()
+                run = await runtime.get(f"copy{runs // 2}")
+                assert (await run.decide((await run.view()).tickets[0].approve())).ok
+                assert isinstance(await run.result(), gr.Completed)
+                woken = time.perf_counter() - begun
+        return {
+            f"wall_{count}": opened["wall"] * 1e3,
+            f"cpu_{count}": opened["cpu"] * 1e3,
+            f"kib_{count}": held / 1024,
+            f"tasks_{count}": tasks,
+            f"actors_{count}": actors,
+            f"woken_{count}": woken * 1e3,
+        }
+
+    return on_trio(main)
+
+
+BENCHMARK = Benchmark(
+    name="waiting_open",
+    about="opening a SQLite file in which runs wait for an approval; then one of them is approved and ends",
+    cases={"100": _case(100), "100000": _case(100_000)},
+    figures=(
+        Figure(
+            key="wall_100000", what="100,000 waiting runs: until the runtime is open", unit="ms", at_most=1000, digits=0
+        ),
+        Figure(key="cpu_100000", what="the same, CPU", unit="ms", digits=0),
+        Figure(key="wall_100", what="100 waiting runs: until the runtime is open", unit="ms", digits=0),
+        Figure(key="actors_100000", what="actors of the 100,000", unit="", at_most=0, digits=0),
+        Figure(key="tasks_100000", what="tasks of the runtime with 100,000", unit="", digits=0),
+        Figure(key="tasks_100", what="tasks of the runtime with 100", unit="", digits=0),
+        Figure(key="kib_100000", what="growth of resident memory by opening, 100,000", unit="KiB", digits=0),
+        Figure(key="kib_100", what="growth of resident memory by opening, 100", unit="KiB", digits=0),
+        Figure(key="woken_100000", what="one of the 100,000: looked up, approved, woken, ended", unit="ms", digits=1),
+    ),
+)

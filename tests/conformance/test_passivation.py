@@ -1,0 +1,228 @@
+"""A waiting run leaves memory after a while: then it costs its rows and no task, and whatever concerns it wakes it."""
+
+from datetime import timedelta
+
+import pytest
+import trio
+import trio.testing
+from tests.support.runs import KINDS, Shelf, agent, events_of, home
+
+import greenroom as gr
+from greenroom.testing import call
+
+
+@pytest.fixture(params=KINDS)
+def shelf(request, tmp_path):
+    return Shelf(request.param, tmp_path)
+
+
+@gr.tool(needs_approval=True)
+async def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+@gr.tool
+async def hold(ctx: gr.ToolContext) -> str | gr.Suspend:
+    """Waits for an answer, for ten minutes at most."""
+    if ctx.decision is None:
+        return gr.Suspend(expires_after=600.0, on_expiry=gr.SetResult("nobody answered"))
+    return "answered"
+
+
+def payer(**options):
+    return agent(call("pay", cents=5, id="c1"), "done", tools=[pay, hold], **options)
+
+
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_a_run_that_waits_costs_no_task_after_its_time(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()], passivate_after=60.0) as runtime:
+        before = tasks()
+        runs = [await runtime.start(helper, "hi") for _ in range(20)]
+        for run in runs:
+            await run.wait()
+        await trio.sleep(59)
+        assert len(runtime.roster) == 20
+        assert tasks() > before
+        await trio.sleep(2)
+        assert len(runtime.roster) == 0
+        assert tasks() == before
+        for run in runs:
+            assert (await run.view()).stage == "needs_approval"
+            assert isinstance(await run.wait(), gr.Waiting)
+
+
+async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()]) as runtime:
+        away = await runtime.start(helper, "hi", run_id="away")
+        await away.wait()
+        await trio.sleep(100)
+        assert len(runtime.roster) == 0
+        assert (await away.decide("c1", "resume")).status == "accepted"
+        outcome = await away.result()
+        assert outcome.output == "done"
+        there = await runtime.start(helper, "hi", run_id="there")
+        await there.wait()
+        await there.decide("c1", "resume")
+        await there.result()
+        seen = [[(event.sequence, event.type) for event in await events_of(run)] for run in (away, there)]
+        assert seen[0] == seen[1]
+
+
+async def test_who_waits_for_its_result_and_who_follows_it_hear_of_it_again(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()]) as runtime:
+        run = await runtime.start(helper, "hi")
+        heard = []
+
+        async def listen():
+            heard.append([event.type for event in await events_of(run)])
+
+        async def wait():
+            heard.append((await run.result()).output)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            nursery.start_soon(wait)
+            await trio.sleep(500)
+            assert len(runtime.roster) == 0
+            assert heard == []
+            await run.decide("c1", "resume")
+        assert "done" in heard
+        assert any(found[-1] == "run.completed" for found in heard if isinstance(found, list))
+
+
+async def test_its_ticket_expires_while_it_is_away(shelf, autojump_clock):
+    helper = agent(call("hold", id="c1"), "done", tools=[hold])
+    async with home(shelf, agents=[helper], passivate_after=5.0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(300)
+        assert len(runtime.roster) == 0
+        with trio.fail_after(400):
+            assert (await run.result()).output == "done"
+        assert helper.model.requests[-1].messages[-1].content == "nobody answered"
+
+
+async def test_its_deadline_passes_while_it_is_away(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()], passivate_after=5.0) as runtime:
+        run = await runtime.start(helper, "hi", deadline=runtime.clock.now() + timedelta(seconds=1000))
+        await run.wait()
+        await trio.sleep(900)
+        assert len(runtime.roster) == 0
+        with trio.fail_after(200):
+            outcome = await run.result()
+        assert (outcome.code, type(outcome)) == ("run_timeout", gr.Failed)
+
+
+async def test_timers_of_runs_that_were_waiting_before_the_process_began_are_kept(shelf, autojump_clock):
+    helper = agent(*[call("hold", id="c1"), "done"] * 1, tools=[hold])
+    async with home(shelf, agents=[helper]) as runtime:
+        for number in range(150):  # more than are woken at once
+            await (await runtime.start(helper, "hi", run_id=f"r{number}")).wait()
+    async with home(shelf, agents=[helper]) as runtime:
+        assert len(runtime.roster) == 0
+        await trio.sleep(700)
+        for number in range(150):
+            assert (await (await runtime.get(f"r{number}")).result()).output == "done"
+
+
+async def test_a_cancel_and_more_input_reach_it(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()], passivate_after=5.0) as runtime:
+        first, second = await runtime.start(helper, "hi"), await runtime.start(helper, "hi")
+        for run in (first, second):
+            await run.wait()
+        await trio.sleep(10)
+        assert len(runtime.roster) == 0
+        assert (await first.cancel(reason="enough")).ok
+        assert isinstance(await first.result(), gr.Cancelled)
+        assert (await second.send("and hurry")).ok
+        assert isinstance(await second.wait(), gr.Waiting)
+        await trio.sleep(10)
+        await second.decide("c1", "resume")
+        await second.result()
+        assert "and hurry" in [message.content for message in helper.model.requests[-1].messages]
+
+
+async def test_a_command_in_the_moment_of_leaving_is_not_lost(shelf, autojump_clock):
+    """Decisions at every moment around the leaving, one tick apart."""
+    helper = payer()
+    async with home(shelf, agents=[helper], passivate_after=1.0) as runtime:
+        for ticks in range(12):
+            run = await runtime.start(helper, "hi")
+            await run.wait()
+            await trio.sleep(1.0)
+            for _ in range(ticks):
+                await trio.lowlevel.checkpoint()
+            assert (await run.decide("c1", "resume")).status == "accepted"
+            with trio.fail_after(60):
+                assert (await run.result()).output == "done"
+
+
+async def test_a_run_whose_deps_nobody_else_has_stays_in_memory(shelf, autojump_clock):
+    @gr.tool(needs_approval=True)
+    async def look(ctx: gr.ToolContext) -> str:
+        """Look."""
+        return ctx.deps
+
+    helper = agent(call("look", id="c1"), "done", tools=[look])
+    async with home(shelf, agents=[helper], passivate_after=1.0) as runtime:
+        run = await runtime.start(helper, "hi", deps="mine")
+        await run.wait()
+        await trio.sleep(100)
+        assert len(runtime.roster) == 1
+        await run.decide("c1", "resume")
+        await run.result()
+        assert helper.model.requests[-1].messages[-1].content == "mine"
+    async with home(shelf, agents=[helper], passivate_after=1.0, deps=lambda info: f"for {info.run_id}") as runtime:
+        run = await runtime.start(helper, "hi", run_id="r2", deps="mine")
+        await run.wait()
+        await trio.sleep(100)
+        assert len(runtime.roster) == 0
+        await run.decide("c1", "resume")
+        await run.result()
+        assert helper.model.requests[-1].messages[-1].content == "for r2"
+
+
+async def test_a_busy_slot_is_not_needed_to_wait_and_a_woken_run_takes_one(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()], max_running=1, passivate_after=1.0) as runtime:
+        runs = [await runtime.start(helper, "hi") for _ in range(5)]
+        for run in runs:
+            assert isinstance(await run.wait(), gr.Waiting)
+        await trio.sleep(10)
+        assert len(runtime.roster) == 0
+        for run in runs:
+            await run.decide("c1", "resume")
+        for run in runs:
+            assert (await run.result()).output == "done"
+
+
+async def test_opening_makes_no_actor_for_what_waits(shelf, autojump_clock):
+    helper = payer()
+    async with home(shelf, agents=[helper]) as runtime:
+        for _ in range(10):
+            await (await runtime.start(helper, "hi")).wait()
+    async with home(shelf, agents=[helper]) as runtime:
+        assert len(runtime.roster) == 0
+        page = await runtime.runs(status="waiting")
+        for summary in page.runs:
+            run = await runtime.get(summary.info.run_id)
+            assert (await run.decide("c1", "resume")).ok
+            assert (await run.result()).output == "done"
+
+
+@pytest.mark.parametrize("value", [-1, "soon", True])
+async def test_the_time_must_be_seconds(value):
+    with pytest.raises(gr.UsageError, match="passivate_after"):
+        async with gr.open_runtime(passivate_after=value):
+            pass
+
+
+async def test_none_keeps_it_in_memory(shelf, autojump_clock):
+    async with home(shelf, agents=[helper := payer()], passivate_after=None) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(50_000)
+        assert len(runtime.roster) == 1
