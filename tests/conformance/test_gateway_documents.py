@@ -47,7 +47,7 @@ def agents():
         "ok",
     ]
     return [
-        agent(*steps, key="clerk", tools=[refund, count]),
+        agent(*steps, key="clerk", tools=[refund, count], description="Pays back."),
         agent("done", key="quick"),
         agent(call("stuck", id="c1"), key="stuck", tools=[stuck]),
     ]
@@ -150,6 +150,8 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             play = Player(address)
             for target in ("/healthz", "/readyz", "/metrics", "/v1/agents", "/v1/schemas"):
                 assert (await play("GET", target)).status == 200
+            known = (await play("GET", "/v1/agents")).json()["agents"]
+            assert known[0] == {"key": "clerk", "description": "Pays back.", "tools": ["refund", "count"]}
             for target in ("/v1/openapi.json", "/v1/asyncapi.json", "/", "/favicon.ico"):
                 assert (await play("GET", target, token=None)).status == 200
             page = (await play("GET", "/")).body.decode()

@@ -13,8 +13,16 @@ from pathlib import Path
 
 import pytest
 
-RUN = ("README.md", "docs/tutorial.md")
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/README.md", "docs/design.md", "docs/tutorial.md")
+RUN = ("README.md", "docs/tutorial.md", "docs/client.md")
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/README.md",
+    "docs/design.md",
+    "docs/tutorial.md",
+    "docs/client.md",
+)
 SHOWN_ONLY = ("sh", "mermaid", "text")
 """Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

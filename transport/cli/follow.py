@@ -70,6 +70,7 @@ class Follow:
     async def _live(self, place: remote.Served) -> int:
         async with connect(place.url, token=place.token, on_change=self._connection) as client:
             self._run_id = await GatewayDesk(client).whole_id(self._given.run_id)
+            self._screen.row(f"run {self._run_id} at {client.url}", "dim")
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._tick)
                 code = await self._events(client)
@@ -112,6 +113,7 @@ class Follow:
             record = await store.load(self._run_id)
             if record is None:
                 raise gr.UnknownRun(self._given.run_id)
+            self._screen.row(f"run {self._run_id} in {words.clean(str(database))}", "dim")
             event: gr.Event | None = None
             while frames := await store.events(self._run_id, after=self._timeline.last):
                 for frame in frames:

@@ -50,7 +50,7 @@ def find(given: argparse.Namespace) -> Served | Unowned:
         raise UsageError("--url names a server and --db a file; give one of them")
     url = given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
     if url is not None:
-        return Served(url=url, token=_token(given))
+        return Served(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
     database = places.database(given.db)
     if not database.exists():
         way = "name one with --db, or a server with --url"
@@ -65,8 +65,9 @@ def find(given: argparse.Namespace) -> Served | Unowned:
             f"`{places.program()} serve FILE.py:AGENT --db {database}`"
         )
     token = _token(given)
-    if token is None and owner.token_file is not None:
-        token = tokens.read(Path(owner.token_file))
+    if token is None:
+        file = owner.token_file
+        token = os.environ.get(TOKEN) or None if file is None else tokens.read(Path(file))
     return Served(url=owner.url, token=token, database=database)
 
 
@@ -75,4 +76,4 @@ def _token(given: argparse.Namespace) -> str | None:
         raise UsageError("--token and --token-file both name a token; give one of them")
     if given.token_file is not None:
         return tokens.read(given.token_file)
-    return given.token or os.environ.get(TOKEN) or None
+    return given.token or None

@@ -358,6 +358,7 @@ class Session:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
             self._how_to_go_on(view.run_id)
+            self._say(f"decide it:   {places.program()} approve {view.run_id} --db {job.database}", "dim")
         self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
         return exits.WAITING
 

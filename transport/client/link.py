@@ -91,7 +91,7 @@ class Link:
         self._closing = False
         self._closed = trio.Event()
         self._heard = 0.0
-        self._pinged = self._ping = False
+        self._pinged = self._ping = self._turn = False
         self._bye: Bye | None = None
 
     def __repr__(self) -> str:
@@ -362,14 +362,20 @@ class Link:
         raise Parted(self.address.unreachable("closed"))
 
     def _next(self) -> str | None:
-        """What is to be sent now: people wait for calls, so those go first."""
-        call = self.calls.frame()
-        if call is not None:
-            return call
-        frame = self.runs.frame(trio.current_time())
-        if frame is not None:
-            return frames.write(frame)
+        """What is to be sent now. Requests and subscriptions take turns: many of one do not hold up the other."""
+        self._turn = not self._turn
+        for source in (self._request, self._subscription) if self._turn else (self._subscription, self._request):
+            text = source()
+            if text is not None:
+                return text
         if self._ping:
             self._ping = False
             return frames.write(Ping())
         return None
+
+    def _request(self) -> str | None:
+        return self.calls.frame()
+
+    def _subscription(self) -> str | None:
+        frame = self.runs.frame(trio.current_time())
+        return None if frame is None else frames.write(frame)

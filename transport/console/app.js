@@ -63,6 +63,8 @@ class App {
     this.#go(address.run);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
+    // a frame that was asked for does not come while nobody looks, but the title is seen
+    document.addEventListener("visibilitychange", () => document.hidden && this.#scheduled && this.#later());
   }
 
   /** True if the principal has this scope. */
@@ -136,7 +138,8 @@ class App {
     part("start").hidden = !this.may("start");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
-    this.runs.refresh();
+    if (this.may("follow")) this.runs.refresh();
+    else this.runs.forbidden();
     if (changed && this.#current) this.page.show(this.#current);
   }
   #steady = null;
@@ -208,8 +211,12 @@ class App {
   #schedule() {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    if (document.hidden) setTimeout(() => this.#draw(), HIDDEN_MS);
+    if (document.hidden) this.#later();
     else requestAnimationFrame(() => this.#draw());
+  }
+
+  #later() {
+    setTimeout(() => this.#draw(), HIDDEN_MS);
   }
 
   #draw() {

@@ -67,6 +67,15 @@ export class Runs {
     this.note.hidden = true;
   }
 
+  /** Say that the token does not show any runs. */
+  forbidden() {
+    this.clear();
+    this.note.hidden = false;
+    const [title, hint] = this.note.children;
+    say(title, "runs.forbidden");
+    hint.hidden = true;
+  }
+
   filter(name) {
     this.#filter = name;
     this.#loaded.clear();

@@ -267,6 +267,7 @@ export class Timeline {
   #rows = new Map(); // item -> Row
   #start = 0; // the rows are those of items[start:end]
   #end = 0;
+  #known = 0; // items when it was drawn last; the model may have more by now
   #seen = 0; // items at the time that the reader left the end
   #model = null;
   following = true;
@@ -288,7 +289,7 @@ export class Timeline {
   /** Show a run; null shows none. */
   show(model) {
     this.#model = model;
-    this.#start = this.#end = this.#seen = 0;
+    this.#start = this.#end = this.#known = this.#seen = 0;
     this.#rows.clear();
     this.list.replaceChildren();
     this.following = true;
@@ -298,6 +299,7 @@ export class Timeline {
 
   /** Make the rows anew: the language has changed. */
   again() {
+    if (!this.#model) return;
     const { following } = this;
     this.#rows.clear();
     this.list.replaceChildren();
@@ -318,17 +320,19 @@ export class Timeline {
       model.changed.clear();
       this.#extend(count);
     });
-    this.#buttons(count);
+    this.#buttons();
     this.tick();
   }
 
   /** Go to the end, or to what waits there. */
   toLatest() {
-    const count = this.#model?.items.length ?? 0;
+    if (!this.#model) return;
+    const count = this.#model.items.length;
+    this.#known = count;
     this.#place(Math.max(0, count - PAGE), count);
     this.following = true;
     this.#toEnd();
-    this.#buttons(count);
+    this.#buttons();
   }
 
   /** What goes on right now, with its time. */
@@ -367,10 +371,9 @@ export class Timeline {
       this.#place(this.#start, count);
     }
   }
-  #known = 0;
 
   #page(by) {
-    const count = this.#model.items.length;
+    const count = this.#known;
     this.#keeping(() => {
       if (by < 0) {
         const start = Math.max(0, this.#start + by);
@@ -381,7 +384,6 @@ export class Timeline {
       }
     });
     this.#look();
-    this.#buttons(count);
   }
 
   /** Let the rows be those of items[start:end]; what is there already stays as it is. */
@@ -454,11 +456,10 @@ export class Timeline {
   #look() {
     const { scroller } = this;
     const left = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
-    const count = this.#model?.items.length ?? 0;
-    const at = (left <= NEAR || this.#atTail()) && this.#end === count;
-    if (this.following && !at) this.#seen = count;
+    const at = (left <= NEAR || this.#atTail()) && this.#end === this.#known;
+    if (this.following && !at) this.#seen = this.#known;
     this.following = at;
-    this.#buttons(count);
+    this.#buttons();
   }
 
   /** True where #toEnd goes to when what waits is higher than the page. */
@@ -469,7 +470,8 @@ export class Timeline {
     return Math.abs(above + 12) < 2;
   }
 
-  #buttons(count) {
+  #buttons() {
+    const count = this.#known;
     this.earlier.hidden = this.#start === 0;
     if (this.#start) say(this.earlier, "run.earlier", { n: this.#start });
     this.later.hidden = this.#end >= count;

@@ -73,6 +73,7 @@ class AgentLine(Body, frozen=True, kw_only=True):
     """An agent that can be started."""
 
     key: str
+    description: str
     tools: tuple[str, ...]
 
 

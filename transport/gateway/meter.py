@@ -13,7 +13,9 @@ from ..protocol.codes import TOO_BIG, TOO_FAST, CloseCode
 from ..protocol.limits import Limits
 
 FRAGMENTS: Final = 1024
-"""Frames of one message: 64 bytes in each make up the default limit of a message."""
+"""Frames that a message may have in any case: 64 bytes in each make up the default limit of a message."""
+LEAST: Final = 64
+"""Bytes that a frame has on average where a message may be larger: it may have the more frames."""
 _FIN, _CONTROL, _MASKED, _LENGTH = 0x80, 0x08, 0x80, 0x7F
 _EXTENDED: Final = {126: 2, 127: 8}
 
@@ -23,6 +25,7 @@ class FrameMeter:
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._most = limits.message_bytes
+        self._fragments = max(FRAGMENTS, limits.message_bytes // LEAST)
         self._rate = limits.messages_per_second
         self._budget, self._looked = 2 * self._rate, now
         self._header = b""
@@ -68,7 +71,7 @@ class FrameMeter:
             return TOO_FAST if self._budget < 0 else None
         self._bytes += size
         self._frames += 1
-        if self._bytes > self._most or self._frames > FRAGMENTS:
+        if self._bytes > self._most or self._frames > self._fragments:
             return TOO_BIG
         if first & _FIN:
             self._bytes = self._frames = 0

@@ -62,7 +62,11 @@ async def measured(gateway: Gateway, _: Request) -> Response:
 async def agents(gateway: Gateway, _: Request) -> Response:
     """The agents that can be started by key."""
     known = sorted(gateway.runtime.agents.values(), key=lambda agent: agent.key)
-    return answer({"agents": [{"key": agent.key, "tools": [tool.name for tool in agent.tools]} for agent in known]})
+    lines = [
+        {"key": agent.key, "description": agent.description, "tools": [tool.name for tool in agent.tools]}
+        for agent in known
+    ]
+    return answer({"agents": lines})
 
 
 async def list_runs(gateway: Gateway, request: Request) -> Response:

@@ -317,34 +317,35 @@ def test_nothing_moves_for_those_who_do_not_want_it(consoles):
 # --- the parts that are pure ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "result"),
-    [
-        ("duration(0.0072)", "7 ms"),
-        ("duration(59.97)", "1 min 0 s"),
-        ("duration(1.44)", "1.4 s"),
-        ("duration(11400)", "3 h 10 min"),
-        ("duration(172800)", "2 days"),
-        ("size(999)", "999 bytes"),
-        ("size(1)", "1 byte"),
-        ("size(2100)", "2.1 kB"),
-        ("size(3.4e6)", "3.4 MB"),
-        ("offset(3.44)", "+3.4"),
-        ("offset(125)", "+2:05"),
-        ("offset(3725)", "+1:02:05"),
-        ("spelled('a\\u202eb')", "a⟨U+202E⟩b"),
-        ("spelled('a\\r\\nb\\tc')", "a\nb\tc"),
-        ("spelled('\\u{e0041}')", "⟨U+E0041⟩"),
-        ("hides('plain, 中文, emoji \\u{1f600}\\ufe0f')", False),
-        ("hides('a\\u00a0b')", True),
-        ("oneLine('a\\n  b', 9)", "a b"),
-        ("cut('\\u{1f600}\\u{1f600}\\u{1f600}', 4)", "😀…"),
-    ],
-)
-def test_values_become_words(console: Console, call: str, result: Any):
+FORMATTED = {
+    "duration(0.0072)": "7 ms",
+    "duration(59.97)": "1 min 0 s",
+    "duration(1.44)": "1.4 s",
+    "duration(11400)": "3 h 10 min",
+    "duration(172800)": "2 days",
+    "size(999)": "999 bytes",
+    "size(1)": "1 byte",
+    "size(2100)": "2.1 kB",
+    "size(3.4e6)": "3.4 MB",
+    "offset(3.44)": "+3.4",
+    "offset(125)": "+2:05",
+    "offset(3725)": "+1:02:05",
+    "spelled('a\\u202eb')": "a⟨U+202E⟩b",
+    "spelled('a\\r\\nb\\tc')": "a\nb\tc",
+    "spelled('\\u{e0041}')": "⟨U+E0041⟩",
+    "hides('plain, 中文, emoji \\u{1f600}\\ufe0f')": False,
+    "hides('a\\u00a0b')": True,
+    "oneLine('a\\n  b', 9)": "a b",
+    "cut('\\u{1f600}\\u{1f600}\\u{1f600}', 4)": "😀…",
+}
+"""JavaScript -> what it gives."""
+
+
+def test_values_become_words(console: Console):
     console.page.goto(console.server.url)
-    name = re.match(r"\w+", call)[0]
-    assert console.page.evaluate(f"import('/console/format.js').then(({{ {name} }}) => {call})") == result
+    names = ", ".join(sorted({re.match(r"\w+", call)[0] for call in FORMATTED}))
+    found = console.page.evaluate(f"import('/console/format.js').then(({{ {names} }}) => [{', '.join(FORMATTED)}])")
+    assert dict(zip(FORMATTED, found, strict=True)) == FORMATTED
 
 
 def test_json_is_read_and_written_without_loss(console: Console):
@@ -356,23 +357,22 @@ def test_json_is_read_and_written_without_loss(console: Console):
     assert written == text
 
 
-@pytest.mark.parametrize(
-    ("text", "tail", "shown"),
-    [
-        ("a\nb", False, "a\nb"),
-        ("\n".join(map(str, range(40))), False, "\n".join(map(str, range(14)))),
-        ("\n".join(map(str, range(40))), True, "\n".join(map(str, range(26, 40)))),
-        ("x" * 5000, False, "x" * 1600),
-        ("x" * 5000 + "end", True, "x" * 1597 + "end"),
-        ("\n" * 3, True, "\n" * 3),
-        ("", False, ""),
-    ],
+CUTS = (
+    ("a\nb", False, "a\nb"),
+    ("\n".join(map(str, range(40))), False, "\n".join(map(str, range(14)))),
+    ("\n".join(map(str, range(40))), True, "\n".join(map(str, range(26, 40)))),
+    ("x" * 5000, False, "x" * 1600),
+    ("x" * 5000 + "end", True, "x" * 1597 + "end"),
+    ("\n" * 3, True, "\n" * 3),
+    ("", False, ""),
 )
-def test_long_values_are_cut_where_they_say(console: Console, text: str, tail: bool, shown: str):
+"""Text, whether its end is shown, and what is shown."""
+
+
+def test_long_values_are_cut_where_they_say(console: Console):
     console.page.goto(console.server.url)
-    options = {"lines": 14, "chars": 1600, "tail": tail}
-    cut = console.page.evaluate(
-        "([text, options]) => import('/console/blocks.js').then(({ excerpt }) => excerpt(text, options))",
-        [text, options],
+    given = [[text, {"lines": 14, "chars": 1600, "tail": tail}] for text, tail, _ in CUTS]
+    shown = console.page.evaluate(
+        "(given) => import('/console/blocks.js').then(({ excerpt }) => given.map((one) => excerpt(...one)))", given
     )
-    assert cut == shown
+    assert shown == [cut for _, _, cut in CUTS]

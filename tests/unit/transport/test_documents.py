@@ -36,6 +36,7 @@ from greenroom.transport.protocol.schemas import (
     tidied,
 )
 
+from ...support.documents import tight
 from ...support.judges import need_node_modules
 
 HTTP, WS, FRAMES = openapi(ROUTES), asyncapi(), gateway_schema()
@@ -400,18 +401,6 @@ def test_a_command_in_a_post_is_the_frame_without_what_stands_elsewhere():
 
 
 # --- frames of the gateway -------------------------------------------------------------------------------------------
-
-
-def tight(schema):
-    """The schema with every object closed: what it does not tell is not there."""
-    match schema:
-        case dict():
-            closed = {"additionalProperties": False} if "properties" in schema else {}
-            return closed | {name: tight(value) for name, value in schema.items()}
-        case list():
-            return [tight(one) for one in schema]
-        case _:
-            return schema
 
 
 TIGHT = tight(FRAMES)

@@ -52,7 +52,7 @@ class Peer:
                     self.hear(event, nursery)
                 rest = await self.stream.receive_some()
                 if not rest:
-                    return
+                    break
 
     def hear(self, event, nursery):
         kind = json.loads(event.data)["type"] if isinstance(event, TextMessage) else type(event).__name__.lower()

@@ -1,0 +1,171 @@
+"""Parts of the command line that need no process: ends of runs, tokens, which ticket is meant, where to ask."""
+
+import argparse
+import io
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call, fail
+from greenroom.transport.cli import ending, remote, tokens
+from greenroom.transport.cli.decide import Wish, _meant
+from greenroom.transport.cli.desk import only
+from greenroom.transport.terminal.screen import Screen
+
+from ...support.runs import agent, events_of, home
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+async def ended(helper: gr.Agent[Any], *, cancel: bool = False) -> tuple[gr.Event, Any]:
+    """The terminal event of a run, and the outcome that its own process sees."""
+    async with home(agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        if cancel:
+            await run.cancel(reason="enough", by="ann")
+        outcome = await run.result()
+        return (await events_of(run))[-1], outcome
+
+
+@gr.tool
+async def look() -> str:
+    return "seen"
+
+
+@pytest.mark.parametrize(
+    ("helper", "kind", "code", "words"),
+    [
+        (agent("all is well"), gr.Completed, 0, "all is well"),
+        (
+            agent(call("look"), "more", tools=[look], stop=[gr.stop.MaxRounds(1)]),
+            gr.Stopped,
+            0,
+            "Stopped by a condition",
+        ),
+        (agent(fail("unauthorized", "no key")), gr.Failed, 1, "Failed (model_error): unauthorized: no key"),
+    ],
+)
+async def test_a_terminal_event_tells_the_same_end_as_the_run_itself(
+    helper: gr.Agent[Any], kind: type, code: int, words: str
+) -> None:
+    event, outcome = await ended(helper)
+    end = ending.end_of(event)
+    assert type(end) is kind
+    assert end == outcome
+    out = io.StringIO()
+    assert ending.tell(end, Screen(out)).exit == code
+    assert words in out.getvalue()
+
+
+async def test_who_cancelled_and_why_is_told() -> None:
+    event, outcome = await ended(agent("never said"), cancel=True)
+    end = ending.end_of(event)
+    assert end == outcome == gr.Cancelled(reason="enough", by="ann")
+    out = io.StringIO()
+    told = ending.tell(end, Screen(out))
+    assert (told.exit, told.status, told.more["by"]) == (4, "cancelled", "ann")
+    assert out.getvalue() == "\nCancelled by ann: enough\n"
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_made_once_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s.db.token"
+    assert tokens.beside(tmp_path / "s.db") == path
+    token = tokens.kept(path)
+    assert len(token) >= 32
+    assert tokens.kept(path) == token
+    assert path.read_text() == f"{token}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["s.db.token"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"short", b"line\nand another line", b"\xff" * 20, "schlüssel-schlüssel".encode()]
+)
+def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(gr.UsageError) as caught:
+        tokens.read(path)
+    assert "schlüssel" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_token_that_can_not_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(gr.UsageError, match="can not be written"):
+        tokens.kept(tmp_path / "nowhere" / "token")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- which ticket, which run -----------------------------------------------------------------------------------------
+
+
+def ticket(number: int, tool: str) -> gr.Ticket:
+    return gr.Ticket(
+        ticket_id=f"r.t{number}",
+        run_id="r",
+        call_id=f"call#{number}",
+        tool=tool,
+        arguments={},
+        fingerprint=f"f{number}",
+        reason="tool_permission",
+        requested_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+class View:
+    run_id = "r"
+    tickets = (ticket(1, "refund"), ticket(2, "refund"), ticket(3, "write"))
+
+
+@pytest.mark.parametrize(("target", "number"), [("r.t2", 2), ("t2", 2), ("call#3", 3), ("write", 3)])
+def test_a_ticket_is_named_by_its_id_its_call_its_tool_or_its_last_part(target: str, number: int) -> None:
+    assert _meant(target, View()).ticket_id == f"r.t{number}"
+
+
+@pytest.mark.parametrize("target", ["refund", "t", "t4", "", "r."])
+def test_a_name_that_means_none_or_several_is_refused_with_those_there_are(target: str) -> None:
+    with pytest.raises(gr.UsageError, match=r"there are: r\.t1, r\.t2, r\.t3"):
+        _meant(target, View())
+
+
+def test_a_decision_is_bound_to_the_action_that_was_shown() -> None:
+    approved = Wish(approve=True, run="r", result=7, reason="fine", id="d1").decision(ticket(1, "refund"))
+    assert (approved.target, approved.action, approved.fingerprint) == ("r.t1", "resume", "f1")
+    assert (approved.result, approved.reason, approved.decision_id) == (7, "fine", "d1")
+    denied = Wish(approve=False, run="r").decision(ticket(2, "refund"))
+    assert (denied.target, denied.action, denied.fingerprint, denied.decision_id) == ("r.t2", "cancel", "f2", "")
+
+
+def test_the_beginning_of_an_id_means_the_only_run_that_has_it() -> None:
+    assert only(["abc", "abd", "x"], "abc") == "abc"
+    assert only(["abc", "abd", "x"], "x") == "x"
+    with pytest.raises(gr.UsageError, match="2 runs begin with 'ab', such as abc and abd"):
+        only(["abc", "abd", "x"], "ab")
+    with pytest.raises(gr.UnknownRun):
+        only(["abc"], "z")
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+def options(**given: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"db": None, "url": None, "token": None, "token_file": None} | given)
+
+
+def test_what_is_typed_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GREENROOM_URL", "http://from-the-environment:1")
+    monkeypatch.setenv("GREENROOM_TOKEN", "of the environment")
+    found = remote.find(options())
+    assert found == remote.Served(url="http://from-the-environment:1", token="of the environment")
+    found = remote.find(options(url="http://typed:1", token="typed"))
+    assert found == remote.Served(url="http://typed:1", token="typed")
+    (tmp_path / "s.db").touch()
+    assert remote.find(options(db=tmp_path / "s.db")) == remote.Unowned(database=tmp_path / "s.db")
+    assert "of the environment" not in repr(found)
