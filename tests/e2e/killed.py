@@ -66,20 +66,41 @@ def told(folder: Path) -> list[dict[str, Any]]:
 
 
 class WitnessedStore(gr.SQLiteStore):
-    """Whatever it shows to a reader is written down first."""
+    """Whatever it shows to a reader, now or when it becomes durable, is written down first."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.cursors: dict[str, int] = {}
 
+    def witness(self, run_id: str, first: int, frames: Any) -> None:
+        """Write down what has not been written down."""
+        for sequence, frame in enumerate(frames, first):
+            if sequence == self.cursors.get(run_id, 0) + 1:
+                WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
+                self.cursors[run_id] = sequence
+
+    async def run(self, hooks: Any, **options: Any) -> None:
+        """As the store's own."""
+        await super().run(WitnessedHooks(hooks, self), **options)
+
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Any:
         """As the store's own."""
         frames = await super().events(run_id, after=after, limit=limit)
-        for sequence, frame in enumerate(frames, after + 1):
-            if sequence > self.cursors.get(run_id, 0):
-                WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
-                self.cursors[run_id] = sequence
+        self.witness(run_id, after + 1, frames)
         return frames
+
+
+class WitnessedHooks:
+    """The runtime's ear: what it is told is written down first."""
+
+    def __init__(self, hooks: Any, store: WitnessedStore) -> None:
+        self.posted, self.unavailable = hooks.posted, hooks.unavailable
+        self._hooks, self._store = hooks, store
+
+    def committed(self, run_id: str, last: int, frames: Any) -> None:
+        """Events are durable."""
+        self._store.witness(run_id, last - len(frames) + 1, frames)
+        self._hooks.committed(run_id, last, frames)
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
