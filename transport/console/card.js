@@ -72,7 +72,7 @@ export class Card {
     this.extra.replaceChildren();
     if (this.form === "approve") {
       this.primary = this.#button("primary", ["ask.approve", { tool: this.tool }], () => this.approve());
-      const edit = this.#button("", "ask.edit", () => this.edit());
+      const edit = button("", { say: "ask.edit.short", sayLabel: "ask.edit", on: { click: () => this.edit() } });
       return this.buttons.replaceChildren(
         this.primary,
         this.#button("", "ask.deny", () => this.deny()),

@@ -72,6 +72,8 @@ export class RunModel {
 
   moved(payload, at) {
     this.stage = payload.to;
+    // how a run comes to life is one line; later moves are seen in its calls and decisions
+    if (!this.stages && payload.from !== "created") return;
     if (!this.stages) this.stages = this.add({ kind: "stages", at, path: payload.from ? [payload.from] : [] });
     this.stages.path.push(payload.to);
     this.touch(this.stages);

@@ -135,15 +135,15 @@ class Conversation:
     def _why(self, ws: trio_websocket.WebSocketConnection) -> Leave | None:
         """What is to be said about an end that is the client's fault; None if it has just gone."""
         limits, verdict, closed = self._gateway.limits, self.stream.verdict, ws.closed
-        if verdict is not None:
-            told = {
-                codes.TOO_BIG: f"more than {limits.message_bytes} bytes in one message",
-                codes.TOO_FAST: f"more than {limits.messages_per_second:g} messages per second",
-            }
-            return Leave(verdict, told[verdict])
         if closed is not None and closed.code in BROKEN_FRAMES:
             return Leave(CloseCode(closed.code, "broken_frames", "", retry=False), closed.reason or "")
-        return None
+        if verdict is None:
+            return None
+        told = {
+            codes.TOO_BIG: f"more than {limits.message_bytes} bytes in one message",
+            codes.TOO_FAST: f"more than {limits.messages_per_second:g} messages per second",
+        }
+        return Leave(verdict, told[verdict])
 
     @property
     def _who(self) -> Principal:

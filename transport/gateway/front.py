@@ -391,7 +391,9 @@ class Door:
                 receive_buffer_size=READ // 4,
             )
             chosen = SUBPROTOCOL if SUBPROTOCOL in proposal.proposed_subprotocols else None
-            return await proposal.accept(subprotocol=chosen)
+            ws = await proposal.accept(subprotocol=chosen)
+            self.stream.accepted()
+            return ws
         return None
 
     async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:

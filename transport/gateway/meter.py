@@ -21,13 +21,18 @@ _EXTENDED: Final = {126: 2, 127: 8}
 
 
 class FrameMeter:
-    """Follows the frames of one connection from their first byte on. Whether they are well-formed others judge."""
+    """Follows the frames of one connection from their first byte on. Whether they are well-formed others judge.
+
+    Attributes:
+        verdict: why nothing more is to be read; None as long as there is no reason.
+    """
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._most = limits.message_bytes
         self._fragments = max(FRAGMENTS, limits.message_bytes // LEAST)
         self._rate = limits.messages_per_second
         self._budget, self._looked = 2 * self._rate, now
+        self.verdict: CloseCode | None = None
         self._header = b""
         self._ahead = 0  # bytes of the present frame's payload that are still to come
         self._bytes = self._frames = 0  # of the present message
@@ -35,25 +40,24 @@ class FrameMeter:
     def __repr__(self) -> str:
         return f"<FrameMeter {self._frames} frames, {self._bytes} bytes>"
 
-    def feed(self, data: bytes, now: float) -> CloseCode | None:
-        """What the peer has sent; why it should be stopped, or None."""
+    def feed(self, data: bytes, now: float) -> int:
+        """What the peer has sent; how much of it may be read: less than all with a verdict, which is about the rest."""
         self._budget = min(2 * self._rate, self._budget + (now - self._looked) * self._rate)
         self._looked = now
-        at, end = 0, len(data)
-        while at < end:
+        at, good, end = 0, 0, len(data)
+        while at < end and self.verdict is None:
             if self._ahead:
                 step = min(self._ahead, end - at)
                 self._ahead -= step
-                at += step
+                at = good = at + step
                 continue
             taken = self._need() - len(self._header)
             self._header += data[at : at + taken]
             at += taken
             if len(self._header) == self._need():
-                verdict = self._begin()
-                if verdict is not None:
-                    return verdict
-        return None
+                self.verdict = self._begin()
+                good = at if self.verdict is None else good
+        return good if self.verdict else end
 
     def _need(self) -> int:
         """Bytes of the present header, as far as it can be told by now."""

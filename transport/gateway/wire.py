@@ -40,22 +40,21 @@ class SharedStream(trio.abc.Stream):
         torn: nothing can be written any more.
         finished: it is torn because the last word was written, and written whole.
         stalled: it is torn because the peer took nothing.
-        verdict: why nothing more is read: the peer sends too much. None while it does not.
         written: bytes that the operating system has taken.
     """
 
     def __init__(self, inner: trio.abc.Stream, prefix: bytes, *, stall_seconds: float) -> None:
         """`prefix` are bytes that were read from the stream already: they are received first."""
         self._inner = inner
-        self._prefix = prefix
+        self._prefix, self._early = prefix, b""
         self._stall = stall_seconds
         self._busy = False
         self._rest = b""
         self._lot = trio.lowlevel.ParkingLot()
         self._meter: FrameMeter | None = None
+        self._accepted = trio.Event()
         self._closed = False
         self.torn = self.finished = self.stalled = False
-        self.verdict: CloseCode | None = None
         self.heard = self.sent = self.told = self.taken = trio.current_time()
         self.written = 0
 
@@ -65,15 +64,22 @@ class SharedStream(trio.abc.Stream):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def begin_frames(self, handshake: bytes, early: bytes, limits: Limits) -> None:
-        """From now on trio-websocket reads: this handshake, and then frames, which are metered.
+        """From now on trio-websocket reads: this handshake, and after `accepted` frames, which are metered.
 
         `early` is what has come after the real handshake already. From now on `aclose` ends the exchange of frames;
         whoever has opened the connection closes it, when the peer has had the time to read the end.
         """
-        now = trio.current_time()
-        self._meter = FrameMeter(limits, now)
-        self.verdict = self._meter.feed(early, now)
-        self._prefix = handshake + early
+        self._prefix, self._early = handshake, early
+        self._meter = FrameMeter(limits, trio.current_time())
+
+    def accepted(self) -> None:
+        """The answer to the handshake is out. Frames before it trio-websocket would not look at until others come."""
+        self._accepted.set()
+
+    @property
+    def verdict(self) -> CloseCode | None:
+        """Why nothing more is read: the peer sends too much; None as long as it does not."""
+        return None if self._meter is None else self._meter.verdict
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What was read already, then what comes.
@@ -85,16 +91,24 @@ class SharedStream(trio.abc.Stream):
             await trio.lowlevel.checkpoint()
             data, self._prefix = self._prefix, b""
             return data
-        if self._closed or self.verdict is not None:
-            await trio.lowlevel.checkpoint()
-            raise trio.ClosedResourceError
+        if self._meter is not None:
+            return await self._receive_frames(self._meter, max_bytes)
         received = bytes(await self._inner.receive_some(max_bytes))
         self.heard = trio.current_time()
-        if self._meter is not None:
-            self.verdict = self._meter.feed(received, self.heard)
-            if self.verdict is not None:
-                raise trio.ClosedResourceError
         return received
+
+    async def _receive_frames(self, meter: FrameMeter, max_bytes: int | None) -> bytes:
+        await self._accepted.wait()
+        if self._closed or meter.verdict is not None:
+            raise trio.ClosedResourceError
+        received, self._early = self._early, b""
+        if not received:
+            received = bytes(await self._inner.receive_some(max_bytes))
+        self.heard = trio.current_time()
+        good = meter.feed(received, self.heard)
+        if received and not good:
+            raise trio.ClosedResourceError
+        return received[:good]
 
     # --- writing -----------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,14 @@ LIMITS = Limits(message_bytes=1000, messages_per_second=10)
 
 
 def verdict_of(data, cuts=(), limits=LIMITS, step=0.0):
-    """Feed the data in pieces; the first verdict, and how many bytes had been fed by then."""
+    """Feed the data in pieces; the verdict, and how many bytes could be read."""
     meter, at, now = FrameMeter(limits, 0.0), 0, 0.0
     for end in (*sorted(cut for cut in cuts if 0 < cut < len(data)), len(data)):
-        found = meter.feed(data[at:end], now)
+        good = meter.feed(data[at:end], now)
+        assert good == end - at or meter.verdict is not None
+        if meter.verdict is not None:
+            return meter.verdict, at + good
         at, now = end, now + step
-        if found is not None:
-            return found, at
     return None, at
 
 
@@ -95,9 +96,17 @@ def test_what_is_no_frame_at_all_is_followed_without_failing(data, cuts):
     verdict_of(data, cuts)
 
 
-def test_byte_by_byte_a_verdict_comes_with_the_last_byte_of_the_header(rng: random.Random):
-    before = frame(b"x" * rng.randrange(1000))
-    data = before + frame(b"x" * 2000)
-    found, at = verdict_of(data, range(len(data)))
+def test_what_comes_before_the_fault_may_be_read(rng: random.Random):
+    """Commands that are whole are not lost with the message that is too big."""
+    before = frame(b"x" * rng.randrange(1000)) * 3
+    found, at = verdict_of(before + frame(b"x" * 2000))
+    assert (found, at) == (TOO_BIG, len(before))
+    found, at = verdict_of(before + frame(b"x" * 2000), range(5000))
     assert found is TOO_BIG
-    assert at == len(before) + 8
+    assert len(before) <= at <= len(before) + 8, "the header may have been passed on before it was whole"
+
+
+def test_after_a_verdict_nothing_may_be_read():
+    meter = FrameMeter(LIMITS, 0.0)
+    meter.feed(frame(b"x" * 2000), 0.0)
+    assert meter.feed(frame(b"x"), 1e6) == 0
