@@ -3,13 +3,16 @@
     python followed_server.py FOLDER PORT TOKEN      # each line on stdin is one life, a process forked with all imports
 
 `effects.log` is the world outside: bodies write there when they begin and when they end. A life says `pid N`, then
-`ready` when the gateway answers; the nest says `dead CODE` when it is over.
+`ready` when the gateway answers, and `body` when one begins that must not be repeated; the nest says `dead CODE` when
+it is over.
 """
 
 import json
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, text
 from greenroom.transport import serve
+from greenroom.transport.gateway.fanout import Way
 
 FOLDER, PORT, TOKEN = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
@@ -39,6 +43,8 @@ def note(ctx: gr.ToolContext[Any], tool: str, what: str) -> None:
 async def works(ctx: gr.ToolContext[Any], tool: str, seconds: float) -> str:
     """A body that shows what it does."""
     note(ctx, tool, "begin")
+    if tool != "scan":
+        say("body")
     for part in range(1, 4):
         await trio.sleep(seconds / 3)
         await ctx.progress(part / 3, f"{tool}: part {part}")
@@ -94,24 +100,25 @@ WORKER = gr.Agent(
 PAYER = gr.Agent("payer", tools=[pay], model=ScriptedModel([call("pay", cents=5, id="pay"), "paid", "and more"]))
 
 
-async def main() -> None:
+async def main(fanout: Way) -> None:
     """One life."""
     async with (
         gr.open_runtime(FOLDER / "runs.db", agents=[WORKER, PAYER]) as runtime,
         trio.open_nursery() as nursery,
     ):
-        await nursery.start(partial(serve, runtime, port=PORT, token=TOKEN))
+        await nursery.start(partial(serve, runtime, port=PORT, token=TOKEN, fanout=fanout))
         say("ready")
         await trio.sleep_forever()
 
 
 def nest() -> None:
-    """A process per line; how it ended is said when it has."""
-    for _ in sys.stdin:
+    """A process per line; how it ended is said when it has. Events fan out in one way, then in the other."""
+    ways: Iterator[Way] = cycle(("pump", "tasks"))
+    for way, _ in zip(ways, sys.stdin, strict=False):
         child = os.fork()
         if child == 0:
             say(f"pid {os.getpid()}")
-            trio.run(main)
+            trio.run(main, way)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         say(f"dead {os.waitstatus_to_exitcode(status)}")

@@ -28,7 +28,9 @@ from greenroom.transport.client import Pace
 from .following_client import TERMINAL, plain
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
-KILLS = 20
+MOMENTS = ("start",) * 4 + ("ready",) * 4 + ("body",) * 4 + ("later",) * 8
+"""What the gateway's killer waits for, each once, in an order by lot."""
+KILLS = len(MOMENTS)
 AT_ONCE = 4
 """Runs that are in work at a time, so that something always happens."""
 TOKEN = "a-token-for-tests"
@@ -72,9 +74,7 @@ class Nest:
     lives: int = 0
     pid: int = 0
     alive: bool = False
-    _ready: trio.Event = attrs.field(factory=trio.Event)
-    _dead: trio.Event = attrs.field(factory=trio.Event)
-    _born: trio.Event = attrs.field(factory=trio.Event)
+    _said: dict[str, trio.Event] = attrs.field(factory=dict)
     codes: list[int] = attrs.field(factory=list)
 
     async def listen(self) -> None:
@@ -86,37 +86,35 @@ class Nest:
                 word, _, number = line.decode().partition(" ")
                 if word == "pid":
                     self.pid = int(number)
-                    self._born.set()
-                elif word == "ready":
-                    self._ready.set()
-                else:
+                elif word == "dead":
                     self.codes.append(int(number))
-                    self._dead.set()
+                self._said[word].set()
 
     async def begin(self) -> None:
         """A life; returns when there is a process."""
-        self._ready, self._dead, self._born = trio.Event(), trio.Event(), trio.Event()
+        self._said = {word: trio.Event() for word in ("pid", "ready", "body", "dead")}
         await self.process.stdin.send_all(b"go\n")
-        await self._born.wait()
+        await self._said["pid"].wait()
         self.lives += 1
         self.alive = True
 
-    async def ready(self) -> None:
-        """Wait until the gateway answers, or has died."""
+    async def until(self, word: str) -> None:
+        """Wait until the life has said the word, or is over."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._either, nursery.cancel_scope)
-            await self._ready.wait()
-            nursery.cancel_scope.cancel()
 
-    async def _either(self, scope: trio.CancelScope) -> None:
-        await self._dead.wait()
-        scope.cancel()
+            async def over() -> None:
+                await self._said["dead"].wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(over)
+            await self._said[word].wait()
+            nursery.cancel_scope.cancel()
 
     async def kill(self) -> None:
         """Kill -9; returns when it is dead."""
         self.alive = False
         os.kill(self.pid, signal.SIGKILL)
-        await self._dead.wait()
+        await self._said["dead"].wait()
 
 
 @asynccontextmanager
@@ -289,18 +287,19 @@ class Operator:
         await self.client.send(run, "and be quick", command_id=f"i:{run}")
 
 
-async def kill_the_gateway(nest: Nest, rng: random.Random, times: int) -> None:
-    """At moments by lot: while it starts, while its clients come back, while it works."""
-    for _ in range(times):
-        if rng.random() < 0.25:
-            await trio.sleep(rng.uniform(0.0, 0.3))
-        else:
-            await nest.ready()
-            await trio.sleep(rng.choice([rng.uniform(0.0, 0.1), rng.uniform(0.1, 1.2)]))
+async def kill_the_gateway(nest: Nest, rng: random.Random) -> None:
+    """While it starts, while its clients come back, while a body runs, while it works."""
+    for moment in rng.sample(MOMENTS, KILLS):
+        if moment != "start":
+            await nest.until("ready")
+        if moment == "body":
+            await nest.until("body")
+        longest = {"start": 0.3, "ready": 0.1, "body": 0.06, "later": 1.2}[moment]
+        await trio.sleep(rng.choice([0.0, rng.uniform(0.0, longest), rng.uniform(0.0, longest)]))
         await nest.kill()
         await trio.sleep(rng.choice([0.0, rng.uniform(0.0, 0.2)]))
         await nest.begin()
-    await nest.ready()
+    await nest.until("ready")
 
 
 async def kill_a_client(client: Follower, rng: random.Random) -> None:
@@ -342,7 +341,7 @@ async def test_clients_see_the_same_through_twenty_kills_of_the_gateway_and_kill
                 async with trio.open_nursery() as killers:
                     for one in killed:
                         killers.start_soon(kill_a_client, one, random.Random(rng.random()))
-                    await kill_the_gateway(nest, rng, KILLS)
+                    await kill_the_gateway(nest, rng)
                     killers.cancel_scope.cancel()
                 operator.enough = True
             for one in (*steady, *killed):
@@ -475,7 +474,7 @@ async def test_a_command_that_was_not_acknowledged_before_the_kill_is_sent_again
     with trio.fail_after(PATIENCE):
         async with gateway(tmp_path, port) as nest:
             for lot in range(20 if FULL else 6):
-                await nest.ready()
+                await nest.until("ready")
                 five = await five_orders(port, lot)
                 rng.shuffle(five)
                 streams = [await trio.open_tcp_stream("127.0.0.1", port) for _ in five]
