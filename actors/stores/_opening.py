@@ -6,7 +6,9 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,16 +40,56 @@ _SETTINGS: Final = (
 )
 
 
-def open_writer(path: Path, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
-    """The one connection that writes: file made (0600) or checked, migrated, WAL, every older claim void.
+_users: Final[Counter[tuple[int, int]]] = Counter()
+_users_lock: Final = threading.Lock()
 
-    Call it with the lock held. `busy` is how many seconds a statement waits for a foreign lock.
+
+def begin_using(path: Path) -> Callable[[], None]:
+    """Count one more store of this process that has the file open; the first looks at its header. Returns the end.
+
+    POSIX drops every lock that a process has on a file when it closes any descriptor of it, also those of SQLite
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Another process would then believe that nobody has the
+    file, and delete its WAL. So a file in use is opened by SQLite alone.
+
+    Raises:
+        StoreOpenError: it is not a database, or it is cut off.
+    """
+    found = path.stat()
+    key = (found.st_dev, found.st_ino)
+    with _users_lock:
+        if not _users[key]:
+            _check_header(path)
+        _users[key] += 1
+
+    def end() -> None:
+        with _users_lock:
+            _users[key] -= 1
+            if not _users[key]:
+                del _users[key]
+
+    return end
+
+
+def make_ready(path: Path) -> None:
+    """Make the file, or look whether it can be written.
+
+    Raises:
+        StoreOpenError: with what is wrong with it, and the way out.
+    """
+    _check_library()
+    _check_file(path)
+
+
+def open_writer(path: Path, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
+    """The one connection that writes: migrated, WAL, every older claim void.
+
+    Call it with the lock held, after `make_ready` and `begin_using`. `busy` is how many seconds a statement waits for a
+    foreign lock.
 
     Raises:
         StoreOpenError: with what is wrong with the file, and the way out.
     """
-    _check_library()
-    unclean = _check_file(path)
+    unclean = _unclean(path)
     with _explained(path), contextlib.ExitStack() as undo:
         connection = _connect(path, "rw", busy)
         undo.callback(connection.close)
@@ -62,15 +104,11 @@ def open_writer(path: Path, *, busy: float, migrations: Sequence[Migration] = MI
 
 
 def open_reader(path: Path, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
-    """A connection that can not write, of a file with our tables.
+    """A connection that can not write, of a file with our tables. Call it after `begin_using`.
 
     Raises:
         StoreOpenError: with what is wrong with the file, and the way out.
     """
-    _check_library()
-    if not path.exists():
-        raise StoreOpenError(f"{path} does not exist; start a run with this store, or name another file")
-    _check_header(path)
     with _explained(path), contextlib.ExitStack() as undo:
         connection = _connect(path, "rw" if os.access(path, os.W_OK) else "ro", busy)
         undo.callback(connection.close)
@@ -121,8 +159,18 @@ def _check_library() -> None:
         raise StoreOpenError(f"SQLite {sqlite3.sqlite_version} is too old; a Python with SQLite {needed} is needed")
 
 
-def _check_file(path: Path) -> bool:
-    """Make the file, or look at what is there. True if it was not closed in order."""
+def look_for(path: Path) -> None:
+    """Is there a file to be read?
+
+    Raises:
+        StoreOpenError: there is none.
+    """
+    _check_library()
+    if not path.exists():
+        raise StoreOpenError(f"{path} does not exist; start a run with this store, or name another file")
+
+
+def _check_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise StoreOpenError(f"the folder {path.parent} does not exist; make it first")
     if path.is_dir():
@@ -137,7 +185,6 @@ def _check_file(path: Path) -> bool:
         ) from error
     if not permissions & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise StoreOpenError(f"{path} is read-only; allow writing (chmod u+w), or open it with read_only=True")
-    return _check_header(path)
 
 
 def _make(path: Path) -> None:
@@ -150,12 +197,16 @@ def _make(path: Path) -> None:
         os.close(folder)
 
 
-def _check_header(path: Path) -> bool:
+def _unclean(path: Path) -> bool:
+    """True if the file was not closed in order."""
     wal = path.with_name(f"{path.name}-wal")
-    unclean = wal.exists() and wal.stat().st_size > 0
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _check_header(path: Path) -> None:
     size = path.stat().st_size
     if size == 0:
-        return unclean
+        return
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER)
@@ -168,9 +219,8 @@ def _check_header(path: Path) -> bool:
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big") if header[24:28] == header[92:96] else 0
     whole = pages * (65536 if page == 1 else page)
-    if size < whole and not unclean:
+    if size < whole and not _unclean(path):
         raise StoreOpenError(f"{path} is cut off: {size} of {whole} bytes; restore it from a backup")
-    return unclean
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path, versions: int) -> bool:

@@ -22,7 +22,7 @@ from . import _paging, _reads, _sql
 from ._desk import PATIENCE, Desk
 from ._front import Front
 from ._lock import FileLock, Owner, lock_path, owner_of
-from ._opening import explain, open_reader, open_writer
+from ._opening import begin_using, explain, look_for, make_ready, open_reader, open_writer
 from ._reads import Readers
 from ._requests import CommitRequest, CreateRequest, Request
 from ._schema import MIGRATIONS, NEW_EPOCH, Migration
@@ -100,6 +100,7 @@ class SQLiteStore(Front):
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: Transactor | None = None
         self._readers: Readers | None = None
+        self._end_using: Callable[[], None] | None = None
         self._epoch = ""
         self._desk: Desk | ThreadDesk
         if self.threaded:
@@ -149,6 +150,12 @@ class SQLiteStore(Front):
                     raise StoreOpenError(f"the folder {self.path.parent} does not exist; make it first")
                 self._lock.acquire()
                 undo.callback(self._lock.release)
+                make_ready(self.path)
+            else:
+                look_for(self.path)
+            end_using = begin_using(self.path)
+            undo.callback(end_using)
+            if not self._read_only:
                 connection = open_writer(self.path, busy=self._busy, migrations=self._migrations)
                 undo.callback(connection.close)
             readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
@@ -163,7 +170,7 @@ class SQLiteStore(Front):
                 raise StoreOpenError(f"{self.path} can not be read: {error}") from error
             undo.pop_all()
         self._transactor = None if connection is None else Transactor(connection, self._faults)
-        self._readers = readers
+        self._readers, self._end_using = readers, end_using
         return connection
 
     def _close(self, connection: sqlite3.Connection | None) -> None:
@@ -172,6 +179,9 @@ class SQLiteStore(Front):
             readers.close()
         if connection is not None:
             connection.close()
+        end_using, self._end_using = self._end_using, None
+        if end_using is not None:
+            end_using()
         self._lock.release()
 
     async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
