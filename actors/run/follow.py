@@ -20,8 +20,10 @@ from .tails import Slice, Tail, within
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-PAGE: Final = 500
+PAGE: Final = 1000
 """Events read from the store at once by a follower, at most."""
+PAGE_BYTES: Final = 262_144
+"""Bytes after which what was read is cut: reading costs a thread's turn, so pages are longer than the tail's slices."""
 FIRST_PAGE: Final = 256
 """Events read at first: a slice of events of the usual size. The next page is about as long as the last slice was."""
 
@@ -46,9 +48,7 @@ class Follower:
         self._page = FIRST_PAGE
         self._info: RunInfo | None = None
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
-        self._known = (
-            False  # the run has been seen to stand at `after` and not to be done: its end will come as an event
-        )
+        self._known = False  # the run stood at `after` and was not done: its end will come as an event
 
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
@@ -104,7 +104,7 @@ class Follower:
         if not frames:
             self._looked, self._known = True, False
             return None
-        taken, full = within(frames)
+        taken, full = within(frames, PAGE_BYTES)
         self._page = min(PAGE, len(taken) + len(taken) // 4 + 1 if full else 2 * self._page)
         return self.given(Slice(after + 1, taken))
 
