@@ -73,7 +73,7 @@ async def _serve(service: Service, screen: Screen) -> int:
                     await trio.sleep_forever()
     finally:
         screen.close()
-    if stop.at_once.cancelled_caught:
+    if stop.at_once.cancel_called:
         screen.row("Stopped at once; what was in work goes on at the next start.", "warn")
         return exits.INTERRUPTED
     screen.row("Stopped; nothing is lost." if service.database else "Stopped.", "dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from typing import Final
@@ -11,6 +12,7 @@ import attrs
 import trio
 
 from greenroom.actors.errors import UsageError
+from greenroom.supervision.exits import leaves
 
 from ..protocol.codes import PATH
 from .errors import NotReachable
@@ -63,7 +65,7 @@ class Address:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
         except OSError as error:
-            raise self.unreachable(str(error.strerror or error)) from error
+            raise self.unreachable(_reason(error)) from error
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ON_THE_WAY)
         if not self.secure:
             return stream
@@ -104,6 +106,17 @@ def read_address(url: str) -> Address:
     prefix = parts.path.rstrip("/").removesuffix(PATH).rstrip("/")
     token = parse_qs(parts.fragment).get("token", [None])[0]
     return Address(host=parts.hostname, port=port or (443 if secure else 80), secure=secure, prefix=prefix, token=token)
+
+
+def _reason(error: OSError) -> str:
+    """Why a connection was not made; trio puts the attempts at all addresses of a name under one error."""
+    causes = [error] if error.__cause__ is None else leaves(error.__cause__)
+    return ", ".join(dict.fromkeys(map(_in_words, causes)))
+
+
+def _in_words(error: BaseException) -> str:
+    known = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
+    return os.strerror(known) if known else str(getattr(error, "strerror", None) or error)
 
 
 def _shown(url: str) -> str:

@@ -66,7 +66,7 @@ async def test_nobody_there_raises_at_once_and_names_the_way_out() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
-    with pytest.raises(NotReachable, match="start one with `greenroom serve`") as caught:
+    with pytest.raises(NotReachable, match=r"\(Connection refused\); start one with `greenroom serve`") as caught:
         async with connect(f"ws://127.0.0.1:{port}"):
             pytest.fail("there is no gateway")
     assert caught.value.url == f"http://127.0.0.1:{port}"
