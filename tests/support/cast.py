@@ -1,0 +1,211 @@
+"""The tools of the lifecycle's scenes, and the world outside that keeps count of what they do to it.
+
+A body takes ten virtual seconds and touches the world in the middle of them. What a call does stands in its arguments.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import trio
+
+import greenroom as gr
+
+BODY = 10.0
+"""Virtual seconds that a body takes; half of them before it touches the world."""
+FAR = 1_000.0
+"""Virtual seconds after which nobody waits any more."""
+
+
+@attrs.define(eq=False)
+class Outside:
+    """What happened outside of the runtime; no crash of ours undoes it.
+
+    Attributes:
+        effects: the calls that touched the world, in order; a call that does so twice is in it twice.
+        running: the calls whose body is being executed. peak: how many were at once.
+        begun: (call, attempt, arguments) of every body that began.
+        decided: call -> the result that its decision carried, for bodies that went on with one.
+    """
+
+    effects: list[str] = attrs.field(factory=list)
+    running: list[str] = attrs.field(factory=list)
+    peak: int = 0
+    begun: list[tuple[str, int, dict[str, Any]]] = attrs.field(factory=list)
+    decided: dict[str, Any] = attrs.field(factory=dict)
+
+    @contextmanager
+    def body(self, ctx: gr.ToolContext["Outside"], **arguments: Any) -> Iterator[None]:
+        """A body is executed."""
+        self.begun.append((ctx.call_id, ctx.attempt, arguments))
+        self.running.append(ctx.call_id)
+        self.peak = max(self.peak, len(self.running))
+        try:
+            yield
+        finally:
+            self.running.remove(ctx.call_id)
+
+    async def work(self, ctx: gr.ToolContext["Outside"], seconds: float = BODY, **arguments: Any) -> None:
+        """A body: half of its time, the effect, the other half."""
+        with self.body(ctx, **arguments):
+            await trio.sleep(seconds / 2)
+            self.effects.append(ctx.call_id)
+            await trio.sleep(seconds / 2)
+
+    def attempts(self, call_id: str) -> int:
+        """How often a body of the call began."""
+        return sum(name == call_id for name, _, _ in self.begun)
+
+
+Context = gr.ToolContext[Outside]
+
+
+@gr.tool(replay="safe")
+async def look(ctx: Context, at: str = "", seconds: float = BODY) -> str:
+    """Free; may be repeated."""
+    await ctx.deps.work(ctx, seconds, at=at)
+    return f"saw {at or ctx.call_id}"
+
+
+@gr.tool
+async def note(ctx: Context, what: str = "", seconds: float = BODY) -> str:
+    """Free; must not be repeated without asking."""
+    await ctx.deps.work(ctx, seconds, what=what)
+    return f"noted {what or ctx.call_id}"
+
+
+@gr.tool(effect="write")
+async def write(ctx: Context, seconds: float = BODY) -> str:
+    """Free, and applies something."""
+    await ctx.deps.work(ctx, seconds)
+    return f"wrote {ctx.call_id}"
+
+
+@gr.tool(needs_approval=True)
+async def sign(ctx: Context, cents: int = 1) -> str:
+    """Needs an approval, applies nothing."""
+    await ctx.deps.work(ctx, cents=cents)
+    return f"signed {cents}"
+
+
+@gr.tool(needs_approval=True, effect="publish")
+async def pay(ctx: Context, cents: int = 1) -> str:
+    """Needs an approval, and applies something."""
+    await ctx.deps.work(ctx, cents=cents)
+    return f"paid {cents}"
+
+
+async def _large(ctx: Context, arguments: Any) -> bool:
+    with ctx.deps.body(ctx):
+        await trio.sleep(arguments["thinking"])
+    return bool(arguments["cents"] > 100)
+
+
+@gr.tool(needs_approval=_large)
+async def spend(ctx: Context, cents: int = 1, thinking: float = 0.0) -> str:
+    """Needs an approval above 100 cents; finding that out may take a while."""
+    await ctx.deps.work(ctx, cents=cents)
+    return f"spent {cents}"
+
+
+@gr.tool
+async def ask(
+    ctx: Context,
+    times: int = 1,
+    mode: str = "replay_tool_call",
+    schema: dict[str, Any] | None = None,
+    expires: float | None = None,
+    on_expiry: str = "deny",
+    default: str | None = None,
+    reviewers: list[str] | None = None,
+    said: str = "",
+    seconds: float = 0.0,
+) -> str:
+    """Suspends itself so many times, in the way that its arguments say; then goes on with the decision."""
+    await trio.sleep(seconds)
+    if ctx.attempt <= times:
+        how: Any = on_expiry if default is None else gr.SetResult(default)
+        raise gr.Suspend(
+            action="ask",
+            message=f"question {ctx.attempt}",
+            parameters={"of": ctx.call_id},
+            response_schema=schema,
+            resume_mode=mode,  # type: ignore[arg-type]
+            expires_after=expires,
+            on_expiry=how,
+            reviewers=tuple(reviewers or ()),
+        )
+    told = None if ctx.decision is None else ctx.decision.result
+    ctx.deps.decided[ctx.call_id] = told
+    await ctx.deps.work(ctx, said=said)
+    return f"told {said or told}"
+
+
+@gr.tool
+async def fails(ctx: Context, seconds: float = BODY) -> str:
+    """Always fails; the model is told."""
+    with ctx.deps.body(ctx):
+        await trio.sleep(seconds)
+    raise gr.ToolError("no luck")
+
+
+@gr.tool(on_error="raise")
+async def breaks(ctx: Context, seconds: float = BODY) -> str:
+    """Always fails, and the run with it."""
+    with ctx.deps.body(ctx):
+        await trio.sleep(seconds)
+    raise RuntimeError("beyond repair")
+
+
+@gr.tool(timeout=30.0)
+async def hangs(ctx: Context) -> str:
+    """Never ends by itself; its time limit tells the model."""
+    with ctx.deps.body(ctx):
+        await trio.sleep(FAR)
+    return "never"
+
+
+@gr.tool(timeout=30.0, on_timeout="raise")
+async def jams(ctx: Context) -> str:
+    """Never ends by itself; its time limit ends the run."""
+    with ctx.deps.body(ctx):
+        await trio.sleep(FAR)
+    return "never"
+
+
+@gr.tool(concurrency="ordered")
+async def turn(ctx: Context, seconds: float = BODY) -> str:
+    """One at a time among its kind, in the model's order."""
+    await ctx.deps.work(ctx, seconds)
+    return f"turn of {ctx.call_id}"
+
+
+@gr.tool(concurrency="ordered", needs_approval=True)
+async def oath(ctx: Context) -> str:
+    """Needs an approval, and its turn."""
+    await ctx.deps.work(ctx)
+    return f"oath of {ctx.call_id}"
+
+
+@gr.tool(concurrency="exclusive")
+async def alone(ctx: Context, seconds: float = BODY) -> str:
+    """Beside nothing else."""
+    await ctx.deps.work(ctx, seconds)
+    return f"{ctx.call_id} alone"
+
+
+@gr.tool(grace=2.0)
+async def tidy(ctx: Context, seconds: float = 1.0) -> str:
+    """Never ends by itself, and cleans up when it is cancelled: for longer than its grace, if it is told to."""
+    with ctx.deps.body(ctx):
+        try:
+            await trio.sleep(FAR)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(seconds)
+    return "never"
+
+
+TOOLS = (look, note, write, sign, pay, spend, ask, fails, breaks, hangs, jams, turn, oath, alone, tidy)
+"""All of them: every scene's agent has the whole cast."""

@@ -1,0 +1,58 @@
+"""Stores that tell what is written."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import greenroom as gr
+from greenroom.actors.abc import Deliver, Receipt
+from greenroom.actors.contract.rows import Claim, Commit
+
+from .runs import Shelf
+
+
+class Watched:
+    """Notes each commit that a store has written; the first `shelf.refusals` can not be written."""
+
+    shelf: "WatchedShelf"
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """As the store's own."""
+
+        def told(receipt: Receipt) -> None:
+            if receipt.kind == "committed":
+                self.shelf.log.append(commit)
+            deliver(receipt)
+
+        if self.shelf.refusals:
+            self.shelf.refusals -= 1
+            told(Receipt(kind="failed", error=gr.StoreError("this commit can not be written")))
+        else:
+            super().submit(claim, commit, frames, told)  # type: ignore[misc]
+
+
+class WatchedMemory(Watched, gr.MemoryStore):
+    """Memory, watched."""
+
+
+class WatchedSQLite(Watched, gr.SQLiteStore):
+    """SQLite in the calling task, watched."""
+
+
+class WatchedShelf(Shelf):
+    """A shelf whose stores note all commits in `log`."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        super().__init__(kind, folder)
+        self.log: list[Commit] = []
+        self.refusals = 0
+
+    def open(self, **options: Any) -> gr.Store:
+        """As a shelf's."""
+        store: WatchedMemory | WatchedSQLite
+        if self.kind == "sqlite":
+            store = WatchedSQLite(self.path, writer="inline", **options)
+        else:
+            self._memory = store = self._memory or WatchedMemory(**options)
+        store.shelf = self
+        return store
