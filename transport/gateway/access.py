@@ -139,9 +139,9 @@ class Doorway:
 
 def own_hosts(addresses: Sequence[tuple[str, int]], names: Iterable[str]) -> frozenset[str]:
     """The Host headers under which loopback addresses are reached, and the given names."""
-    ports = {port for _, port in addresses}
     found = {name.lower() for name in names}
-    for port in ports:
-        for name in ("localhost", "127.0.0.1", "[::1]"):
+    for address, port in addresses:
+        own = f"[{address}]" if ":" in address else address
+        for name in ("localhost", "127.0.0.1", "[::1]", own.lower()):
             found |= {f"{name}:{port}"} | ({name} if port == 80 else set())
     return frozenset(found)

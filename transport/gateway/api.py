@@ -17,7 +17,7 @@ from greenroom.actors.run.view import RunView
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
 from ..protocol.up import Cancel, Decide, RunCommand, Start
-from .access import Principal
+from .access import Principal, everything
 
 
 class Api:
@@ -186,10 +186,15 @@ class Api:
         return info
 
     async def _check_thread(self, who: Principal, thread_id: str) -> None:
-        """A run reads its whole thread: one that begins with somebody else's run is not to be had."""
-        page = await self.runtime.runs(thread_id=thread_id, limit=1)
-        if page.runs and not who.sees(page.runs[0].info):
-            raise Refused("not_allowed", f"the thread {thread_id!r:.200} is not yours; leave it away for a new one")
+        """A run reads its whole thread: one that holds a run that the principal may not see is not to be had."""
+        cursor = None
+        while who.sees is not everything:
+            page = await self.runtime.runs(thread_id=thread_id, cursor=cursor)
+            if not all(who.sees(one.info) for one in page.runs):
+                raise Refused("not_allowed", f"the thread {thread_id!r:.200} is not yours; leave it away for a new one")
+            cursor = page.cursor
+            if cursor is None:
+                return
 
     async def _info(self, run_id: str) -> RunInfo | None:
         actor = self.runtime.roster.get(run_id)

@@ -54,7 +54,7 @@ class Address:
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={self.token}"
 
 
-async def serve(
+async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     runtime: gr.Runtime,
     *,
     host: str = "127.0.0.1",
@@ -218,5 +218,11 @@ def _check(who: Sequence[Principal], fanout: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
+    by_token = {one.token: one.name for one in who}
+    for one in who:
+        if by_token[one.token] != one.name:
+            raise gr.UsageError(
+                f"{one.name!r} and {by_token[one.token]!r} have the same token; give each one of its own"
+            )
     if fanout not in ("pump", "tasks"):
         raise gr.UsageError(f"fanout={fanout!r} is not known; use 'pump' or 'tasks'")

@@ -146,6 +146,13 @@ def test_any_other_host_is_kept_out(host):
     assert not let_in(LOCAL, host)
 
 
+def test_the_address_itself_is_let_in():
+    doorway = Doorway(hosts=own_hosts([("127.0.0.2", 80), ("fe80::1", 8765)], []))
+    for host in ("127.0.0.2", "127.0.0.2:80", "[fe80::1]:8765", "[FE80::1]:8765"):
+        assert let_in(doorway, host)
+    assert not let_in(doorway, "fe80::1:8765")
+
+
 def test_the_default_port_may_be_left_out_since_browsers_do():
     doorway = Doorway(hosts=own_hosts([("127.0.0.1", 80)], []))
     assert let_in(doorway, "localhost")
