@@ -309,12 +309,13 @@ class ToolSuspended(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.resumed")
 class ToolResumed(Payload, frozen=True, kw_only=True):
-    """A decision acts on the call."""
+    """A decision acts on the call. `arguments`: those that it gives the call in place of the ticket's."""
 
     call_id: str
     status: CallStatus
     ticket_id: str
     mode: ResumeMode
+    arguments: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
 
 
 @_event("run.tool.progress")
@@ -355,7 +356,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
 
 @_event("run.approval.requested")
 class ApprovalRequested(Payload, frozen=True, kw_only=True):
-    """A ticket is open: exactly this would happen."""
+    """A ticket is open: exactly this would happen. `reviewers`: who alone may decide; nobody named: anybody."""
 
     ticket_id: str
     call_id: str | None
@@ -369,6 +370,8 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     response_schema: Annotated[Mapping[str, Any] | None, FOREIGN_SCHEMA] = None
     resume_mode: ResumeMode
     expires_at: str | None = None
+    on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
+    reviewers: tuple[str, ...] = ()
 
 
 @_event("run.approval.resolved")

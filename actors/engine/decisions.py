@@ -125,9 +125,16 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
 
 
 def _say_resumed(d: Draft, call: CallRow, ticket: Ticket) -> None:
+    other = None if call.fingerprint == ticket.fingerprint else call.arguments
     d.emit(
         "run.tool.resumed",
-        ev.ToolResumed(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id, mode=ticket.resume_mode),
+        ev.ToolResumed(
+            call_id=call.call_id,
+            status=call.status,
+            ticket_id=ticket.ticket_id,
+            mode=ticket.resume_mode,
+            arguments=other,
+        ),
     )
 
 

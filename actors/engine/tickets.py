@@ -61,6 +61,8 @@ def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
             response_schema=ticket.response_schema,
             resume_mode=ticket.resume_mode,
             expires_at=None if expires is None else timestamp(expires),
+            on_expiry=ticket.on_expiry,
+            reviewers=ticket.reviewers,
         ),
     )
     d.do(ParkCall(call_id=call.call_id, ticket=ticket))

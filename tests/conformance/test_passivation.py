@@ -68,8 +68,9 @@ async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, aut
         await there.wait()
         await there.decide("c1", "resume")
         await there.result()
-        seen = [[(event.sequence, event.type) for event in await events_of(run)] for run in (away, there)]
-        assert seen[0] == seen[1]
+        seen = [[event.type for event in await events_of(run)] for run in (away, there)]
+        told = [[name for name in types if not name.endswith(".delta")] for types in seen]  # deltas may be merged
+        assert told[0] == told[1]
 
 
 async def test_who_waits_for_its_result_and_who_follows_it_hear_of_it_again(shelf, autojump_clock):

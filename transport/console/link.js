@@ -35,7 +35,7 @@ const NAMES = {
 };
 
 // Events with values of tools: their numbers are kept exactly. The others are read the fast way.
-const EXACT = /"type":"run\.(?:approval\.requested|tool\.call|tool\.result|completed)"/;
+const EXACT = /"type":"run\.(?:approval\.requested|tool\.call|tool\.resumed|tool\.result|completed)"/;
 const HEAD = 400; // characters in which the type of an event stands
 
 /** A command that the gateway refused. */

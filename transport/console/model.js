@@ -164,9 +164,9 @@ export class RunModel {
     this.#stopped(id, status, at);
   }
 
-  resumed({ call_id: id, status, mode }, at) {
+  resumed({ call_id: id, status, mode, arguments: given }, at) {
     const item = this.#call(id, "", at);
-    if (mode === "pass_decision_to_tool") item.changed = true; // the decision's result is what it runs with
+    if (given) Object.assign(item, { given, changed: true }); // the decision has given it others
     this.touch(Object.assign(item, { status, mode }));
   }
 
@@ -220,7 +220,6 @@ export class RunModel {
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
     const text = resolution === "approved" && edited ? "item.resolved.edited" : `item.resolved.${resolution}`;
     const good = resolution === "approved";
-    if (edited && ticket?.call_id) this.touch(Object.assign(this.#call(ticket.call_id, tool, at), { changed: true }));
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone: good ? "good" : "bad", detail: reason });
   }
 

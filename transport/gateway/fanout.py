@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 import trio
 
+from greenroom.actors.run.tails import Tail
+
 from .conversation import Conversation
 from .subscription import Subscription, as_text_frames
 
@@ -56,11 +58,10 @@ class Pumps(Fanout):
 
     def join(self, conversation: Conversation, subscription: Subscription) -> None:
         """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
-        pump = self._pumps.get(subscription.run)
+        pump, tail = self._pumps.get(subscription.run), subscription.follower.tail
         if pump is None:
-            pump = self._pumps[subscription.run] = Pump()
+            pump = self._pumps[subscription.run] = Pump(tail)
             self._nursery.start_soon(pump.run)
-        tail = subscription.follower.tail
         pump.places[subscription] = conversation
         tail.listeners.add(pump.wake)
 
@@ -81,17 +82,25 @@ class Pump:
         places: who is on the round.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
         self.places: dict[Subscription, Conversation] = {}
         self._lot = trio.lowlevel.ParkingLot()
-        self._news = False
+        self._head = tail.head
+        self._news = self._stirred = False
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
         return f"<Pump to {len(self.places)} connections>"
 
     def wake(self) -> None:
-        """Something has come in."""
+        """Events have come in, or (stirred) something else about the run is new: every follower has to look."""
+        head = self._tail.head
+        self._stirred = self._stirred or head == self._head
+        self._head = head
+        self._again()
+
+    def _again(self) -> None:
         self._news = True
         self._lot.unpark_all()
 
@@ -110,22 +119,25 @@ class Pump:
                 await trio.lowlevel.checkpoint()
 
     async def _round(self) -> None:
-        written = 0
+        written, (stirred, self._stirred) = 0, (self._stirred, False)
         for subscription, conversation in tuple(self.places.items()):
             if subscription.over:
                 continue
-            self._serve(subscription, conversation)
+            self._serve(subscription, conversation, stirred=stirred)
             written += 1
             if written % BREATH == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _serve(self, subscription: Subscription, conversation: Conversation) -> None:
+    def _serve(self, subscription: Subscription, conversation: Conversation, *, stirred: bool) -> None:
         """Write to one connection what it does not have, if that can be done at once; else leave it to its writer."""
         follower = subscription.follower
-        taken = subscription.queued or subscription.writing or not subscription.live
-        found = None if taken else follower.peek()
-        if found is None or conversation.answering:
+        if subscription.queued or subscription.writing or not subscription.live or conversation.answering:
             conversation.touch(subscription)
+            return
+        found = follower.peek()
+        if found is None:
+            if stirred or follower.tail.head != follower.after:
+                conversation.touch(subscription)
             return
         sent = conversation.stream.try_send(found.encoded(as_text_frames))
         if sent in ("sent", "partly"):
@@ -135,4 +147,4 @@ class Pump:
         if sent != "sent" or follower.ended:
             conversation.touch(subscription)
         elif found.last < follower.tail.head:
-            self.wake()
+            self._again()

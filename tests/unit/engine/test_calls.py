@@ -155,6 +155,8 @@ def test_edited_arguments_are_checked_run_and_told() -> None:
     assert w.tool_texts()["A"] == "(A reviewer changed the arguments to {'n': 6}.)\ndone"
     resolved = [e.payload for e in w.store.events[1:] if e.type == "run.approval.resolved"]
     assert [payload.edited for payload in resolved] == [True]
+    resumed = [e.payload for e in w.store.events[1:] if e.type == "run.tool.resumed"]
+    assert [payload.arguments for payload in resumed] == [{"n": 6}]
 
 
 def test_edited_arguments_pass_the_gates_again_and_may_be_refused_there() -> None:
