@@ -166,6 +166,25 @@ async def test_a_follower_goes_through_waits_and_decisions(shelf, autojump_clock
         assert live == rests == await stored(runtime, "r")
 
 
+async def test_followers_of_a_run_that_has_left_memory_see_how_it_goes_on(shelf, autojump_clock):
+    helper = talker([text(WORDS), call("pay", cents=5, id="c1")], "done")
+    before: list[bytes] = []
+    between: list[bytes] = []
+    async with home(shelf, agents=[helper], passivate_after=10.0) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(frames, runtime, "r", before)
+            outcome = await run.wait()
+            await trio.sleep(60)
+            assert len(runtime.roster) == 0
+            nursery.start_soon(frames, runtime, "r", between)
+            await trio.sleep(60)
+            assert len(runtime.roster) == 0, "to follow a run does not wake it"
+            assert before == between == await stored(runtime, "r")
+            await run.decide(outcome.tickets[0].approve())
+        assert before == between == await stored(runtime, "r")
+
+
 async def test_a_ticket_that_expires_is_seen_by_those_who_wait(shelf, autojump_clock):
     @gr.tool
     async def ask() -> Any:
