@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import trio
 
 from ..contract.lifecycle import RunStatus
-from ..contract.rows import RunInfo
+from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun
 from .tails import Slice, Tail, within
 
@@ -46,7 +46,7 @@ class Follower:
         self._runtime = runtime
         self._until = until
         self._page = FIRST_PAGE
-        self._info: RunInfo | None = None
+        self._seen: RunRecord | None = None
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
         self._known = False  # the run stood at `after` and was not done: its end will come as an event
 
@@ -132,14 +132,14 @@ class Follower:
                 record = await self._runtime.store.load(self.run_id)
             if record is None:
                 raise UnknownRun(self.run_id)
-            row, self._info = record.row, record.info
+            row, self._seen = record.row, record
             if row.last_sequence > self.after:
                 self._looked = False  # it has gone on meanwhile: look again
                 return False
             self._known = row.last_sequence == self.after  # a cursor beyond the head may not be given the last event
             if row.status is RunStatus.DONE or (self._until == "rest" and record.at_rest):
                 return True
-        reason = None if self._info is None else self._runtime.degraded(self._info)
+        reason = None if self._seen is None else self._runtime.degraded(self._seen)
         if reason is not None and not self.behind():
             raise RunDegraded(self.run_id, *reason)
         return False

@@ -110,7 +110,7 @@ class Run(Generic[T]):
                 await runtime.roster.gone(self.id, record)
             if done or (record.at_rest and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
-            reason = runtime.degraded(record.info)
+            reason = runtime.degraded(record)
             if reason is not None and (final or not record.at_rest):
                 raise RunDegraded(self.id, *reason)
             await notice.wait()
@@ -125,7 +125,7 @@ class Run(Generic[T]):
         with self._runtime.board.looking():
             thread = tuple(await self._runtime.store.messages(record.info.thread_id))
         done = record.row.status is RunStatus.DONE
-        reason = None if done else self._runtime.degraded(record.info)
+        reason = None if done else self._runtime.degraded(record)
         return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:

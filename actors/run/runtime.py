@@ -20,7 +20,7 @@ from ..contract.decisions import Answer, Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
-from ..contract.rows import NewRun, RunInfo
+from ..contract.rows import NewRun, RunInfo, RunRecord
 from ..contract.spec import ExecutionMode
 from ..engine.judge import Judge, reject
 from ..engine.state import RunState
@@ -271,14 +271,16 @@ class Runtime:
             self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
         return Run(run_id, record.info.thread_id, self)
 
-    def degraded(self, info: RunInfo) -> tuple[str, str] | None:
+    def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Why nobody works on a run that is not done here, or None.
 
         Of a run that waits and is not in memory it is known whether its agent is here, and whether there is anybody who
         could have its deps; a provider is asked when the run is woken.
         """
+        info = record.info
         reason = self.roster.degraded(info.run_id)
-        if reason is not None or self.roster.get(info.run_id) is not None:
+        owned = self.roster.get(info.run_id) is not None
+        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
             return reason
         if info.agent not in self.agents:
             return "agent_unknown", f"no agent has the key {info.agent!r}"

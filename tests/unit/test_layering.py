@@ -27,10 +27,12 @@ PURE = (
     "actors/state/*",
     "supervision/strategy.py",
     "supervision/intensity.py",
-    "transport/envelope.py",
-    "transport/codec.py",
-    "transport/session.py",
     "transport/encoders/*",
+    "transport/protocol/*",
+    "transport/gateway/openapi.py",
+    "transport/gateway/asyncapi.py",
+    "transport/gateway/components.py",
+    "transport/gateway/bodies.py",
 )
 IMPURE_MODULES = frozenset(
     {
@@ -238,7 +240,7 @@ PLANTED = [
     ("actors/state/x.py", "import os.path", "is sans-IO and imports os"),
     ("supervision/strategy.py", "import socket", "is sans-IO and imports socket"),
     ("supervision/intensity.py", "import threading", "is sans-IO and imports threading"),
-    ("transport/envelope.py", "import trio", "is sans-IO and imports trio"),
+    ("transport/protocol/up.py", "import trio", "is sans-IO and imports trio"),
     ("transport/encoders/x.py", "async def encode(): ...", "has AsyncFunctionDef"),
     ("actors/engine/x.py", "def f(xs):\n    return [x async for x in xs]", "async comprehension"),
     ("actors/contract/x.py", "from datetime import datetime\nAT = datetime.now()", "calls datetime.now()"),

@@ -70,6 +70,7 @@ class Door:
     stream: SharedStream
     http: h11.Connection
     _method: str = ""
+    _over: bool = False
 
     async def serve(self) -> None:
         """Answer requests until the connection ends."""
@@ -88,7 +89,7 @@ class Door:
                 await self.refuse(refused, _VERSION if head is not None else ())
                 return
             await self._answer(head)
-            if self.gateway.closing or not self._next():
+            if self.gateway.closing or self._over or not self._next():
                 return
             wait = limits.idle_seconds
 
@@ -301,9 +302,13 @@ class Door:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
-        """Write chunks until there are no more, the peer goes, or the gateway stops. The connection ends with it."""
+        """Write chunks until there are no more, the peer goes, or the gateway stops. The connection ends with it.
+
+        It is not announced that it does: Node's fetch takes a torn chunked body for a whole one if it was.
+        """
+        self._over = True
         told = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
-        head = self._response(streamed.status, [*told, *streamed.headers], origin, close=True)
+        head = self._response(streamed.status, [*told, *streamed.headers], origin, close=False)
         await self.stream.send_all(self.http.send(head) or b"")
         async with open_collapsing_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)

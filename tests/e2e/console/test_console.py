@@ -154,7 +154,7 @@ def test_arguments_are_edited_only_as_valid_json(console: Console, server: Serve
     assert server.payloads(run, "approval.resolved")[0]["edited"] is True
     assert server.payloads(run, "tool.result")[-1]["result"] == "paid back 2100 cents of order 7"
     page.locator(".row-call .block-name", has_text="as the decision has changed them").wait_for()
-    assert "2100" in page.locator(".row-call").first.inner_text()
+    assert "2100" in page.locator(".row-call", has_text="as the decision has changed them").inner_text()
 
 
 def test_the_keyboard_alone_decides_and_asks_once_more(console: Console, server: Server):

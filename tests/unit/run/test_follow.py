@@ -110,9 +110,9 @@ class Place:
             self.meanwhile.popleft()()
         return found
 
-    def degraded(self, info: object) -> tuple[str, str] | None:
+    def degraded(self, record: Any) -> tuple[str, str] | None:
         """As the runtime's."""
-        assert info == RUN
+        assert record.info == RUN
         return self.reason
 
     def follow(self, stack: ExitStack, after: int = 0, until: Literal["end", "rest"] = "end") -> Follower:
