@@ -4,6 +4,8 @@ A move is one event in the commit that writes the row; events and rows say the s
 of its step say; one terminal event is the last one: every scene of this suite is held to that (`support/promises.py`).
 """
 
+from itertools import pairwise
+
 import pytest
 import trio
 
@@ -172,7 +174,7 @@ NEVER = {
 async def test_a_legal_move_is_made(play, autojump_clock, source, target):
     scene = {"script": ["done"], **MOVES[source, target]}
     life = await play(*scene.pop("script"), **scene)
-    assert (source, target) in zip(life.stages, life.stages[1:], strict=False), life.stages
+    assert (source, target) in pairwise(life.stages), life.stages
 
 
 def test_every_legal_move_has_its_scene_or_its_reason():
