@@ -14,7 +14,7 @@ from greenroom.testing import ScriptedModel, call, delay, fail, text, think
 
 from ..support.runs import KINDS, Shelf, agent, events_of, frames_of, home, payloads
 
-SECRET = "canary-7f3a9"  # noqa: S105 - it is the bait
+SECRET = "canary-7f3a9"
 MASK = "[redacted]"
 
 
