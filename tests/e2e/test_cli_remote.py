@@ -255,6 +255,36 @@ def test_a_follower_in_a_terminal_sees_the_server_go_and_come(cli: Cli, server: 
     assert terminal.seen.count("\x1b[?25l") == terminal.seen.count("\x1b[?25h")
 
 
+def test_a_server_that_comes_back_at_another_port_is_found(cli: Cli, inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.started("follow", "r1", *DB, "--json") as follower:
+        seen = wait_for(follower, "run.waiting")
+        assert server.stops() == 0
+        with serving(cli, "agents.py:support", *DB) as other:
+            assert other.port != server.port
+            assert inside("approve", "r1", *DB).returncode == 0
+            seen += list(lines_of(follower))
+        assert follower.wait(PATIENCE) == 0
+    *events, outcome = seen
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert outcome["status"] == "completed"
+
+
+def test_what_a_server_has_not_sent_any_more_is_read_from_its_file(cli: Cli, inside: Inside, server: Server) -> None:
+    """It is gone, and somebody has brought the run to its end without a gateway."""
+    server.starts("support", "r1")
+    with cli.started("follow", "r1", *DB, "--json") as follower:
+        seen = wait_for(follower, "run.waiting")
+        server.process.kill()
+        server.process.wait()
+        assert inside("run", "agents.py:support", "--resume", "r1", "--yes", *DB).returncode == 0
+        seen += list(lines_of(follower))
+        assert follower.wait(PATIENCE) == 0
+    *events, outcome = seen
+    assert events == story(inside, "r1")["events"]
+    assert outcome["status"] == "completed"
+
+
 # --- in a terminal ---------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +313,16 @@ def test_ctrl_c_at_the_question_decides_nothing(cli: Cli, inside: Inside, server
         assert terminal.ends() == 130
     assert "Traceback" not in terminal.seen
     assert story(inside, "r1")["status"] == "waiting"
+
+
+def test_of_two_terminals_the_second_is_told_that_it_was_decided(cli: Cli, server: Server) -> None:
+    server.starts("both", "r1")
+    with cli.terminal("approve", "r1", "t1", *DB) as terminal:
+        terminal.sees("n no ? ")
+        assert cli("deny", "r1", "t1", *DB).returncode == 0
+        terminal.types("y\n")
+        terminal.sees("r1.t1 was not decided (already_decided)")
+        assert terminal.ends() == 1
 
 
 def test_yes_asks_nobody(cli: Cli, server: Server) -> None:
@@ -454,6 +494,20 @@ def test_the_demo_is_answered_from_another_terminal(cli: Cli, tree: Path) -> Non
         assert terminal.ends() == 0
     assert (tree / "CENSUS.md").exists()
     assert "Traceback" not in terminal.seen
+
+
+def test_the_demo_is_followed_to_its_end_from_another_terminal(cli: Cli, tree: Path) -> None:
+    """Its process ends with the run; what it has not sent is in the file."""
+    with cli.terminal("demo", "--pace", "0") as terminal:
+        terminal.sees("leave it waiting ? ")
+        run_id = json.loads(cli("runs", "--json").stdout)["runId"]
+        with cli.started("follow", run_id, "--json") as follower:
+            wait_for(follower, "run.waiting")
+            terminal.types("y\n")
+            assert terminal.ends() == 0
+            *_, outcome = lines_of(follower)
+            assert follower.wait(PATIENCE) == 0
+    assert outcome["status"] == "completed"
 
 
 def test_the_demo_is_denied_in_the_browsers_way(cli: Cli, tree: Path) -> None:

@@ -5,6 +5,7 @@ changed on the object: `tamper` sees every frame that goes down, `refuse` every 
 """
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -146,6 +147,7 @@ class FakeGateway:
         refusals: run -> the error for a subscribe. snapshot_at: run -> the sequence of a reset, if not the head.
         epoch, limits, principal: as welcomed.
         connections: those that are open. heard: every frame of every client. acted: commands that have acted, in order.
+        tls: set it before `open` to serve through TLS.
         tamper: frame -> the frames that are sent in its place. refuse: what is done with an upgrade before all else.
     """
 
@@ -165,13 +167,14 @@ class FakeGateway:
         self.refuse: Callable[[WebSocketRequest], Any] | None = None
         self.greet: Callable[[Connection], Any] = Connection.serve
         self.mute = False
+        self.tls: ssl.SSLContext | None = None
         self._nursery: trio.Nursery | None = None
         self._listening: trio.CancelScope | None = None
         self._changed = trio.Event()
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}"
+        return f"{'ws' if self.tls is None else 'wss'}://127.0.0.1:{self.port}"
 
     def welcome(self) -> dict[str, Any]:
         return {
@@ -246,7 +249,7 @@ class FakeGateway:
     async def _listen(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                serve = partial(serve_websocket, self._meet, "127.0.0.1", self.port, None, message_queue_size=64)
+                serve = partial(serve_websocket, self._meet, "127.0.0.1", self.port, self.tls, message_queue_size=64)
                 server = await nursery.start(serve)
                 self.port = server.port
                 task_status.started(scope)

@@ -14,7 +14,7 @@ import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport.client import Client, LinkState, connect
+from greenroom.transport.client import Client, ConnectError, LinkState, connect
 from greenroom.transport.terminal import words
 from greenroom.transport.terminal.screen import Screen, open_screen
 from greenroom.transport.terminal.timeline import Timeline
@@ -27,6 +27,9 @@ from .story import how_to_resume
 
 SETTLED: Final = 5
 """Looks without news after which a run that waits is waiting now: in a replay its answer follows at once."""
+
+LOOK: Final = 0.5
+"""Seconds between two looks for another server of the database, while there is no connection."""
 
 
 def follow(given: argparse.Namespace) -> int:
@@ -64,18 +67,62 @@ class Follow:
         stop = Stop("")
         async with stop.listening(self._screen):
             with stop.gently:
-                return await self._live(place)
+                return await self._through(place)
         return self._left()
 
-    async def _live(self, place: remote.Served) -> int:
-        async with connect(place.url, token=place.token, on_change=self._connection) as client:
-            self._run_id = await GatewayDesk(client).whole_id(self._given.run_id)
+    async def _through(self, place: remote.Served) -> int:
+        """At one server of the database after the other; in its file when there is none and the run has ended."""
+        patient = False
+        while True:
+            await trio.lowlevel.checkpoint()
+            try:
+                found = await self._at(place, patient=patient)
+            except ConnectError:
+                found = remote.find(self._given)  # a new server may have a new token
+                if found == place:
+                    raise
+            if isinstance(found, int):
+                return found
+            if isinstance(found, remote.Unowned):
+                return await self.stored(found)
+            place, patient = found, True
+
+    async def _at(self, place: remote.Served, *, patient: bool) -> int | remote.Served | remote.Unowned:
+        """At one server; the exit code, or where to go on."""
+        here, seen = trio.CancelScope(), list[remote.Served | remote.Unowned]()
+        async with connect(place.url, token=place.token, patient=patient, on_change=self._connection) as client:
+            self._run_id = await GatewayDesk(client).whole_id(self._run_id)
             self._screen.row(f"run {self._run_id} at {client.url}", "dim")
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._tick)
-                code = await self._events(client)
+                nursery.start_soon(self._look_around, place, seen, here)
+                code: int | None = None
+                with here:
+                    code = await self._events(client)
                 nursery.cancel_scope.cancel()
-            return code
+        return seen[0] if code is None else code
+
+    async def _look_around(
+        self, place: remote.Served, seen: list[remote.Served | remote.Unowned], here: trio.CancelScope
+    ) -> None:
+        """While there is no connection: is the database served elsewhere, or is the run over, and nobody there?"""
+        while place.database is not None:
+            await trio.sleep(LOOK)
+            found = await self._elsewhere(place) if self._trouble else None
+            if found is not None:
+                seen.append(found)
+                here.cancel()
+
+    async def _elsewhere(self, place: remote.Served) -> remote.Served | remote.Unowned | None:
+        try:
+            found = remote.find(self._given)
+        except gr.GreenroomError:
+            return None  # a server that is about to begin, or one that serves no gateway
+        if isinstance(found, remote.Served):
+            return None if found == place else found
+        async with reading(found.database) as store:
+            record = await store.load(self._run_id)
+        return found if record is not None and record.row.status is gr.RunStatus.DONE else None
 
     async def _events(self, client: Client) -> int:
         last: gr.Event | None = None
@@ -109,10 +156,10 @@ class Follow:
         """What there is of it: nobody works on it now."""
         database = place.database
         async with reading(database) as store:
-            self._run_id = await whole_id(store, self._given.run_id)
+            self._run_id = await whole_id(store, self._run_id)
             record = await store.load(self._run_id)
             if record is None:
-                raise gr.UnknownRun(self._given.run_id)
+                raise gr.UnknownRun(self._run_id)
             self._screen.row(f"run {self._run_id} in {words.clean(str(database))}", "dim")
             event: gr.Event | None = None
             while frames := await store.events(self._run_id, after=self._timeline.last):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from greenroom.transport.client import (
 from greenroom.transport.client.pace import Allowance
 
 from ....support.fake_gateway import TOKEN, Connection, FakeGateway
+from ....support.tls import contexts
 from .kit import FAST, client_of, some
 
 
@@ -57,6 +59,23 @@ async def test_leaving_closes_the_connection_in_order(gateway: FakeGateway) -> N
     async with client_of(gateway):
         pass
     await gateway.until(lambda: codes == [1000])
+
+
+async def test_through_tls_it_is_the_same(tmp_path: Path) -> None:
+    server, client_side = contexts(tmp_path)
+    gateway = FakeGateway()
+    gateway.tls = server
+    async with gateway.open():
+        gateway.append("r", 3)
+        async with client_of(gateway, ssl_context=client_side) as client, client.follow("r") as events:
+            assert await some(events, 3) == [1, 2, 3]
+            await gateway.connections[0].cut()
+            gateway.append("r", 1)
+            assert await some(events, 1) == [4]
+            assert (await client.cancel("r")).ok
+        with pytest.raises(NotReachable, match=r"TLS: .*certificate"):
+            async with client_of(gateway):
+                pytest.fail("nobody has signed this certificate")
 
 
 # --- the first attempt -----------------------------------------------------------------------------------------------
