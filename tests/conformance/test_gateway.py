@@ -315,7 +315,7 @@ async def test_a_cancelled_gateway_says_goodbye_and_when_to_come_back(way):
     async with gr.open_runtime() as runtime, trio.open_nursery() as nursery:
         scope = trio.CancelScope()
 
-        async def serving(task_status):
+        async def serving(task_status):  # noqa: ASYNC128 - serve calls started()
             with scope:
                 await serve(runtime, port=0, token=TOKEN, fanout=way, task_status=task_status)
 
@@ -334,7 +334,7 @@ async def test_when_the_runtime_goes_first_the_gateway_says_so():
     async with trio.open_nursery() as nursery:
         async with gr.open_runtime() as runtime:
 
-            async def serving(task_status):
+            async def serving(task_status):  # noqa: ASYNC128 - serve calls started()
                 with pytest.raises(gr.RuntimeClosed):
                     await serve(runtime, port=0, token=TOKEN, task_status=task_status)
 

@@ -142,10 +142,10 @@ async def http(
             )  # fmt: skip
             status, found, parts = 0, dict[str, str](), list[bytes]()
             while True:
-                event = connection.next_event()
-                if event is h11.NEED_DATA:
+                while (event := connection.next_event()) is h11.NEED_DATA:
                     connection.receive_data(await stream.receive_some(65_536))
-                elif isinstance(event, h11.Response):
+                await trio.lowlevel.checkpoint()
+                if isinstance(event, h11.Response):
                     status = event.status_code
                     found = {name.decode(): value.decode() for name, value in event.headers}
                 elif isinstance(event, h11.Data):
