@@ -127,12 +127,14 @@ class RunDegraded(GreenroomError):
     """Nobody works on the run in this process: its agent or deps are missing, or it crashes. It stays as it is.
 
     Attributes:
+        run_id: which run.
         reason: deps_missing, agent_unknown, or gave_up (its owner crashed again and again).
+        detail: a sentence.
     """
 
     def __init__(self, run_id: str, reason: str, detail: str) -> None:
         super().__init__(f"run {run_id} is degraded ({reason}): {detail}; continue it with runtime.resume(...)")
-        self.run_id, self.reason = run_id, reason
+        self.run_id, self.reason, self.detail = run_id, reason, detail
 
 
 class RuntimeClosed(GreenroomError):

@@ -145,9 +145,11 @@ async def open_runtime(
             finally:
                 runtime.roster.close()
                 cancelled = trio.current_effective_deadline() <= trio.current_time()
-                await runtime.roster.drain(0.0 if cancelled else drain)  # noqa: ASYNC102 - shielded and bounded inside
-                board.close()
-                rests.close()
+                try:
+                    await runtime.roster.drain(0.0 if cancelled else drain)  # noqa: ASYNC102 - a cancel ends it
+                finally:
+                    board.close()
+                    rests.close()
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good

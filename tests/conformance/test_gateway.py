@@ -307,8 +307,8 @@ async def test_a_run_whose_agent_is_not_here_ends_the_subscription_as_degraded(t
         async with welcomed(address) as talk:
             await talk.say("subscribe", run=run.id)
             frames = await talk.until("gw.unsubscribed")
-            assert frames[-1]["reason"] == "degraded"
-            assert "agent_unknown" in frames[-1]["detail"]
+            assert (frames[-1]["reason"], frames[-1]["code"]) == ("degraded", "agent_unknown")
+            assert "no agent has the key" in frames[-1]["detail"]
 
 
 async def test_a_cancelled_gateway_says_goodbye_and_when_to_come_back(way):

@@ -22,7 +22,6 @@ Events count only in OPEN: what still comes of a subscription that was replaced 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
@@ -41,9 +40,6 @@ from .errors import refusal
 
 JUMP: Final = 256
 """Events that nobody needs are let pass up to so many, if they are there; beyond that a new subscription is cheaper."""
-
-_DEGRADED: Final = re.compile(r"run .* is degraded \((\w+)\): (.*?)(?:; continue it with .*)?", re.DOTALL)
-"""The text of a RunDegraded, as the gateway sends it."""
 
 
 class Reader(Protocol):
@@ -217,9 +213,9 @@ class Subscription:
             case "gone":
                 self._end(self.readers, partial(UnknownRun, self.run_id))
             case "degraded":
-                told = _DEGRADED.fullmatch(frame.detail or "")
-                reason, detail = (told[1], told[2]) if told else ("degraded", frame.detail or "nobody works on it")
-                error = partial(RunDegraded, self.run_id, reason, detail)
+                error = partial(
+                    RunDegraded, self.run_id, frame.code or "degraded", frame.detail or "nobody works on it"
+                )
                 self._end([one for one in self.readers if one.cursor >= self.position], error)
             case _:
                 self._end([one for one in self.readers if one.cursor >= self.position], None)

@@ -236,7 +236,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
 def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
     """An open ticket: what a client needs to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
-    more = ("response_schema", "resume_mode", "requested_at", "expires_at")
+    more = ("response_schema", "resume_mode", "requested_at", "expires_at", "on_expiry", "reviewers")
     return {name: getattr(ticket, name) for name in (*names, *more)}
 
 

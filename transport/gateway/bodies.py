@@ -48,6 +48,8 @@ class OpenTicket(Body, frozen=True, kw_only=True):
     resume_mode: ResumeMode
     requested_at: datetime
     expires_at: datetime | None
+    on_expiry: Literal["deny", "cancel_run", "set_result"]
+    reviewers: tuple[str, ...]
 
 
 class Snapshot(Body, frozen=True, kw_only=True):

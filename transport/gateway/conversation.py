@@ -280,6 +280,7 @@ class Conversation:
                 reason="epoch" if reason == "epoch" else "ahead",
                 sequence=after,
                 snapshot=plain_view(view),
+                id=frame.id,
             )
         self._drop(frame.run)
         self.tell(told)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import attrs
@@ -164,7 +164,8 @@ async def _live(gateway: Gateway, request: Request) -> Streamed:
     @asynccontextmanager
     async def chunks() -> AsyncIterator[AsyncIterator[bytes]]:
         async with gateway.follow(run, after) as follower:
-            yield _sent(gateway, follower)
+            async with aclosing(_sent(gateway, follower)) as chunks:
+                yield chunks
 
     return Streamed(chunks=chunks)
 
@@ -174,7 +175,7 @@ def _check_cursor(after: int, head: int) -> None:
         raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
 
 
-async def _sent(gateway: Gateway, follower: Any) -> AsyncIterator[bytes]:
+async def _sent(gateway: Gateway, follower: Any) -> AsyncGenerator[bytes, None]:
     yield RETRY
     try:
         async for found in follower:

@@ -87,7 +87,8 @@ class Subscription:
             await trio.sleep(RETRY)
             return b""
         except gr.RunDegraded as error:
-            return self._end(down.Unsubscribed(run=self.run, reason="degraded", detail=str(error)))
+            why = down.Unsubscribed(run=self.run, reason="degraded", code=error.reason, detail=error.detail)
+            return self._end(why)
         except gr.UnknownRun as error:
             return self._end(down.Unsubscribed(run=self.run, reason="gone", detail=str(error)))
         return b"" if self.follower.behind() else None

@@ -55,13 +55,18 @@ class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
     reason: Literal["epoch", "ahead"]
     sequence: int
     snapshot: Mapping[str, Any]
+    id: str | None = None
 
 
 class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
-    """No more events of this run come. `reason`: asked, done (its terminal event has been sent), gone or degraded."""
+    """No more events of this run come. `reason`: asked, done (its terminal event has been sent), gone or degraded.
+
+    `code`, of degraded: deps_missing, agent_unknown or gave_up.
+    """
 
     run: str
     reason: Literal["asked", "done", "gone", "degraded"]
+    code: str | None = None
     detail: str | None = None
     id: str | None = None
 

@@ -252,7 +252,7 @@ def test_a_degraded_run_raises_with_its_reason() -> None:
     wire = joined(reader)
     wire.opened()
     told = str(RunDegraded("r", "agent_unknown", "no agent has the key 'a'"))
-    wire.hears(Unsubscribed(run="r", reason="degraded", detail=told))
+    wire.hears(Unsubscribed(run="r", reason="degraded", code="agent_unknown", detail="no agent has the key 'a'"))
     error = reader.why()
     assert isinstance(error, RunDegraded)
     assert (error.reason, str(error)) == ("agent_unknown", told)
