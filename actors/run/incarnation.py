@@ -341,15 +341,16 @@ class Incarnation:
     def _next_time(self) -> float:
         if self._stop_at is not None:
             return self._stop_at
+        leave_at = self._leave_at if trio.current_time() < self._leave_at else math.inf  # what held it up then nudges
         if self._state.row.next_due is None:
-            return self._leave_at
+            return leave_at
         clock, info = self._services.clock, self._state.info
         moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
         for call in self._state.calls.values():
             ticket = call.ticket
             if call.at is CallAt.PARKED and ticket is not None and ticket.ticket_id not in self._expiring:
                 moments += [] if ticket.expires_at is None else [ticket.expires_at]
-        return min(self._leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
+        return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
 
     async def _wait(self) -> None:
         if self._behind and self._closing is None:
@@ -376,7 +377,7 @@ class Incarnation:
     def _nothing_to_wait_for(self) -> bool:
         """True if the run is only rows: nothing works, nothing has come, nothing hides from its cancel."""
         idle = not (self._busy() or self._behind or len(self._mailbox) or self._children.live_left())
-        return idle and not self._expiring
+        return idle and not any(key.startswith(EXPIRE) for key in self._children.live)
 
     def _busy(self) -> bool:
         """True while something works; a parked call and an expiry that waits for its answer can go on elsewhere."""

@@ -52,7 +52,7 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize(("source", "target"), MOVES, ids=" to ".join)
+@pytest.mark.parametrize(("source", "target"), MOVES, ids=map(" to ".join, MOVES))
 async def test_a_legal_move_is_made(play, autojump_clock, source, target):
     call_id, scene = MOVES[source, target]
     scene = dict(scene)

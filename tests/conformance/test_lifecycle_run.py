@@ -170,7 +170,7 @@ NEVER = {
 """Moves that the table allows, and that nothing in this release makes."""
 
 
-@pytest.mark.parametrize(("source", "target"), MOVES, ids=" to ".join)
+@pytest.mark.parametrize(("source", "target"), MOVES, ids=map(" to ".join, MOVES))
 async def test_a_legal_move_is_made(play, autojump_clock, source, target):
     scene = {"script": ["done"], **MOVES[source, target]}
     life = await play(*scene.pop("script"), **scene)

@@ -88,7 +88,7 @@ def approve(call_id: str, result: Any = None, **more: Any) -> Act:
     """The open ticket of the call is approved: exactly its action, by its fingerprint."""
 
     async def act(scene: Scene) -> None:
-        decision = (await scene.ticket(call_id)).approve(result, by=more.pop("by", "ada"))
+        decision = (await scene.ticket(call_id)).approve(result, by="ada")
         scene.note(await scene.run.decide(attrs.evolve(decision, **more)))
 
     return act
@@ -107,12 +107,12 @@ def decide(target: str, action: Any = "resume", **options: Any) -> Act:
     """Any decision, by ticket id or call id. The first ticket of a scene is "r.t1"."""
 
     async def act(scene: Scene) -> None:
-        options.setdefault("by", "ada")
         if "fingerprint" in options:
-            by = options.pop("by")
-            scene.note(await scene.run.decide(gr.Decision(target=target, action=action, decided_by=by, **options)))
+            values = {"decided_by": options.get("by", "ada"), **options}
+            values.pop("by", None)
+            scene.note(await scene.run.decide(gr.Decision(target=target, action=action, **values)))
         else:
-            scene.note(await scene.run.decide(target, action, **options))
+            scene.note(await scene.run.decide(target, action, **{"by": "ada", **options}))
 
     return act
 
@@ -135,8 +135,18 @@ def cancel(**options: Any) -> Act:
     return act
 
 
-async def restart(_: Scene) -> None:
-    """The process ends, in the middle of whatever it does, and another one begins."""
+@attrs.frozen
+class Down:
+    """The process ends, in the middle of whatever it does, and another one begins so many virtual seconds later."""
+
+    seconds: float = 0.0
+
+    async def __call__(self, scene: Scene) -> None:
+        """Between two processes nobody is there to act."""
+        await trio.sleep(self.seconds)
+
+
+restart = Down()
 
 
 def pause(seconds: float) -> Act:
@@ -195,28 +205,30 @@ class Play:
                 if behind is not None:
                     await scene.runtime.start(front, "me first", run_id="front", thread_id=THREAD)
                 scene.run = await scene.runtime.start(scene.agent, ask, **options)
-                if await _live(scene, acts):
+                cut = await _live(scene, acts)
+                if cut is None:
                     return await Life.of(scene)
+            await cut(scene)
 
     def agent(self, *script: Any, key: str = "helper", **options: Any) -> gr.Agent[Any]:
         """An agent with the whole cast as its tools."""
         return gr.Agent(key, model=ScriptedModel(list(script)), **{"tools": TOOLS, **options})
 
 
-async def _live(scene: Scene, acts: Iterator[Act | After]) -> bool:
-    """One process: acts up to the next restart. True if there is none, and the run has come to its rest."""
+async def _live(scene: Scene, acts: Iterator[Act | After]) -> Down | None:
+    """One process: acts up to the next restart. None if there is none, and the run has come to its rest."""
     for act in acts:
         if isinstance(act, After):
             await trio.sleep(act.seconds)
             act = act.act  # noqa: PLW2901
         else:
             await scene.run.wait()
-        if act is restart:
-            return False
+        if isinstance(act, Down):
+            return act
         await act(scene)
     if isinstance(await scene.run.wait(), gr.Waiting):
         await trio.sleep(SETTLING)
-    return True
+    return None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,326 @@
+"""Rules of decisions: each gets one answer, the checks stand in one order, and no decision ever hurts the run."""
+
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.decisions import REJECTIONS
+from greenroom.actors.engine.judge import MAX_PENDING
+from greenroom.testing import call, delay
+
+from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart, send
+from ..support.runs import Outages
+
+B, C = call("sign", id="B"), call("look", id="C")
+NAMED = call("ask", reviewers=["ada"], id="N")
+TYPED = call("ask", schema={"type": "object", "required": ["name"]}, id="T")
+BRIEF = call("ask", expires=50, id="E")
+PASSED = call("ask", mode="pass_decision_to_tool", id="P")
+OPEN = [B, NAMED, TYPED, PASSED]
+"""Calls that wait, one per kind of ticket: r.t1 to r.t4 in parallel."""
+
+
+@pytest.fixture
+def mode() -> str:
+    """How decisions are judged has nothing to do with the mode; where it has, `test_lifecycle_modes.py` says so."""
+    return "parallel_streaming"
+
+
+def edited(target: str, **arguments: Any) -> Act:
+    return decide(target, edited_arguments=arguments)
+
+
+# --- every code ------------------------------------------------------------------------------------------------------
+
+CODES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "not_allowed": ([decide("N", by="bob")], {}),
+    "decision_id_conflict": ([decide("B", decision_id="d"), decide("B", "cancel", decision_id="d")], {}),
+    "unknown_target": ([decide("nothing")], {}),
+    "already_decided": ([decide("B"), decide("B")], {}),
+    "run_done": ([cancel(), cancel()], {}),
+    "expired": ([pause(60), decide("E")], {"script": [[BRIEF], [B]]}),
+    "fingerprint_mismatch": ([decide("B", fingerprint="of another action")], {}),
+    "invalid_arguments": ([edited("B", cents="many")], {}),
+    "invalid_result": ([decide("T", result={"nom": "Ada"})], {}),
+}
+"""Code -> acts, of which the last one is answered with it. Two codes are scenes of their own, below."""
+
+
+@pytest.mark.parametrize("code", CODES)
+async def test_each_fault_of_a_command_has_its_code_and_a_sentence(play, autojump_clock, code):
+    acts, more = CODES[code]
+    life = await play(*more.get("script", [OPEN]), do=acts)
+    assert life.answers[-1] == f"rejected {code}"
+    assert life.scene.details[-1]
+
+
+async def test_an_inbox_that_is_full_is_busy(play, autojump_clock):
+    """Commands wait for a run that nobody can work on yet: its deps are not to be had."""
+    found: list[Any] = []
+
+    def provider(_: Any) -> Any:
+        if not found:
+            raise LookupError("not yet")
+        return found[0]
+
+    async def flood(scene: Scene) -> None:
+        answers = [await scene.run.send("more") for _ in range(MAX_PENDING)]
+        assert {answer.status for answer in answers} == {"accepted"}
+        scene.note(await scene.run.send("one too many"))
+        found.append(scene.outside)
+        await scene.runtime.resume(scene.run.id)
+
+    play.runtime = {"deps": provider}
+    life = await play("hello", "done", do=[after(1, flood), send("and now?")])
+    assert life.answers[0] == "rejected busy"
+    assert len(life.payloads("input.received")) == MAX_PENDING
+    assert life.outcome.output == "done"
+
+
+async def test_a_store_that_does_not_answer_is_told_so(play, autojump_clock):
+    outages = Outages()
+    play.store = {"faults": outages}
+
+    async def begin(_: Scene) -> None:
+        outages.error = OSError("the disk is full")
+        await trio.sleep(1)
+
+    async def end(_: Scene) -> None:
+        outages.error = None
+
+    life = await play(
+        [B, C], "done", do=[after(5, begin), after(10, decide("B")), after(0, cancel()), after(0, end), approve("B")]
+    )
+    assert life.answers == ["rejected store_unavailable", "rejected store_unavailable", "accepted"]
+    assert "the disk is full" in life.scene.details[0]
+    assert life.outcome.output == "done"
+
+
+def test_every_code_has_its_scene():
+    assert {*CODES, "busy", "store_unavailable"} == set(REJECTIONS)
+
+
+# --- the order of the checks -----------------------------------------------------------------------------------------
+
+BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
+    ("not_allowed", "decision_id_conflict"): (
+        [OPEN],
+        [decide("B", decision_id="d"), decide("N", by="bob", decision_id="d")],
+    ),
+    ("not_allowed", "already_decided"): ([OPEN], [decide("N"), decide("N", by="bob")]),
+    ("not_allowed", "fingerprint_mismatch"): ([OPEN], [decide("N", by="bob", fingerprint="other")]),
+    ("decision_id_conflict", "unknown_target"): (
+        [OPEN],
+        [decide("B", decision_id="d"), decide("nothing", decision_id="d")],
+    ),
+    ("decision_id_conflict", "run_done"): (
+        [[B], "done"],
+        [decide("B", decision_id="d"), decide("B", "cancel", decision_id="d")],
+    ),
+    ("unknown_target", "run_done"): (["done"], [decide("nothing")]),
+    ("already_decided", "run_done"): ([[B], "done"], [decide("B"), decide("B")]),
+    ("already_decided", "expired"): ([[BRIEF], [B]], [decide("E"), after(60, decide("E"))]),
+    ("run_done", "expired"): ([[BRIEF], "done"], [after(60, decide("E"))]),
+    ("expired", "fingerprint_mismatch"): ([[BRIEF], [B]], [after(60, decide("E", fingerprint="other"))]),
+    ("fingerprint_mismatch", "invalid_arguments"): (
+        [OPEN],
+        [decide("B", fingerprint="other", edited_arguments={"cents": "many"})],
+    ),
+    ("fingerprint_mismatch", "invalid_result"): ([OPEN], [decide("T", fingerprint="other", result=1)]),
+    ("invalid_arguments", "invalid_result"): ([OPEN], [decide("T", edited_arguments={"times": "x"}, result=1)]),
+}
+"""(what is told, what is wrong as well) -> script and acts; the last command has both faults."""
+
+
+@pytest.mark.parametrize(("first", "second"), BOTH, ids=map(" before ".join, BOTH))
+async def test_of_two_faults_the_one_that_is_checked_first_is_told(play, autojump_clock, first, second):
+    script, acts = BOTH[first, second]
+    life = await play(*script, do=acts)
+    assert life.answers[-1] == f"rejected {first}"
+    assert REJECTIONS.index(first) < REJECTIONS.index(second)
+
+
+async def test_faults_are_told_one_after_the_other_until_the_decision_is_right(play, autojump_clock):
+    """One decision, with everything wrong with it that can be wrong at once; each time the first fault is mended."""
+    wrong: dict[str, Any] = {"by": "bob", "decision_id": "taken", "fingerprint": "other"}
+    wrong |= {"edited_arguments": {"times": "x"}, "result": 1}
+    asks = call("ask", {"reviewers": ["ada"], "schema": {"type": "string"}}, id="D")
+    mended = [
+        wrong := {**wrong, **one}
+        for one in (
+            {},
+            {"by": "ada"},
+            {"decision_id": "new"},
+            {"fingerprint": None},
+            {"edited_arguments": None},
+            {"result": "yes"},
+        )
+    ]
+    life = await play([B, asks], "done", do=[decide("B", decision_id="taken"), *(decide("D", **one) for one in mended)])
+    assert [answer.removeprefix("rejected ") for answer in life.answers] == [
+        *("accepted", "not_allowed", "decision_id_conflict", "fingerprint_mismatch", "invalid_arguments"),
+        *("invalid_result", "accepted"),
+    ]
+    assert life.outcome.output == "done"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_no_fault_hurts_the_run_or_leaves_a_trace_in_it(play, autojump_clock):
+    faults = [decide("nothing"), decide("N", by="bob"), decide("B", fingerprint="other"), edited("B", cents="x")]
+    acts = [*faults, decide("T", result=1), decide("C")]
+    clean = [approve("B"), approve("N"), approve("T", {"name": "Ada"})]
+    life = await play([B, NAMED, TYPED, C], "done", do=[*acts, *clean])
+    assert life.answers == [*life.answers[:6], "accepted", "accepted", "accepted"]
+    assert {answer.split()[0] for answer in life.answers[:6]} == {"rejected"}
+    assert life.outcome.output == "done"
+    assert len(life.payloads("approval.resolved")) == 3
+    assert "decision.refused" not in life.types
+
+
+async def test_a_rejected_decision_s_id_may_be_used_again(play, autojump_clock):
+    wrong = decide("B", decision_id="d", edited_arguments={"cents": "x"})
+    life = await play([B], "done", do=[wrong, decide("B", "cancel", decision_id="d")])
+    assert life.answers == ["rejected invalid_arguments", "accepted"]
+
+
+@pytest.mark.parametrize("when", ["at once", "after the end", "in another process"])
+async def test_the_same_decision_again_is_a_duplicate_and_acts_once(play, autojump_clock, when):
+    again = decide("B", decision_id="d", reason="ok")
+    between = {"at once": [after(0, again)], "after the end": [again], "in another process": [after(3, restart), again]}
+    life = await play([call("sign", id="B")], "done", do=[again, *between[when]])
+    assert life.answers == ["accepted", "duplicate"]
+    assert len(life.payloads("approval.resolved")) == 1
+
+
+async def test_another_decision_under_the_same_id_is_a_conflict_whatever_differs(play, autojump_clock):
+    first = {"decision_id": "d", "reason": "ok", "result": 1}
+    others = [decide("B", **first, edited_arguments={"cents": 2})]
+    others += [decide("B", **{**first, name: "else"}) for name in ("reason", "result")]
+    life = await play([B], "done", do=[decide("B", **first), decide("B", "cancel", **first), *others])
+    assert life.answers == ["accepted", *["rejected decision_id_conflict"] * 4]
+
+
+async def test_the_first_valid_decision_wins_and_the_second_reviewer_hears_of_whom_and_when(play, autojump_clock):
+    life = await play([B], "done", do=[deny("B", by="ada"), decide("B", by="bob")])
+    assert life.answers == ["accepted", "rejected already_decided"]
+    assert "ada" in life.scene.details[1]
+    assert "2031-05-01T12:00" in life.scene.details[1]
+    assert life.calls["B"] == "new suspended cancelled"
+
+
+async def test_each_decision_of_a_batch_has_its_own_answer(play, autojump_clock):
+    async def all_at_once(scene: Scene) -> None:
+        tickets = (await scene.run.wait()).tickets
+        wrong = gr.Decision(target="nothing", action="resume")
+        for answer in await scene.run.decide_all([tickets[0].approve(), wrong, tickets[0].deny(), tickets[1].deny()]):
+            scene.note(answer)
+
+    life = await play([B, call("pay", id="A"), C], "done", do=[all_at_once])
+    assert life.answers == ["accepted", "rejected unknown_target", "rejected already_decided", "accepted"]
+    assert (life.calls["B"][-9:], life.calls["A"][-9:]) == ("succeeded", "cancelled")
+
+
+async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
+    deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
+    life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
+    assert life.answers == ["rejected invalid_result"]
+    assert "$.n[1]" in life.scene.details[0]
+
+
+async def test_a_result_that_becomes_the_arguments_is_checked_as_arguments(play, autojump_clock):
+    life = await play([PASSED], "done", do=[decide("P", result="text"), decide("P", result={"times": "x"}), deny("P")])
+    assert life.answers == ["rejected invalid_arguments", "rejected invalid_arguments", "accepted"]
+    assert "times" in life.scene.details[1]
+
+
+async def test_an_action_that_is_not_known_is_the_caller_s_mistake_and_no_answer(play, autojump_clock):
+    async def shrug(scene: Scene) -> None:
+        with pytest.raises(ValueError, match="'shrug'"):
+            await scene.run.decide("B", "shrug")
+
+    assert (await play([B], "done", do=[shrug, approve("B")])).answers == ["accepted"]
+
+
+async def test_an_accepted_decision_that_meets_a_run_on_its_way_out_is_refused_aloud(play, autojump_clock):
+    life = await play([B, call("tidy", id="Y")], do=[after(5, cancel()), after(0.5, decide("B", decision_id="d"))])
+    assert life.answers == ["accepted", "accepted"]
+    (refused,) = life.payloads("decision.refused")
+    assert (refused["command_id"], refused["code"]) == ("d", "run_done")
+    assert life.calls["B"] == "new suspended cancelled"
+
+
+# --- early decisions -------------------------------------------------------------------------------------------------
+
+SLOW = call("ask", seconds=10, id="D")
+
+
+async def test_a_decision_before_the_first_ticket_is_early_and_acts_when_the_ticket_is_made(play, autojump_clock):
+    life = await play([SLOW], "done", do=[after(5, decide("D", result="early bird"))])
+    assert life.answers == ["accepted early"]
+    assert life.calls["D"] == "new running suspended resuming running succeeded"
+    assert life.told["D"] == "told early bird"
+    assert life.path == "running completed"
+
+
+async def test_an_early_denial_denies(play, autojump_clock):
+    life = await play([SLOW], "done", do=[after(5, decide("D", "cancel", reason="no"))])
+    assert (life.calls["D"], life.effects) == ("new running suspended cancelled", [])
+
+
+async def test_an_early_decision_survives_a_restart(play, autojump_clock):
+    """Its call is gated again in the next process, and then meets it."""
+    gated = call("spend", cents=500, thinking=20, id="S")
+    life = await play([gated], "done", do=[after(5, decide("S", decision_id="d")), after(1, restart)])
+    assert life.answers == ["accepted early"]
+    assert life.calls["S"] == "new suspended resuming running succeeded"
+
+
+@pytest.mark.parametrize(
+    ("asking", "decision", "code"),
+    [
+        ({"schema": {"type": "object"}}, {"result": "text"}, "invalid_result"),
+        ({"reviewers": ["bob"]}, {}, "not_allowed"),
+        ({"mode": "pass_decision_to_tool"}, {"result": 1}, "invalid_arguments"),
+    ],
+    ids=["invalid_result", "not_allowed", "invalid_arguments"],
+)
+async def test_an_early_decision_that_does_not_fit_its_ticket_leaves_it_open_and_says_why(
+    play, autojump_clock, asking, decision, code
+):
+    life = await play([call("ask", {"seconds": 10, **asking}, id="D")], do=[after(5, decide("D", **decision))])
+    assert life.answers == ["accepted early"]
+    assert [one["code"] for one in life.payloads("decision.refused")] == [code]
+    assert life.tickets == {"r.t1": ("user_input", "open")}
+
+
+async def test_an_early_decision_that_nobody_asks_for_is_recorded_as_unused(play, autojump_clock):
+    life = await play([C], "done", do=[after(5, decide("C", decision_id="d"))])
+    assert life.answers == ["accepted early"]
+    assert [(one["command_id"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+    assert life.calls["C"] == "new running succeeded"
+
+
+async def test_a_second_early_decision_comes_too_late(play, autojump_clock):
+    life = await play([SLOW], "done", do=[after(5, decide("D", result="one")), after(1, decide("D", result="two"))])
+    assert life.answers == ["accepted early", "rejected already_decided"]
+    assert life.told["D"] == "told one"
+
+
+async def test_after_its_first_ticket_a_call_id_means_the_newest_ticket(play, autojump_clock):
+    life = await play([call("ask", times=2, id="D")], "done", do=[decide("D"), decide("D"), decide("D")])
+    assert life.answers == ["accepted", "accepted", "rejected already_decided"]
+    assert list(life.tickets.values()) == [("user_input", "approved")] * 2
+
+
+async def test_an_old_ticket_is_decided_for_good(play, autojump_clock):
+    life = await play([call("ask", times=2, id="D")], do=[decide("r.t1"), decide("r.t1", "cancel")])
+    assert life.answers == ["accepted", "rejected already_decided"]
+    assert life.tickets["r.t2"] == ("user_input", "open")
+
+
+async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autojump_clock):
+    assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).answers == ["rejected unknown_target"]

@@ -1,0 +1,172 @@
+"""Rules of expiry, and of waiting: what the clock decides, and what a run that waits does meanwhile: nothing."""
+
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import call
+
+from ..support.cast import FAR
+from ..support.lives import Down, Scene, after, approve, cancel, decide, deny, pause, restart, send
+
+B, C = call("sign", id="B"), call("look", id="C")
+
+
+def brief(**asking: Any) -> Any:
+    """A call whose ticket nobody may answer after fifty seconds."""
+    return call("ask", {"expires": 50, **asking}, id="E")
+
+
+# --- what an expiry does ---------------------------------------------------------------------------------------------
+
+
+async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play, autojump_clock):
+    life = await play([brief(), C], "done", do=[pause(60)])
+    assert (life.tickets["r.t1"], life.codes["E"]) == (("user_input", "expired"), "expired")
+    assert life.calls["E"] == "new running suspended cancelled"
+    assert "nobody decided in time" in life.told["E"]
+    assert life.outcome.output == "done"
+
+
+async def test_it_may_end_the_run(play, autojump_clock):
+    life = await play([brief(on_expiry="cancel_run"), B], do=[pause(60)])
+    assert life.outcome == gr.Cancelled(reason="an approval expired", by="clock", code="approval_rejected")
+    assert life.told.keys() == {"E", "B"}
+
+
+async def test_it_may_bring_a_result(play, autojump_clock):
+    life = await play([brief(default="no"), C], "done", do=[pause(60)])
+    assert life.calls["E"] == "new running suspended resuming succeeded"
+    assert (life.told["E"], life.effects) == ("no", ["C"])
+
+
+async def test_it_comes_at_its_time_by_the_clock(play, autojump_clock):
+    life = await play([brief()], "done", do=[pause(60)])
+    assert life.seconds("approval.resolved") == 50.0
+    (resolved,) = life.payloads("approval.resolved")
+    assert (resolved["by"], resolved["resolution"]) == ("clock", "expired")
+
+
+async def test_of_several_tickets_each_expires_at_its_own_time(play, autojump_clock):
+    asks = [call("ask", expires=30 * number, id=f"E{number}") for number in (3, 1, 2)]
+    life = await play(asks, "done", do=[pause(300)])
+    if play.mode == "sequential":  # a call is asked for when the one before it has been settled
+        assert [one["call_id"] for one in life.payloads("approval.resolved")] == ["E3", "E1", "E2"]
+    else:
+        assert [one["call_id"] for one in life.payloads("approval.resolved")] == ["E1", "E2", "E3"]
+
+
+async def test_a_second_ticket_of_a_call_has_a_time_of_its_own(play, autojump_clock):
+    life = await play([brief(times=2)], "done", do=[after(40, approve("E")), pause(60)])
+    assert life.tickets == {"r.t1": ("user_input", "approved"), "r.t2": ("user_input", "expired")}
+    assert life.seconds("approval.resolved", ticket_id="r.t2") == 90.0
+
+
+# --- deciding against the clock --------------------------------------------------------------------------------------
+
+
+async def test_a_decision_in_time_wins(play, autojump_clock):
+    life = await play([brief()], "done", do=[after(49.9, approve("E", "in time")), pause(60)])
+    assert (life.answers, life.told["E"]) == (["accepted"], "told in time")
+
+
+@pytest.mark.parametrize("late", [50.0, 50.1, 70.0])
+async def test_from_its_time_on_a_decision_is_too_late(play, autojump_clock, late):
+    life = await play([brief()], [B], do=[after(late, decide("E"))])
+    assert life.answers == ["rejected expired"]
+    assert life.calls["E"] == "new running suspended cancelled"
+
+
+async def test_a_denial_in_time_is_no_expiry(play, autojump_clock):
+    life = await play([brief(on_expiry="cancel_run")], "done", do=[deny("E"), pause(60)])
+    assert (life.tickets["r.t1"], life.outcome.output) == (("user_input", "denied"), "done")
+
+
+async def test_a_run_that_is_cancelled_before_withdraws_the_ticket(play, autojump_clock):
+    life = await play([brief(default="no")], do=[after(49, cancel())])
+    assert life.tickets == {"r.t1": ("user_input", "withdrawn")}
+    assert life.end["by"] == "ada"
+
+
+async def test_a_decision_whose_body_outlives_the_time_is_not_undone(play, autojump_clock):
+    life = await play([brief()], "done", do=[after(49, approve("E", "yes")), pause(60)])
+    assert life.seconds("tool.result", call_id="E") == 59.0
+    assert life.calls["E"].endswith("succeeded")
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asleep", [0.0, FAR], ids=["at once", "after long"])
+async def test_a_ticket_expires_in_another_process_too(play, autojump_clock, asleep):
+    life = await play([brief(default="no")], "done", do=[restart, pause(60 + asleep)])
+    assert life.seconds("approval.resolved") == 50.0
+    assert life.told["E"] == "no"
+
+
+async def test_a_ticket_that_expired_while_no_process_ran_expires_at_the_next_start(play, autojump_clock):
+    life = await play([brief(default="no")], "done", do=[Down(FAR), pause(1)])
+    assert life.seconds("approval.resolved") == FAR
+    assert life.told["E"] == "no"
+
+
+async def test_and_a_decision_at_that_start_is_too_late(play, autojump_clock):
+    life = await play([brief()], [B], do=[after(1, Down(FAR)), after(0, decide("E"))])
+    assert life.answers == ["rejected expired"]
+
+
+async def test_waiting_is_outside_of_the_run_s_active_time(play, autojump_clock):
+    life = await play([B, C], "done", do=[pause(FAR), approve("B")])
+    assert life.end["active_seconds"] == 20.0  # C before the decision, B after it
+
+
+@pytest.mark.parametrize("patience", [None, 60.0, 1.0], ids=["stays in memory", "leaves it", "leaves it soon"])
+async def test_a_run_that_waits_long_is_decided_as_if_it_had_been_decided_at_once(play, autojump_clock, patience):
+    play.runtime = {"passivate_after": patience}
+    life = await play([B, brief(expires=None)], "done", do=[pause(FAR), approve("B"), pause(FAR), approve("E", "yes")])
+    assert life.answers == ["accepted", "accepted"]
+    assert life.told == {"B": "signed 1", "E": "told yes"}
+
+
+async def test_input_for_a_run_that_left_memory_is_kept_for_its_next_step(play, autojump_clock):
+    life = await play([B], "done", do=[pause(FAR), send("hurry"), pause(FAR), approve("B")])
+    assert life.history == ["user: hi", "assistant: (B)", "B: signed 1", "user: hurry", "assistant: done"]
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks, and gives up when there are far too many."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self.count, self._scope = 0, scope
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+        if self.count > 1_000:
+            self._scope.cancel()
+
+
+async def idle(scene: Scene) -> None:
+    """A long time goes by in which nobody does anything."""
+    with trio.CancelScope() as scope:
+        steps = Steps(scope)
+        trio.lowlevel.add_instrument(steps)
+        try:
+            await trio.sleep(FAR)
+        finally:
+            trio.lowlevel.remove_instrument(steps)
+    assert steps.count < 200, f"{steps.count} steps"  # a busy run would not let the virtual time go on
+
+
+@pytest.mark.parametrize("patience", [None, 60.0])
+async def test_a_run_that_waits_does_nothing(play, autojump_clock, patience):
+    play.runtime = {"passivate_after": patience}
+    assert (await play([B, C], do=[idle])).path == "running waiting"
+
+
+@pytest.mark.parametrize("patience", [None, 60.0])
+async def test_a_run_that_waits_on_after_an_expiry_does_nothing(play, autojump_clock, patience):
+    """The clock's own command is done with, once the ticket is closed."""
+    play.runtime = {"passivate_after": patience}
+    assert (await play([brief()], [B], do=[pause(60), idle])).path == "running waiting running waiting"
