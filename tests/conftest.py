@@ -10,6 +10,7 @@ pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
 
 import os
 import random
+import signal
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,11 @@ JUDGES_REQUIRED = os.environ.get("GREENROOM_JUDGES") == "required"
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("full", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("full" if FULL else "ci")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script. Programs inherit that, and the tests send some of them an interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
