@@ -4,7 +4,6 @@ import random
 import subprocess
 import sys
 from collections import deque
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -54,12 +53,6 @@ async def follow(here, run, last, **options):
         await raw.send(closing())
         await raw.parting()
     return reader
-
-
-@asynccontextmanager
-async def within(seconds):
-    with trio.fail_after(seconds):
-        yield
 
 
 async def metric(here, name):
@@ -221,16 +214,17 @@ async def test_a_slow_reader_of_much_is_not_cut_however_late_it_comes_to_a_ping(
         author, last = await Author.create(here.runtime, HELPER, "r"), 121
         await author.write(["x" * 4_000] * (last - 1))
         reader, pings = Reader("r"), 0
-        async with here.talking(buffer=4096) as raw, within(15):
-            await raw.send(said("subscribe", run="r"))
-            while reader.cursor < last:
-                await trio.sleep(0.05)
-                raw.left += await raw.stream.receive_some(8_000)
-                while reader.cursor < last and (len(raw.left) > 5_000 or reader.cursor > last - 3):
-                    heard = await raw.hear()
-                    pings += heard.opcode == PING
-                    if heard.opcode == TEXT:
-                        reader.take(heard)
+        async with here.talking(buffer=4096) as raw:
+            with trio.fail_after(15):
+                await raw.send(said("subscribe", run="r"))
+                while reader.cursor < last:
+                    await trio.sleep(0.05)
+                    raw.left += await raw.stream.receive_some(8_000)
+                    while reader.cursor < last and (len(raw.left) > 5_000 or reader.cursor > last - 3):
+                        heard = await raw.hear()
+                        pings += heard.opcode == PING
+                        if heard.opcode == TEXT:
+                            reader.take(heard)
         assert pings == 1, "one was under way all the time"
         assert await metric(here, "greenroom_connections_cut_total") == 0
 

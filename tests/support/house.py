@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 import trio
-from tests.support.gateway import TOKEN, gateway, http, welcomed
+from tests.support.gateway import TOKEN, http, welcomed
 from tests.support.raw_ws import Raw, calling, host_of, upgrade
 
 import greenroom as gr
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel
-from greenroom.transport import Address
+from greenroom.transport import Address, serve
 from greenroom.transport.gateway.fanout import Pumps
 from greenroom.transport.gateway.gateway import Gateway
 
@@ -58,12 +58,19 @@ def listening() -> Iterator[Failures]:
 
 @attrs.define(eq=False)
 class House:
-    """A runtime, its gateway, and where it is."""
+    """A runtime, its gateway, and where it is.
+
+    Attributes:
+        scope: around `serve`. ended: `serve` has returned. errors: what it has raised.
+    """
 
     runtime: gr.Runtime
     gateway: Gateway
     address: Address
     failures: Failures
+    scope: trio.CancelScope
+    ended: trio.Event
+    errors: list[Exception]
 
     @property
     def host(self) -> str:
@@ -124,15 +131,40 @@ class House:
 
 
 @asynccontextmanager
+async def standing(runtime: gr.Runtime, **options: Any) -> AsyncIterator[House]:
+    """A gateway before a runtime, for the time of the block; its error, or the block's, leaves bare."""
+    scope, ended, errors = trio.CancelScope(), trio.Event(), list[Exception]()
+    options = {"port": 0, **({} if "principals" in options else {"token": TOKEN}), **options}
+
+    async def live(*, task_status: trio.TaskStatus[Address]) -> None:  # noqa: ASYNC128 - `serve` does
+        try:
+            with scope:
+                await serve(runtime, task_status=task_status, **options)
+        except Exception as error:  # noqa: BLE001 - for the test to look at
+            errors.append(error)
+        ended.set()
+
+    with listening() as failures:
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(live)
+            (found,) = [one for one in gc.get_objects() if type(one) is Gateway and one.runtime is runtime]
+            try:
+                yield House(runtime, found, address, failures, scope, ended, errors)
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the nursery's group
+                errors.append(error)
+            nursery.cancel_scope.cancel()
+    for error in errors:
+        raise error
+
+
+@asynccontextmanager
 async def house(*agents: gr.Agent[Any], **options: Any) -> AsyncIterator[House]:
     """A house for the time of the block; afterwards an honest client is served, and nothing is left of the others."""
-    with listening() as failures:
-        async with gr.open_runtime(agents=[HELPER, *agents]) as runtime, gateway(runtime, **options) as address:
-            (found,) = [one for one in gc.get_objects() if type(one) is Gateway and one.runtime is runtime]
-            here = House(runtime, found, address, failures)
-            await trio.testing.wait_all_tasks_blocked()
-            yield here
-            if "principals" not in options:
-                await here.honest()
-            await here.settled()
-        assert failures.texts == []
+    async with gr.open_runtime(agents=[HELPER, *agents]) as runtime, standing(runtime, **options) as here:
+        yield here
+        if "principals" not in options:
+            await here.honest()
+        await here.settled()
+        here.scope.cancel()
+        await here.ended.wait()
+        assert here.failures.texts == []
