@@ -211,6 +211,7 @@ class Draft:
             if self.phase_open != before.phase_open:
                 state = msgspec.structs.replace(before, phase_open=self.phase_open)
             return Step(state, None, tuple(self.effects))
+        self.clock_in(self.active_since is not None)  # what a process has not written, the next one does not know
         row = self._row()
         state = RunState(info=self.info, row=row, calls=self.calls, used=self.used, phase_open=self.phase_open)
         commit = Commit(

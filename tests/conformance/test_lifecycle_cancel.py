@@ -1,0 +1,234 @@
+"""Rules of cancelling, and of the other things that end work before its time: deadlines, time limits, graces."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call, delay, fail, text
+
+from ..support.lives import Down, after, approve, cancel, decide, restart, send
+
+B, C = call("sign", id="B"), call("look", id="C")
+LONG = call("look", seconds=100, id="L")
+SOON = 5.0
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where a run can be five seconds after its start: how it gets there, and what its calls come to if it is ended."""
+
+    script: tuple[Any, ...]
+    options: dict[str, Any] = attrs.field(factory=dict)
+    do: tuple[Any, ...] = ()
+    calls: dict[str, str] = attrs.field(factory=dict)
+    begun: bool = True
+
+
+PLACES = {
+    "waiting for its thread": Place(script=("done",), options={"behind": 500}, begun=False),
+    "asking the model": Place(script=([delay(100), "late"],)),
+    "hearing the model": Place(script=([text("so"), delay(100), text("late")],)),
+    "between two tries of the model": Place(script=([delay(4.9), fail("overloaded")], "late")),
+    "asking a gate": Place(script=([call("spend", thinking=100, id="S")],), calls={"S": "new cancelled"}),
+    "in a body": Place(script=([LONG],), calls={"L": "new running cancelled"}),
+    "in a body that applies something": Place(
+        script=([call("write", seconds=100, id="W")],), calls={"W": "new running cancelled"}
+    ),
+    "waiting for a decision": Place(script=([B],), calls={"B": "new suspended cancelled"}),
+    "in a body beside a waiting call": Place(
+        script=([B, LONG],), calls={"B": "new suspended cancelled", "L": "new running cancelled"}
+    ),
+    "in a body that was decided": Place(
+        script=([B],), do=(after(1, decide("B")),), calls={"B": "new suspended resuming running cancelled"}
+    ),
+    "in a body, others having ended": Place(
+        script=([call("look", seconds=1, id="Q"), call("fails", seconds=1, id="X"), LONG],),
+        calls={"Q": "new running succeeded", "X": "new running failed", "L": "new running cancelled"},
+    ),
+}
+PLACED = pytest.mark.parametrize("place", PLACES.values(), ids=list(PLACES))
+
+
+def spent(place: Place) -> float:
+    """Seconds of the acts that bring a run to its place."""
+    return sum(act.seconds for act in place.do)
+
+
+# --- now -------------------------------------------------------------------------------------------------------------
+
+
+@PLACED
+async def test_a_cancel_ends_a_run_at_once_wherever_it_is(play, autojump_clock, place):
+    last = after(SOON - spent(place), cancel(reason="enough"))
+    life = await play(*place.script, do=[*place.do, last], **place.options)
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert life.calls == place.calls
+    assert life.seconds("cancelled") == SOON
+    assert life.scene.outside.running == []
+    assert ("started" in life.types) is place.begun
+
+
+@PLACED
+async def test_nothing_is_started_after_a_cancel(play, autojump_clock, place):
+    last = after(SOON - spent(place), cancel())
+    life = await play(*place.script, do=[*place.do, last], **place.options)
+    rest = life.types[life.types.index("cancel.requested") :]
+    assert not {"inference.started", "tool.started", "step.started", "approval.requested"} & set(rest)
+
+
+@PLACED
+async def test_a_cancel_in_another_process_ends_it_too(play, autojump_clock, place):
+    last = [after(SOON - spent(place), restart), after(0, cancel(reason="enough"))]
+    life = await play(*place.script, do=[*place.do, *last], **place.options)
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert set(life.told) == set(place.calls)
+    assert life.view.tickets == ()
+
+
+@PLACED
+async def test_a_cancel_that_was_accepted_just_before_the_process_ended_is_obeyed_by_the_next(
+    play, autojump_clock, place
+):
+    last = [after(SOON - spent(place), cancel(reason="enough")), after(0, Down(60))]
+    life = await play(*place.script, do=[*place.do, *last], **place.options)
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert life.types.count("cancel.requested") == 1
+
+
+async def test_a_finished_call_keeps_its_result_and_an_unfinished_one_is_told_of(play, autojump_clock):
+    life = await play([call("look", seconds=1, id="Q"), LONG, B], do=[after(5, cancel())])
+    assert life.told["Q"] == "saw Q"
+    assert "cancelled" in life.told["L"]
+    assert "cancelled" in life.told["B"]
+    assert life.effects == ["Q"]
+
+
+async def test_a_waiting_run_withdraws_its_tickets(play, autojump_clock):
+    life = await play([B, call("pay", id="A")], do=[cancel()])
+    assert set(life.tickets.values()) == {("tool_permission", "withdrawn")}
+    assert life.path == "running waiting cancelled"
+    assert (life.record.row.stage, life.view.status) == ("cancelled", "done")
+
+
+async def test_what_was_heard_of_an_answer_is_discarded_aloud(play, autojump_clock):
+    life = await play([text("so"), delay(100), text("late")], do=[after(5, cancel())])
+    assert [one["reason"] for one in life.payloads("message.discarded")] == ["the run ended"]
+    assert life.history == ["user: hi"]
+
+
+# --- after the step --------------------------------------------------------------------------------------------------
+
+
+async def test_after_the_step_its_calls_may_finish_and_the_model_is_not_asked_again(play, autojump_clock):
+    life = await play([C, call("note", id="N")], "never", do=[after(5, cancel(mode="after_step"))])
+    assert set(life.calls.values()) == {"new running succeeded"}
+    assert isinstance(life.outcome, gr.Cancelled)
+    assert len(life.requests) == 1
+
+
+async def test_after_the_step_an_answer_may_be_given_and_its_calls_run(play, autojump_clock):
+    life = await play([delay(10), C], "never", do=[after(5, cancel(mode="after_step"))])
+    assert (life.calls["C"], len(life.requests)) == ("new running succeeded", 1)
+
+
+async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojump_clock):
+    life = await play([B], do=[cancel(mode="after_step")])
+    assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
+
+
+async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock):
+    """A decision would mean nothing any more."""
+    life = await play([B, C], do=[after(5, cancel(mode="after_step"))])
+    assert life.calls == {"B": "new suspended cancelled", "C": "new running succeeded"}
+    assert life.path == "running cancelled"
+
+
+async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):
+    life = await play([LONG], do=[after(5, cancel(mode="after_step")), after(5, cancel())])
+    assert (life.answers, life.seconds("cancelled")) == (["accepted", "accepted"], 10.0)
+
+
+async def test_it_survives_a_restart(play, autojump_clock):
+    life = await play([LONG], "never", do=[after(5, cancel(mode="after_step")), after(1, restart)])
+    assert isinstance(life.outcome, gr.Cancelled)
+    assert life.calls["L"] == "new running running succeeded"
+
+
+# --- once is enough --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["at once", "after the end", "in another process"])
+async def test_the_same_cancel_again_is_a_duplicate(play, autojump_clock, when):
+    again = after(0, cancel(command_id="x"))
+    between = {"at once": [again], "after the end": [after(9, cancel(command_id="x"))]}
+    acts = between.get(when, [after(0, restart), again])
+    life = await play([LONG], do=[after(5, cancel(command_id="x")), *acts])
+    assert life.answers == ["accepted", "duplicate"]
+    assert life.types.count("cancelled") == 1
+
+
+async def test_a_done_run_can_not_be_cancelled(play, autojump_clock):
+    life = await play("done", do=[cancel(), cancel(mode="after_step")])
+    assert life.answers == ["rejected run_done", "rejected run_done"]
+    assert life.outcome.output == "done"
+
+
+async def test_input_on_the_way_out_is_not_lost_from_the_thread(play, autojump_clock):
+    life = await play([call("tidy", id="T")], do=[after(5, cancel()), after(0.5, send("wait"))])
+    assert life.answers == ["accepted", "accepted"]
+    assert life.history[-1] == "user: wait"
+
+
+# --- graces ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_end_comes_after_the_clean_up(play, autojump_clock):
+    life = await play([call("tidy", seconds=1.5, id="T")], do=[after(5, cancel())])
+    assert life.seconds("cancelled") == 6.5
+    assert "stubborn" not in life.end
+    assert life.scene.outside.running == []
+
+
+async def test_what_overruns_its_grace_is_named_and_not_waited_for(play, autojump_clock):
+    life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
+    (overrun,) = life.payloads("cleanup.overrun")
+    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("T", "tidy", 2.0)
+    assert life.end["stubborn"] == ["T"]
+    assert life.seconds("cancelled") == 8.0  # its grace, and one second more
+    assert life.told == {"T": "This call was cancelled before it finished."}
+
+
+async def test_a_second_cancel_does_not_cut_a_clean_up_short(play, autojump_clock):
+    life = await play([call("tidy", seconds=1.5, id="T")], do=[after(5, cancel()), after(0.5, cancel())])
+    assert life.seconds("cancelled") == 6.5
+
+
+# --- deadlines and time limits ---------------------------------------------------------------------------------------
+
+
+@PLACED
+async def test_the_deadline_ends_a_run_wherever_it_is(play, autojump_clock, place):
+    life = await play(*place.script, do=place.do, start={"deadline": SOON}, **place.options)
+    assert (life.outcome.code, life.calls) == ("run_timeout", place.calls)
+    assert life.seconds("failed") == SOON
+
+
+async def test_the_deadline_includes_waiting_and_the_time_without_a_process(play, autojump_clock):
+    life = await play([B], do=[after(1, Down(30))], start={"deadline": 20})
+    assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 31.0)
+    assert life.path == "running waiting failed"
+
+
+async def test_a_decision_after_the_deadline_is_too_late(play, autojump_clock):
+    life = await play([B], do=[after(25, decide("B"))], start={"deadline": 20})
+    assert life.answers == ["rejected already_decided"]
+    assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
+
+
+async def test_a_time_limit_counts_the_attempt_and_not_the_wait_for_people(play, autojump_clock):
+    """`hangs` has thirty seconds; the call before it takes a decision that comes late."""
+    life = await play([B, call("hangs", id="H")], "done", do=[after(100, approve("B"))])
+    assert life.seconds("tool.result", call_id="H") == 30.0
+    assert life.codes == {"H": "tool_timeout", "B": None}
