@@ -140,9 +140,13 @@ class Terminal:
 
     def ends(self) -> int:
         """Read to the end and return the exit code."""
-        while chunk := self._chunk():
+        end = time.monotonic() + PATIENCE
+        while select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+            chunk = self._chunk()
+            if not chunk:
+                return self.process.wait(PATIENCE)
             self.seen += chunk.decode("utf-8", "replace")
-        return self.process.wait(PATIENCE)
+        raise AssertionError(f"it does not end; what came: {self.seen[self._read :]}")
 
     def _chunk(self) -> bytes:
         try:

@@ -200,9 +200,9 @@ async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *
             )
         return True
     question = "Approve it? " if len(tickets) == 1 else f"Approve these {len(tickets)}? "
-    screen.prompt(f"{question}y yes · n no ? ")
     keyboard = Keyboard()
-    keyboard.forget()
+    keyboard.forget()  # before it is asked: what comes after that is an answer
+    screen.prompt(f"{question}y yes · n no ? ")
     typed = await keyboard.line()
     if typed is None:
         screen.row()
