@@ -44,16 +44,18 @@ class Failures(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[Failures]:
-    """Hear what is logged as a failure during the block."""
-    failures, loggers = Failures(), [logging.getLogger("greenroom"), logging.getLogger("trio")]
+def listening(*names: str) -> Iterator[Failures]:
+    """Hear what is logged as a failure during the block; with names, nobody but we hear what those loggers get."""
+    failures, loggers = Failures(), [logging.getLogger(name) for name in names or ("greenroom", "trio")]
     for logger in loggers:
         logger.addHandler(failures)
+        logger.propagate = not names
     try:
         yield failures
     finally:
         for logger in loggers:
             logger.removeHandler(failures)
+            logger.propagate = True
 
 
 @attrs.define(eq=False)
