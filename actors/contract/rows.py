@@ -95,6 +95,7 @@ class Inference:
 
     Attributes:
         message_id: of the assistant message. attempt: counts from 1 per step.
+        failures: tries of this step that the model has failed; an interruption is none.
         started_at: UTC.
         text_index, reasoning_index: the next delta's index.
     """
@@ -104,6 +105,7 @@ class Inference:
     started_at: datetime
     text_index: int = 0
     reasoning_index: int = 0
+    failures: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -19,16 +19,16 @@ from .inputs import ModelAnswered, ModelFailed, ModelStreamed
 from .state import Draft, milliseconds
 
 MODEL_ATTEMPTS = 3
-"""How often one inference is asked before a retryable failure ends the run."""
+"""How often the model may fail one inference before that ends the run. A process that ends meanwhile is no failure."""
 FIRST_DELAY = 0.5
 """Seconds before the second attempt; doubles."""
 ONE_REQUEST = Usage(requests=1)
 
 
-def ask_model(d: Draft, *, attempt: int = 1, delay: float = 0.0) -> None:
+def ask_model(d: Draft, *, attempt: int = 1, delay: float = 0.0, failures: int = 0) -> None:
     """Ask for an answer under a new message id."""
     d.cursor, d.changed = Cursor.INFERENCE, True
-    d.inference = Inference(message_id=d.new_message_id(), attempt=attempt, started_at=d.now)
+    d.inference = Inference(message_id=d.new_message_id(), attempt=attempt, started_at=d.now, failures=failures)
     d.emit(
         "run.inference.started",
         ev.InferenceStarted(step=d.step, message_id=d.inference.message_id, attempt=attempt),
@@ -69,26 +69,29 @@ def model_failed(d: Draft, message: ModelFailed) -> None:
         return
     d.answers += 1
     detail = f"{message.kind}: {message.text}"
-    if not message.retryable or flight.attempt >= MODEL_ATTEMPTS:
+    if not message.retryable or flight.failures + 1 >= MODEL_ATTEMPTS:
         discard_inference(d, "the model failed")
         d.cursor = Cursor.AFTER_INFERENCE  # the model is not in flight any more
         d.errors += 1
         fail(d, "model_error", detail)
         return
-    ask_again(d, message.kind, detail, delay=FIRST_DELAY * 2 ** (flight.attempt - 1))
+    ask_again(d, message.kind, detail, delay=FIRST_DELAY * 2**flight.failures, failed=True)
 
 
-def ask_again(d: Draft, code: str, detail: str, *, delay: float = 0.0) -> None:
-    """Repeat an inference whose answer was not got; its text so far is discarded."""
+def ask_again(d: Draft, code: str, detail: str, *, delay: float = 0.0, failed: bool = False) -> None:
+    """Repeat an inference whose answer was not got, because the model failed or the process ended.
+
+    Its text so far is discarded.
+    """
     flight = d.inference
-    attempt = 1 if flight is None else flight.attempt + 1
+    attempt, failures = (1, 0) if flight is None else (flight.attempt + 1, flight.failures)
     if flight is not None:
         discard_inference(d, "the inference is repeated")
         d.emit(
             "run.inference.retried",
             ev.InferenceRetried(step=d.step, message_id=flight.message_id, code=code, detail=detail),
         )
-    ask_model(d, attempt=attempt, delay=delay)
+    ask_model(d, attempt=attempt, delay=delay, failures=failures + failed)
 
 
 def model_answered(d: Draft, message: ModelAnswered) -> bool:

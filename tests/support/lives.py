@@ -20,7 +20,7 @@ from trio.testing import MockClock
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import STATUS, Stage
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import Commit, RunRecord
 from greenroom.actors.run.clock import Clock
 from greenroom.testing import ScriptedModel, delay
 
@@ -45,7 +45,9 @@ class Scene:
 
     Attributes:
         answers: to all commands, in order: "accepted", "accepted early", "duplicate", "rejected run_done", ...
+        details: the sentences that came with them.
         outside: the world.
+        others: further runs of the scene, by the key of their agent. crew: their agents.
     """
 
     play: "Play"
@@ -53,6 +55,8 @@ class Scene:
     outside: Outside = attrs.field(factory=Outside)
     answers: list[str] = attrs.field(factory=list)
     details: list[str | None] = attrs.field(factory=list)
+    others: dict[str, gr.Run[Any]] = attrs.field(factory=dict)
+    crew: dict[str, gr.Agent[Any]] = attrs.field(factory=dict)
     runtime: gr.Runtime = attrs.field(init=False)
     run: gr.Run[Any] = attrs.field(init=False)
 
@@ -149,6 +153,17 @@ class Down:
 restart = Down()
 
 
+def another(*script: Any, key: str = "next", **options: Any) -> Act:
+    """Another run is started, by default in the same thread."""
+
+    async def act(scene: Scene) -> None:
+        agent = scene.crew[key] = scene.play.agent(*script, key=key)
+        where = {"run_id": key, "thread_id": THREAD, "execution": scene.play.mode, **options}
+        scene.others[key] = await scene.runtime.start(agent, f"{key}?", **where)
+
+    return act
+
+
 def pause(seconds: float) -> Act:
     """Time goes by."""
 
@@ -200,7 +215,13 @@ class Play:
             options["deadline"] = BIRTHDAY + timedelta(seconds=options["deadline"])
         assert isinstance(trio.lowlevel.current_clock(), MockClock), "a scene needs the fixture autojump_clock"
         while True:
-            inside = {"clock": clock, "agents": [scene.agent, front], "deps": scene.outside, "drain": 0, **self.runtime}
+            inside = {
+                "clock": clock,
+                "agents": [scene.agent, front, *scene.crew.values()],
+                "deps": scene.outside,
+                "drain": 0,
+                **self.runtime,
+            }
             async with home(self.shelf.open(**self.store), **inside) as scene.runtime:
                 if behind is not None:
                     await scene.runtime.start(front, "me first", run_id="front", thread_id=THREAD)
@@ -331,6 +352,11 @@ class Life:
     def requests(self) -> tuple[gr.ModelRequest, ...]:
         """What the model was sent."""
         return self.scene.agent.model.requests  # type: ignore[union-attr]
+
+    @property
+    def log(self) -> list[Commit]:
+        """The run's commits."""
+        return [commit for commit in self.scene.play.shelf.log if commit.run_id == RUN]
 
     @property
     def types(self) -> list[str]:

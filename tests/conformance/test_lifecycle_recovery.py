@@ -1,0 +1,209 @@
+"""Rules of recovery: a process ends anywhere, the next one goes on from the rows, no effect is silently repeated."""
+
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call, delay, fail, text
+
+from ..support.cast import FAR
+from ..support.lives import Down, Scene, after, approve, cancel, decide, deny, pause, restart
+
+A, B, C, N = call("pay", id="A"), call("sign", id="B"), call("look", id="C"), call("note", id="N")
+DOWN = Down(FAR)
+
+
+# --- what was in flight ----------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_run_waits_on_with_the_same_tickets(play, autojump_clock):
+    seen: list[Any] = []
+
+    async def look(scene: Scene) -> None:
+        seen.append((await scene.run.wait()).tickets)
+
+    life = await play([A, B], do=[look, DOWN, look])
+    assert seen[0] == seen[1] == life.outcome.tickets
+    assert life.path == "running waiting"
+    assert len(life.payloads("approval.requested")) == 2
+
+
+async def test_an_inference_is_asked_again_under_another_message_id(play, autojump_clock):
+    life = await play([delay(10), "done"], do=[after(5, DOWN)])
+    first, second = life.payloads("inference.started")
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    assert first["message_id"] != second["message_id"]
+    (retried,) = life.payloads("inference.retried")
+    assert (retried["code"], retried["message_id"]) == ("interrupted", first["message_id"])
+    assert life.outcome.output == "done"
+
+
+async def test_what_was_heard_of_an_interrupted_answer_is_discarded_and_said_again(play, autojump_clock):
+    """Nobody's history holds half an answer: those who saw it are told that it does not count."""
+    life = await play([text("half, "), delay(10), text("whole")], do=[after(5, DOWN)])
+    (discarded,) = life.payloads("message.discarded")
+    assert discarded["message_id"] == life.payloads("inference.started")[0]["message_id"]
+    assert life.history == ["user: hi", "assistant: half, whole"]
+
+
+async def test_interruptions_do_not_count_as_tries_of_the_model(play, autojump_clock):
+    acts = [after(5, restart), after(5, restart), after(5, restart)]
+    life = await play([delay(10), fail("overloaded")], [delay(10), "done"], do=acts)
+    assert life.outcome.output == "done"
+
+
+async def test_a_gate_is_asked_again(play, autojump_clock):
+    life = await play([call("spend", cents=500, thinking=10, id="S")], do=[after(5, DOWN)])
+    assert life.calls["S"] == "new suspended"
+    assert life.scene.outside.attempts("S") == 2
+
+
+async def test_a_body_that_may_be_repeated_is_run_again(play, autojump_clock):
+    life = await play([C], "done", do=[after(5.5, DOWN)])
+    assert life.calls["C"] == "new running running succeeded"
+    assert [one["attempt"] for one in life.payloads("tool.started")] == [1, 2]
+    assert life.effects == ["C", "C"]  # that is what it promises: twice is as good as once
+
+
+async def test_of_any_other_body_somebody_is_asked_what_came_of_it(play, autojump_clock):
+    life = await play([N], do=[after(5.5, DOWN)])
+    (ticket,) = life.outcome.tickets
+    assert (ticket.reason, ticket.call_id, ticket.tool) == ("outcome_unknown", "N", "note")
+    assert life.calls["N"] == "new running suspended"
+    assert life.effects == ["N"]
+
+
+async def test_a_call_that_had_ended_is_not_run_again(play, autojump_clock):
+    """Neither before nor after the end of its step."""
+    quick = call("note", seconds=1, id="Q")
+    life = await play([quick, C], [N], "done", do=[after(5, restart), after(12, restart)])
+    assert life.effects.count("Q") == 1
+    assert life.scene.outside.attempts("Q") == 1
+
+
+async def test_calls_that_had_not_begun_begin_in_their_turn(play, autojump_clock):
+    turns = [call("alone", id="Z1"), call("alone", id="Z2")]
+    life = await play(turns, "done", do=[after(5.5, DOWN), approve("Z1", "it is done")])
+    assert life.calls == {"Z1": "new running suspended resuming succeeded", "Z2": "new running succeeded"}
+    assert life.effects == ["Z1", "Z2"]
+
+
+async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_clock):
+    life = await play([call("tidy", id="T", seconds=1.9), B], do=[after(5, cancel(reason="enough")), after(1, DOWN)])
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert set(life.told) == {"T", "B"}
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------
+
+
+async def test_unknown_resumed_without_a_result_runs_again(play, autojump_clock):
+    life = await play([N], "done", do=[after(5.5, restart), approve("N")])
+    assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming running succeeded", "noted N")
+    assert life.scene.outside.attempts("N") == 2
+
+
+async def test_unknown_resumed_with_a_result_has_that_result(play, autojump_clock):
+    life = await play([N], "done", do=[after(5.5, restart), approve("N", "it is in the book")])
+    assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming succeeded", "it is in the book")
+    assert life.effects == ["N"]
+
+
+async def test_unknown_denied_is_cancelled(play, autojump_clock):
+    life = await play([N], "done", do=[after(5.5, restart), deny("N", "leave it")])
+    assert life.calls["N"] == "new running suspended cancelled"
+    assert "leave it" in life.told["N"]
+
+
+async def test_an_early_approval_is_no_answer_to_what_came_of_it(play, autojump_clock):
+    life = await play([N], do=[after(2, decide("N", decision_id="d")), after(3.5, restart)])
+    assert life.answers == ["accepted early"]
+    assert life.tickets == {"r.t1": ("outcome_unknown", "open")}
+    assert [(one["command_id"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+
+
+async def test_an_approved_body_that_was_in_flight_is_asked_for_too(play, autojump_clock):
+    """The approval was for doing it once."""
+    life = await play([A], "done", do=[approve("A"), after(5.5, restart), approve("A", "paid")])
+    assert list(life.tickets.values()) == [("tool_permission", "approved"), ("outcome_unknown", "approved")]
+    assert (life.effects, life.told["A"]) == (["A"], "paid")
+
+
+async def test_each_attempt_of_a_call_has_the_same_key_for_the_world(play, autojump_clock):
+    keys: list[str] = []
+
+    @gr.tool(replay="safe")
+    async def keyed(ctx: gr.ToolContext) -> str:
+        keys.append(ctx.idempotency_key)
+        raise gr.Suspend(message="once more?") if ctx.attempt < 3 else gr.ToolError("enough")
+
+    await play([call("keyed", id="K")], "done", tools=[keyed], do=[approve("K"), restart, approve("K")])
+    assert keys == ["r/K"] * 3
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+async def look_at_the_world(scene: Scene) -> None:
+    """Of each call whose outcome nobody knows, somebody finds it out."""
+    for ticket in (await scene.run.view()).tickets:
+        assert ticket.reason == "outcome_unknown"
+        done = ticket.call_id in scene.outside.effects
+        await scene.run.decide(ticket.approve(f"{ticket.tool} took effect" if done else None))
+
+
+@pytest.mark.parametrize("gap", [restart, DOWN], ids=["at once", "much later"])
+async def test_an_accepted_decision_acts_in_the_next_process(play, autojump_clock, gap):
+    life = await play([B], "done", do=[approve("B"), after(0, gap), pause(1), look_at_the_world])
+    assert life.answers == ["accepted"]
+    assert life.tickets["r.t1"] == ("tool_permission", "approved")
+    assert (life.effects, life.outcome.output) == (["B"], "done")
+
+
+async def test_of_several_decisions_each_call_goes_on_once(play, autojump_clock):
+    """A crash between two calls that go on repeats neither."""
+    calls = [call("pay", cents=number, id=f"A{number}") for number in (1, 2, 3)]
+    decisions = [after(0, decide(f"A{number}")) for number in (1, 2, 3)]
+    acts = [pause(1), *decisions, after(5.5, restart), *[look_at_the_world] * 3]
+    life = await play(calls, "done", do=acts)
+    assert sorted(life.effects) == ["A1", "A2", "A3"]
+    assert life.outcome.output == "done"
+
+
+async def test_the_deadline_is_kept(play, autojump_clock):
+    life = await play([C], do=[after(2, restart)], start={"deadline": 5})
+    assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 5.0)
+
+
+# --- again and again -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [3.0, 7.0, 11.0])
+async def test_a_run_gets_to_its_end_whenever_processes_end(play, autojump_clock, every):
+    """Bodies of five seconds, that may be repeated; processes of three, seven and eleven."""
+    script = [[call("look", seconds=2.5, id=f"C{n}"), call("look", seconds=2.5, id=f"D{n}")] for n in (1, 2, 3)]
+    life = await play(*script, "done", do=[after(every, restart)] * 12)
+    assert life.outcome.output == "done"
+    assert len(life.payloads("completed")) == 1
+    assert {status.split()[-1] for status in life.calls.values()} == {"succeeded"}
+
+
+async def test_a_restart_writes_nothing_for_a_run_that_waits(play, autojump_clock):
+    written: list[int] = []
+
+    async def count(scene: Scene) -> None:
+        written.append(len(scene.play.shelf.log))
+
+    await play([B], do=[count, restart, pause(FAR), count, restart, count])
+    assert written == [written[0]] * 3
+
+
+async def test_another_process_may_have_another_version_of_the_agent(play, autojump_clock):
+    async def newer(scene: Scene) -> None:
+        scene.agent = play.agent([B], "done", instructions="be brief")
+
+    life = await play([B], "done", do=[newer, restart, approve("B")])
+    assert life.outcome.output == "done"
+    assert life.requests[0].messages[0].content == "be brief"
+    assert [one["reason"] for one in life.payloads("degraded")] == ["agent_changed"]
