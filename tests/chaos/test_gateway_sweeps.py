@@ -123,8 +123,10 @@ class World:
                     doorway=Doorway(hosts=None),
                     limits=Limits(),
                     routes=ROUTES,
-                    fanout=Pumps(hall) if self.way == "pump" else Tasks(),
+                    fanout=Tasks(),
                 )
+                if self.way == "pump":
+                    self.gateway.fanout = Pumps(hall, self.gateway.log_failure)
                 await self._first()
                 await trio.sleep(SETTLED)
                 self.faults += [f"left after the first: {one}" for one in self.left(before)]

@@ -10,12 +10,14 @@ socket is full goes on in its own writer until it has caught up. No queue per co
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Final, Literal
 
 import trio
 
 from greenroom.actors.run.tails import Tail
 
+from ..protocol.codes import INTERNAL
 from .conversation import Conversation
 from .subscription import Subscription, as_text_frames
 
@@ -47,10 +49,11 @@ class Tasks(Fanout):
 
 
 class Pumps(Fanout):
-    """The fast way. The pumps run in the nursery that is given."""
+    """The fast way. The pumps run in the nursery that is given; `tell` hears of one that fails."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, tell: Callable[[object, BaseException], None]) -> None:
         self._nursery = nursery
+        self._tell = tell
         self._pumps: dict[str, Pump] = {}
 
     def __repr__(self) -> str:
@@ -61,7 +64,7 @@ class Pumps(Fanout):
         pump, tail = self._pumps.get(subscription.run), subscription.follower.tail
         if pump is None:
             pump = self._pumps[subscription.run] = Pump(tail)
-            self._nursery.start_soon(pump.run)
+            self._nursery.start_soon(self._go_round, subscription.run, pump)
         pump.places[subscription] = conversation
         tail.listeners.add(pump.wake)
 
@@ -69,10 +72,23 @@ class Pumps(Fanout):
             del pump.places[subscription]
             if not pump.places:
                 tail.listeners.discard(pump.wake)
-                self._pumps.pop(subscription.run, None)
+                self._forget(subscription.run, pump)
                 pump.stop()
 
         subscription.on_close(gone)
+
+    async def _go_round(self, run: str, pump: Pump) -> None:
+        try:
+            await pump.run()
+        except Exception as error:  # noqa: BLE001 - a supervision boundary: one run's pump must not end all connections
+            self._tell(pump, error)
+            self._forget(run, pump)
+            for conversation in set(pump.places.values()):
+                conversation.leave(INTERNAL)
+
+    def _forget(self, run: str, pump: Pump) -> None:
+        if self._pumps.get(run) is pump:
+            del self._pumps[run]
 
 
 class Pump:

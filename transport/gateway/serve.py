@@ -10,7 +10,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_supervisor
+from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
 from ..protocol.limits import Limits
@@ -103,82 +103,78 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     doorway = Doorway(
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
     )
-    hall = Hall()
     gateway = Gateway(
         runtime=runtime, keyring=Keyring(who), doorway=doorway, limits=limits, routes=ROUTES, fanout=Tasks()
     )
-    hall.gateway, hall.way = gateway, fanout
-    await _serve(
-        gateway, hall, listeners, Address(host=str(addresses[0][0]), port=addresses[0][1], token=made), task_status
-    )
+    hall = Hall(gateway, fanout, [listener.socket for listener in listeners])
+    address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
+    try:
+        await _serve(gateway, hall, lambda: task_status.started(address))
+    finally:
+        hall.close()
 
 
-async def _serve(
-    gateway: Gateway,
-    hall: Hall,
-    listeners: Sequence[trio.SocketListener],
-    address: Address,
-    task_status: trio.TaskStatus[Address],
-) -> None:
+async def _serve(gateway: Gateway, hall: Hall, started: Callable[[], None]) -> None:
     def told(ref: Ref[Any], exit_: Exit, _: int = 0) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
 
-    try:
-        async with open_supervisor(name="gateway", on_restart=told, on_exit=told) as supervisor:
-            await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
-            await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
-            await supervisor.start_child_ready(ChildSpec(id="listener", start=_listener(hall, listeners), shutdown=1.0))
-            task_status.started(address)
-            restart = True
-            try:
-                await gateway.runtime.closed()
-                restart = False
-            finally:
-                with trio.move_on_after(FAREWELL, shield=True):
-                    await supervisor.stop_child("listener")
-                    gateway.say_goodbye(restart=restart)
-                    if gateway.open:
-                        await gateway.emptied.wait()
-    finally:
-        for listener in listeners:
-            listener.socket.close()
+    async with open_supervisor(name="gateway", on_restart=told, on_exit=told) as supervisor:
+        await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
+        started()
+        restart = True
+        try:
+            await gateway.runtime.closed()
+            restart = False
+        finally:
+            with trio.move_on_after(FAREWELL, shield=True):
+                hall.close()
+                gateway.say_goodbye(restart=restart)
+                if gateway.open:
+                    await gateway.emptied.wait()
     gateway.runtime.board.check_open()
 
 
 class Hall:
-    """Where the connections are: one nursery, a static child of the gateway's supervisor."""
+    """Where the connections are and come in: one nursery, a static child of the gateway's supervisor.
 
-    def __init__(self) -> None:
-        self.gateway: Gateway | None = None
-        self.way: Way = "pump"
-        self.nursery: trio.Nursery | None = None
+    After a crash it begins again with the same sockets: each time it listens on doubles of them, for trio closes what
+    it has listened on.
+    """
+
+    def __init__(self, gateway: Gateway, way: Way, sockets: Sequence[trio.socket.SocketType]) -> None:
+        self._gateway = gateway
+        self._way = way
+        self._sockets = sockets
+        self._accepting = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return "<Hall>"
+        return f"<Hall on {len(self._sockets)} sockets>"
 
     async def body(self, ctx: ActorContext[Any]) -> None:
-        """Keep a nursery open until cancelled."""
-        assert self.gateway is not None  # noqa: S101 - serve() has set it
-        async with trio.open_nursery() as nursery:
-            self.nursery = nursery
-            ways: dict[Way, Callable[[], Fanout]] = {"pump": lambda: Pumps(nursery), "tasks": Tasks}
-            self.gateway.fanout = ways[self.way]()
-            ctx.ready()
+        """Take in connections until closed, and keep them until cancelled."""
+        listeners = [trio.SocketListener(socket.dup()) for socket in self._sockets]
+        async with open_collapsing_nursery() as nursery:
+            gateway = self._gateway
+            ways: dict[Way, Callable[[], Fanout]] = {
+                "pump": lambda: Pumps(nursery, gateway.log_failure),
+                "tasks": Tasks,
+            }
+            gateway.fanout = ways[self._way]()
+            with trio.CancelScope() as self._accepting:
+                ctx.ready()
+                await trio.serve_listeners(self._connection, listeners, handler_nursery=nursery)
             await trio.sleep_forever()
 
-    async def connection(self, stream: trio.SocketStream) -> None:
-        """One connection, whatever comes."""
-        assert self.gateway is not None  # noqa: S101 - serve() has set it
-        await serve_connection(self.gateway, stream)
+    def close(self) -> None:
+        """Take in no more connections."""
+        self._accepting.cancel()
+        for socket in self._sockets:
+            socket.close()
 
-
-def _listener(hall: Hall, listeners: Sequence[trio.SocketListener]) -> Callable[[ActorContext[Any]], Any]:
-    async def body(ctx: ActorContext[Any]) -> None:
-        ctx.ready()
-        await trio.serve_listeners(hall.connection, list(listeners), handler_nursery=hall.nursery)
-
-    return body
+    async def _connection(self, stream: trio.SocketStream) -> None:
+        await serve_connection(self._gateway, stream)
 
 
 def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
