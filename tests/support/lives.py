@@ -266,6 +266,7 @@ class Life:
         requests: what the model was sent.
     """
 
+    frames: tuple[bytes, ...]
     events: tuple[gr.Event, ...]
     record: RunRecord
     view: gr.RunView
@@ -276,7 +277,7 @@ class Life:
     async def of(cls, scene: Scene) -> "Life":
         """Look at a run at rest, and check what every life has to keep."""
         store, run = scene.runtime.store, scene.run
-        frames = await store.events(run.id, limit=100_000)
+        frames = tuple(await store.events(run.id, limit=100_000))
         record = await store.load(run.id, calls="all")
         assert record is not None
         thread = await store.messages(run.thread_id)
@@ -286,7 +287,8 @@ class Life:
             broken += list(broken_history(request.messages, f"request {number}"))
         assert not broken, broken
         events = tuple(decode_event(frame) for frame in frames)
-        return cls(events=events, record=record, view=await run.view(), outcome=await run.wait(), scene=scene)
+        view, outcome = await run.view(), await run.wait()
+        return cls(frames=frames, events=events, record=record, view=view, outcome=outcome, scene=scene)
 
     @property
     def stages(self) -> tuple[str, ...]:

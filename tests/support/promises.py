@@ -16,16 +16,11 @@ from ..unit.engine.fold import Fold
 def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Commit]) -> Iterator[str]:
     """One sentence per broken promise: the log in itself, the log against the rows, each commit by itself."""
     fold = Fold()
-    for number, frame in enumerate(frames, 1):
-        event = msgspec.json.decode(frame)
-        if event["sequence"] != number:
-            yield f"event {number} has the sequence {event['sequence']}"
-        if number > 1:  # the fold begins with a run that is created
-            fold.take(EventDraft(event["type"], msgspec.convert(event["payload"], CATALOGUE[event["type"]])))
-        else:
-            fold.sequence += 1
-        if "to" in event["payload"] and not event["payload"].get("by"):
-            yield f"{event['type']} does not say by whom"
+    try:
+        yield from _broken_log(frames, fold)
+    except AssertionError as error:
+        yield f"event {fold.sequence} can not be: {error}"
+        return
     row = record.row
     folded = (fold.stage, fold.steps, fold.sequence, fold.usage, fold.status)
     rows = (row.stage, row.counters.rounds, row.last_sequence, row.usage, {c.call_id: c.status for c in record.calls})
@@ -41,6 +36,20 @@ def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Co
     if done and "open" in fold.tickets.values():
         yield f"the run has ended with open tickets: {fold.tickets}"
     yield from _broken_commits([commit for commit in log if commit.run_id == record.info.run_id])
+
+
+def _broken_log(frames: Sequence[bytes], fold: Fold) -> Iterator[str]:
+    """The fold takes all events but the first: it begins with a run that is created."""
+    for number, frame in enumerate(frames, 1):
+        event = msgspec.json.decode(frame)
+        if event["sequence"] != number:
+            yield f"event {number} has the sequence {event['sequence']}"
+        if "to" in event["payload"] and not event["payload"].get("by"):
+            yield f"{event['type']} does not say by whom"
+        if number == 1:
+            fold.sequence = 1
+        else:
+            fold.take(EventDraft(event["type"], msgspec.convert(event["payload"], CATALOGUE[event["type"]])))
 
 
 def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
@@ -61,13 +70,8 @@ def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
         rows |= {call.call_id: call for call in commit.calls}
         yield from _broken_status(commit, [call for call in rows.values() if call.step == commit.row.step])
         terminal = [draft.type for draft in commit.events if draft.type in TERMINAL_EVENTS]
-        if terminal and draft_after(commit, terminal[0]):
+        if terminal and commit.events[-1].type != terminal[0]:
             yield f"commit at {last}: something follows {terminal[0]}"
-
-
-def draft_after(commit: Commit, name: str) -> bool:
-    """True if an event of the commit comes after the one of this type."""
-    return commit.events[-1].type != name
 
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
