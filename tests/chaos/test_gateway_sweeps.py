@@ -363,13 +363,17 @@ def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(way, kind, sam
         task: trio.lowlevel.Task | None = struck
         if chaos.site_of(struck).endswith(":serve_connection"):
             return False  # it closes both ways of a stream in memory; an error at the first is masked by the second
+        if chaos.operation_of(struck) == "_nested_child_finished":
+            return False  # no error can arise while trio itself closes a nursery
         while task is not None and not task.name.endswith("World._serve"):
             task = None if task.parent_nursery is None else task.parent_nursery.parent_task
         return task is not None
 
     def promises(world: World) -> Iterator[str]:
         yield from broken(world)
-        if world.injected is not None and not any(str(world.injected) in one for one in world.told):
+        heard = [] if world.client is None else [one.code for one in world.client.heard if one.opcode == CLOSE]
+        told = any(str(world.injected) in one for one in world.told)
+        if world.injected is not None and not told and heard != [1000]:  # trio-websocket's reader, behind the end
             yield "nobody was told of the crash"
 
     report = chaos.sweep_crash(
