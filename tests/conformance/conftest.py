@@ -24,16 +24,22 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=KINDS)
-def watched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WatchedShelf]:
-    """A place of storage that notes all commits; files are made in memory where there is such a place."""
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
     shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
-    if request.param == "memory" or not shared.is_dir():
-        yield WatchedShelf(request.param, tmp_path)
+    if not shared.is_dir():
+        yield tmp_path
         return
-    folder = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
-    yield WatchedShelf(request.param, folder)
-    shutil.rmtree(folder)
+    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(params=KINDS)
+def watched(request: pytest.FixtureRequest, folder: Path) -> WatchedShelf:
+    """A place of storage that notes all commits."""
+    return WatchedShelf(request.param, folder)
 
 
 @pytest.fixture

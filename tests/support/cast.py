@@ -83,9 +83,9 @@ async def write(ctx: Context, seconds: float = BODY) -> str:
 
 
 @gr.tool(needs_approval=True)
-async def sign(ctx: Context, cents: int = 1) -> str:
+async def sign(ctx: Context, cents: int = 1, seconds: float = BODY) -> str:
     """Needs an approval, applies nothing."""
-    await ctx.deps.work(ctx, cents=cents)
+    await ctx.deps.work(ctx, seconds, cents=cents)
     return f"signed {cents}"
 
 
