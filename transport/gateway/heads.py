@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
@@ -50,24 +49,25 @@ def read_head(request: h11.Request) -> Head:
     Raises:
         Refused: bad_message.
     """
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
-    counted = Counter(name for name, _ in request.headers)
-    for name in ONCE:
-        if counted[name] > 1:
+    found: dict[bytes, bytes] = {}
+    for name, value in request.headers:
+        if name in found and name in ONCE:
             raise Refused("bad_message", f"there is more than one header {name.decode()}; send one")
-    if counted[b"transfer-encoding"] and counted[b"content-length"]:
+        found[name] = value
+    if b"transfer-encoding" in found and b"content-length" in found:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in found.items()}
     path, query = _target(request.target.decode("latin-1"), headers.get("host"))
     offered = [value.decode("latin-1") for name, value in request.headers if name == b"sec-websocket-protocol"]
     return Head(
         method=request.method.decode("latin-1"),
         path=path,
-        query=dict(parse_qsl(query, keep_blank_values=True)),
+        query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
         headers=headers,
         upgrade=headers.get("upgrade", "").lower() == "websocket",
-        subprotocols=tuple(one.strip() for one in ",".join(offered).split(",")),
+        subprotocols=tuple(one.strip() for told in offered for one in told.split(",")),
         modern=request.http_version == b"1.1",
-        size=None if counted[b"transfer-encoding"] else int(headers.get("content-length", "0")),
+        size=None if b"transfer-encoding" in found else int(headers.get("content-length", "0")),
     )
 
 
