@@ -375,7 +375,9 @@ class Incarnation:
         return self.passive
 
     def _nothing_to_wait_for(self) -> bool:
-        """True if the run is only rows: nothing works, nothing has come, nothing hides from its cancel."""
+        """True if the run is only rows: nothing works or has come, it does not end, nothing hides from a cancel."""
+        if self._state.row.termination is not None:
+            return False
         idle = not (self._busy() or self._behind or len(self._mailbox) or self._children.live_left())
         return idle and not any(key.startswith(EXPIRE) for key in self._children.live)
 

@@ -83,7 +83,8 @@ class Run:
     @property
     def at_rest(self) -> bool:
         """True if it is done, or waits and nobody has to act on anything."""
-        return self.ended is not None or (self.row.status is RunStatus.WAITING and not self.pending)
+        waits = self.row.status is RunStatus.WAITING and self.row.termination is None and not self.pending
+        return waits or self.ended is not None
 
     @property
     def held(self) -> bool:

@@ -79,8 +79,9 @@ _FIRST: Final = Migration(
     ),
 )
 
-TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed)"
-"""Not at rest: somebody has to work on it."""
+_WAS_TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed)"
+TO_DO: Final = f"{_WAS_TO_DO[:-1]} OR leaving)"
+"""Not at rest: somebody has to work on it. One that waited may be on its way out: it rests no more."""
 DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
 """Waits, and not for people alone."""
 
@@ -90,8 +91,20 @@ _SECOND: Final = Migration(
         "CREATE TABLE about(name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
         "INSERT INTO about(name, value) VALUES ('epoch', lower(hex(randomblob(8)))), ('generation', '0')",
         # What an opening has to look at, however many runs wait for people.
-        f"CREATE INDEX runs_to_do ON runs(number) WHERE {TO_DO}",
+        f"CREATE INDEX runs_to_do ON runs(number) WHERE {_WAS_TO_DO}",
         f"CREATE INDEX runs_due ON runs(next_due) WHERE {DUE}",
+    ),
+)
+
+_THIRD: Final = Migration(
+    summary="a run that is on its way out is told from one that waits",
+    statements=(
+        # It has its termination, and its terminal event is not written. Of those that are there already nobody knows it
+        # without reading them: each is taken up once, and its next commit says so.
+        "ALTER TABLE runs ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0",
+        "UPDATE runs SET leaving = 1 WHERE ended_at IS NULL",
+        "DROP INDEX runs_to_do",
+        f"CREATE INDEX runs_to_do ON runs(number) WHERE {TO_DO}",
     ),
 )
 
@@ -103,7 +116,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may grow other events than the original, under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD)
 """In order, never changed once released: the n-th makes version n out of version n - 1."""
 
 

@@ -31,12 +31,13 @@ _INSERT_EVENTS: Final = {
 }
 
 _MOVE_RUN: Final = (
-    "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?"
+    "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
+    " leaving = ?"
     " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL"
 )
 _END_RUN: Final = (
     "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
-    " ended_at = ?"
+    " leaving = ?, ended_at = ?"
     " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL AND posted <= max(consumed, ?)"
 )
 _INSERT_RUN: Final = (
@@ -127,7 +128,8 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     row = commit.row
     consumed = max(row.inbox, commit.consumed)
     due = None if row.next_due is None else milliseconds(row.next_due)
-    head: Row = (blob, row.stage.value, row.status.value, row.step, commit.last, consumed, due)
+    leaving = int(row.termination is not None)
+    head: Row = (blob, row.stage.value, row.status.value, row.step, commit.last, consumed, due, leaving)
     fence: Row = (number, token, commit.expected_last)
     if row.stage in TERMINAL:
         cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), *fence, consumed))

@@ -10,13 +10,14 @@ import trio
 from greenroom.actors.abc import RunQuery, Store
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem
-from greenroom.actors.contract.lifecycle import RunStatus, Stage
+from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
 from greenroom.actors.contract.rows import (
     Facts,
     StateWrite,
 )
 from greenroom.actors.errors import StoreDown, UnknownRun, UsageError
 from greenroom.actors.testing._store_tools import (
+    NOW,
     OpenStore,
     Recorder,
     call_row,
@@ -315,6 +316,34 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
         expect((await author.send(late).receipt()).kind, "lease_lost", "the claim of the first opening is void")
         claim = await second.claim(me)
         expect((await author.send(late, claim).receipt()).kind, "committed", "a new one is good")
+
+
+@scenario
+async def only_what_is_not_at_rest_is_to_do(store: Store, _: Recorder, me: str) -> None:
+    """Runs that wait for people are not to do, until somebody posts, or they are on their way out; timers are kept."""
+
+    async def mine() -> list[str]:
+        return [name for name, _ in await store.to_do() if name == me]
+
+    author = await create(store, new_run(me, me))
+    expect(await mine(), [me], "a new run is to do")
+    waiting = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, next_due=NOW)
+    await author.write(row=waiting)
+    expect(await mine(), [], "one that waits is not")
+    expect(await store.next_due(), NOW, "its timer is known")
+    expect([one for one in await store.due(NOW) if one == me], [me], "and due at its time")
+    expect(list(await store.due(NOW - timedelta(seconds=1))), [], "and not before")
+    await store.post(me, say("c1"), judge)
+    expect(await mine(), [me], "a command is to be acted on")
+    consumed = attrs.evolve(author.row, inbox=1, next_due=None)
+    await author.write(row=consumed, consumed=1)
+    expect(await mine(), [], "and then it waits again")
+    expect([one for one in await store.due(NOW) if one == me], [], "without a timer")
+    leaving = Termination(kind=TerminationKind.CANCELLED)
+    await author.write(row=attrs.evolve(author.row, termination=leaving))
+    expect(await mine(), [me], "one on its way out rests no more")
+    await author.end()
+    expect(await mine(), [], "and a done one is done")
 
 
 @reopening

@@ -107,6 +107,24 @@ async def test_its_ticket_expires_while_it_is_away(shelf, autojump_clock):
         assert helper.model.requests[-1].messages[-1].content == "nobody answered"
 
 
+@pytest.mark.parametrize("offset", [n * 0.000137 for n in range(20)])
+async def test_a_run_that_ends_when_it_was_to_leave_ends(shelf, autojump_clock, offset):
+    """Its ticket expires in the moment in which it would leave memory, and that cancels the run."""
+
+    @gr.tool
+    async def brief(ctx: gr.ToolContext) -> str | gr.Suspend:
+        """Ask."""
+        return "yes" if ctx.decision else gr.Suspend(expires_after=60.0, on_expiry="cancel_run")
+
+    await trio.sleep(offset)
+    helper = agent(call("brief", id="c1"), "done", tools=[brief])
+    async with home(shelf, agents=[helper], passivate_after=60.0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        with trio.fail_after(1000):
+            assert isinstance(await run.result(), gr.Cancelled)
+
+
 async def test_its_deadline_passes_while_it_is_away(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()], passivate_after=5.0) as runtime:
         run = await runtime.start(helper, "hi", deadline=runtime.clock.now() + timedelta(seconds=1000))
