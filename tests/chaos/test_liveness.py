@@ -82,6 +82,35 @@ async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_lif
                 assert isinstance(await (await runtime.get(name)).result(), gr.Completed)
 
 
+@pytest.mark.parametrize("writes", range(4))
+async def test_a_waiting_run_whose_end_is_cut_off_is_taken_up_and_ends(autojump_clock, writes):
+    """Its cancel is consumed, and the store goes away before its terminal event is written, or any other time."""
+
+    class Gone:
+        def __init__(self) -> None:
+            self.left: int | None = None
+
+        def __call__(self, point: str) -> None:
+            if self.left is not None and point == "before_commit":
+                self.left -= 1
+                if self.left < 0:
+                    raise OSError("disk full")
+
+    gone = Gone()
+    store = gr.MemoryStore(faults=gone, patience=0.1)
+    with contextlib.suppress(gr.RuntimeFailed):
+        async with gr.open_runtime(store, agents=[agent()], drain=0) as runtime:
+            run = await runtime.start("a", "x")
+            await run.wait()
+            gone.left = 1 + writes  # the command itself is journaled
+            assert (await run.cancel(reason="enough")).ok
+            await trio.sleep(10)
+    gone.left = None
+    async with gr.open_runtime(store, agents=[agent()]) as runtime:
+        with trio.fail_after(60):
+            assert isinstance(await (await runtime.get(run.id)).result(), gr.Cancelled)
+
+
 def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_grace():
     @gr.tool(grace=1.0)
     async def stubborn(ctx: gr.ToolContext[trio.Event]) -> str:
