@@ -11,7 +11,7 @@ import trio
 from tests.support.author import Author
 from tests.support.gateway import TOKEN
 from tests.support.house import HELPER, house, until
-from tests.support.raw_ws import CLOSE, PING, TEXT, Ended, closing, frame, head, said, talking_raw
+from tests.support.raw_ws import CLOSE, PING, PONG, TEXT, Ended, closing, frame, head, said, talking_raw
 
 from greenroom.transport import Address, Limits
 from greenroom.transport.gateway.conversation import ANSWER_BYTES
@@ -236,6 +236,29 @@ async def test_who_never_answers_a_ping_is_cut():
         assert 0.3 < trio.current_time() - begun < 3
         assert CLOSE not in [one.opcode for one in heard], "nobody is there to read it"
         assert await metric(here, 'greenroom_connections_cut_total{why="no_pong"}') == 1
+
+
+@BOTH
+async def test_a_ping_and_a_command_in_the_middle_of_a_long_replay_are_answered_in_the_middle(way):
+    """The writer does not keep the connection to itself while it has something to write."""
+    async with house(fanout=way) as here:
+        author = await Author.create(here.runtime, HELPER, "r")
+        for _ in range(20):
+            await author.write(["x" * 8_000] * 100)
+        async with here.talking() as raw:
+            await raw.send(said("subscribe", run="r"))
+            await raw.find("run.message.delta")
+            await raw.send(frame("a", PING), said("ping", id="b"))
+            reader, pong, tick = Reader("r"), None, None
+            reader.cursor = 2
+            while reader.cursor < author.head:
+                heard = await raw.hear()
+                if heard.opcode == PONG:
+                    pong = reader.cursor
+                elif not reader.take(heard) and heard.json()["type"] == "gw.tick":
+                    tick = reader.cursor
+            assert pong < author.head / 2
+            assert tick < author.head / 2
 
 
 # --- who comes and goes ----------------------------------------------------------------------------------------------

@@ -155,18 +155,19 @@ class SharedStream(trio.abc.Stream):
         return len(await self._inner.receive_some(max_bytes))
 
     async def _take(self) -> None:
-        while self._busy:
+        """Wait for one's turn: whoever has written hands it to the first who waits, and not to who comes back first."""
+        if self._busy:
             await self._lot.park()
-        if self.torn:
-            raise trio.BrokenResourceError("nothing can be written on this connection any more")
         self._busy = True
+        if self.torn:
+            self._free()
+            raise trio.BrokenResourceError("nothing can be written on this connection any more")
 
     def _free(self) -> None:
-        self._busy = False
-        if self.torn:
-            self._lot.unpark_all()  # each of them hears that
-        elif self._lot:
+        if self._lot:
             self._lot.unpark()
+        else:
+            self._busy = False
 
     async def _write(self, data: bytes | bytearray | memoryview, *, last: bool) -> None:
         self._rest = b""
