@@ -1,0 +1,145 @@
+"""Bodies of all kinds of requests with one thing in them that can not be: refused or taken, and never a failure."""
+
+import copy
+import json
+
+import pytest
+from tests.support.gateway import http
+from tests.support.house import house
+from tests.support.runs import agent
+
+import greenroom as gr
+from greenroom.testing import call
+from greenroom.transport.gateway.routes import ROUTES
+
+pytestmark = pytest.mark.slow
+
+ASKED = {"role": "user", "id": "m2", "parts": [{"type": "text", "text": "hi"}]}
+FILE = {"type": "file", "url": "data:,x", "mediaType": "a/b"}
+AI_SDK = {
+    "id": "chat-1",
+    "trigger": "submit-message",
+    "messageId": "m1",
+    "messages": [
+        {"id": "m1", "role": "user", "metadata": {"a": 1}, "parts": [FILE]},
+        {"id": "r", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded", "input": {"order": "7"},
+             "approval": {"id": "r.t1", "approved": True, "reason": "fine"}},
+        ]},
+        ASKED,
+    ],
+}  # fmt: skip
+AG_UI = {
+    "threadId": "thread-9",
+    "runId": "run-9",
+    "state": {"a": [1]},
+    "tools": [{"name": "t", "description": "d", "parameters": {}}],
+    "context": [{"description": "d", "value": "v"}],
+    "forwardedProps": {"x": 1},
+    "messages": [
+        {"id": "m1", "role": "user", "content": "hi"},
+        {"id": "a1", "role": "assistant", "content": "x",
+         "toolCalls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"id": "t1", "role": "tool", "content": "ok", "toolCallId": "c1"},
+        {"id": "m2", "role": "user", "content": [{"type": "text", "text": "hi"}]},
+    ],
+}  # fmt: skip
+RESUME = [{"interruptId": "r.t1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}]
+DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "edited_arguments": {"order": "8"},
+          "reason": "fine", "fingerprint": "f"}  # fmt: skip
+BODIES = [
+    ("/v1/runs", {"agent": "helper", "text": "hi", "run": "q", "thread": "t", "session": "s", "on_busy": "queue"}),
+    ("/v1/runs/{run}/commands", DECIDE),
+    ("/v1/runs/{run}/commands", {"type": "cancel", "mode": "after_step", "reason": "enough"}),
+    ("/v1/runs/{run}/commands", {"type": "send", "text": "more"}),
+    ("/v1/ai-sdk/{version}/agents/{agent}/chat", AI_SDK),
+    ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
+    ("/v1/ag-ui/agents/{agent}/run", AG_UI),
+    ("/v1/ag-ui/agents/{agent}/run", {**AG_UI, "resume": RESUME}),
+]
+NAMES = {"run": "r", "agent": "clerk", "version": "v6", "chat": "chat-1"}
+
+
+def nested(levels):
+    found = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+MISSING = object()
+BAD = [
+    None,
+    [],
+    {},
+    nested(200),
+    "",
+    "x" * 20_000,
+    "\ud800",
+    "\0",
+    0,
+    -1,
+    2**70,
+    1.5,
+    True,
+    [None],
+    {"": None},
+    "../..",
+    MISSING,
+]
+
+
+def places(value, path=()):
+    """The way to each part of a value, itself included."""
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from places(part, (*path, name))
+
+
+def changed(value, path, bad):
+    """The value with one part replaced, or without it."""
+    if not path:
+        return {} if bad is MISSING else bad
+    found = copy.deepcopy(value)
+    holder = found
+    for name in path[:-1]:
+        holder = holder[name]
+    if bad is MISSING:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = bad
+    return found
+
+
+CASES = [(number, path, bad) for number, (_, body) in enumerate(BODIES) for path in places(body) for bad in BAD]
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(order: str, cents: int) -> str:
+    """Pay back."""
+    return f"paid {cents}"
+
+
+def test_every_route_that_takes_a_body_is_tried():
+    tried = {template for template, _ in BODIES}
+    assert {route.template for route in ROUTES if route.method == "POST" and route.body is not None} <= tried
+
+
+async def test_no_body_makes_a_handler_fail(sampled):
+    clerk = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund], key="clerk")
+    async with house(clerk) as here:
+        run = await here.runtime.start("clerk", "hi", run_id="r", thread_id="chat-1")
+        await run.wait()
+        for number, path, bad in sampled(CASES, 300):
+            template, body = BODIES[number]
+            target = template.format(**NAMES)
+            data = json.dumps(changed(body, path, bad)).encode()
+            found = await http(here.address, "POST", target, body=data)
+            assert found.status < 500, (target, path, found.body)
+            assert here.failures.texts == [], (target, path)
+        for one in (await here.runtime.runs(limit=1000)).runs:
+            run = await here.runtime.get(one.info.run_id)
+            await run.cancel(by="tests")
+            assert type(await run.result()).__name__ in ("Completed", "Cancelled")
