@@ -3,16 +3,19 @@
 Each function returns one Markdown document; `scripts/generate.py` writes them to docs/diagrams.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import runpy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
-from typing import TypeVar
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, TypeVar
 
 from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.phases import Phase
 
 State = TypeVar("State", bound=StrEnum)
+TABLES = "tests/support/timeline.py"
 
 PER_CALL = (Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE)
 WORK_AFTER = {Phase.BEFORE_INFERENCE: "model", Phase.BEFORE_TOOL_EXECUTE: "tool"}
@@ -66,7 +69,63 @@ def phase_diagram() -> str:
     return _document("The phases", "Phase in actors/contract/phases.py", "flowchart TD", lines)
 
 
-DIAGRAMS: Mapping[str, Callable[[], str]] = {"run": run_diagram, "call": call_diagram, "phases": phase_diagram}
+BARS = {
+    "suspended": "crit, ",
+    "waiting": "crit, ",
+    "resuming": "active, ",
+    "running": "active, ",
+    "succeeded": "done, ",
+    "done": "done, ",
+}
+"""Status -> how its bar is drawn: what waits for people, what moves, what is over."""
+AFTERWARDS = 5
+"""Seconds that are drawn after the end."""
+
+
+def timeline_diagram() -> str:
+    """The three calls and the run over time, in each mode, as bars; and the tables that the tests hold it to."""
+    tables: Mapping[str, Any] = runpy.run_path(str(Path(__file__).resolve().parent.parent / TABLES))
+    timelines, end = tables["TIMELINES"], tables["END"]
+    alike = groupby(timelines, key=lambda mode: timelines[mode])
+    parts = [
+        _timeline(" and ".join(modes), moments, tables["CALLS"], end)
+        for moments, modes in [(moments, list(modes)) for moments, modes in alike]
+    ]
+    return f"# The timeline\n\nGenerated from {TABLES} by `python scripts/generate.py`.\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _timeline(title: str, moments: Sequence[Any], calls: Sequence[str], end: int) -> str:
+    lines = ["---", "displayMode: compact", "---", "gantt", f"    title {title}, in seconds"]
+    lines += ["    dateFormat HH:mm:ss", "    axisFormat %M:%S"]  # dateFormat X takes starts for milliseconds
+    for number, name in enumerate(calls):
+        lines += [f"    section {name}", *_bars([(moment.at, moment.calls[number]) for moment in moments], end)]
+    lines += ["    section run", *_bars([*((moment.at, moment.run) for moment in moments), (end, "done")], end)]
+    drawn = "\n".join(lines)
+    heads = ["", "second", "what happens", *calls, "run"]
+    rows = [[moment.name, str(moment.at), moment.what, *moment.calls, moment.run] for moment in moments]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
+    return f"```mermaid\n{drawn}\n```\n\n{table}"
+
+
+def _bars(points: Sequence[tuple[int, str]], end: int) -> list[str]:
+    """One bar per status that lasts: those of no length are in the table only."""
+    last = {at: status for at, status in points}  # noqa: C416 - the last one of each second
+    times = [*sorted(last), end + AFTERWARDS]
+    spans = [(last[start], start, stop) for start, stop in pairwise(times)]
+    joined = [(status, list(same)) for status, same in groupby(spans, key=lambda span: span[0])]
+    return [f"    {status} : {BARS[status]}{_clock(same[0][1])}, {_clock(same[-1][2])}" for status, same in joined]
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+DIAGRAMS: Mapping[str, Callable[[], str]] = {
+    "run": run_diagram,
+    "call": call_diagram,
+    "phases": phase_diagram,
+    "timeline": timeline_diagram,
+}
 """Name of the file in docs/diagrams -> what draws it."""
 
 

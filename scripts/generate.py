@@ -1,7 +1,7 @@
 """Write what is generated from the code: docs/schemas/*.json, docs/events.md, docs/diagrams/*.md.
 
-So are the drawings inside docs/design.md and the tables of codes inside docs/gateway.md, between `<!-- drawn: run -->`
-and `<!-- end of run -->`.
+So are the drawings inside docs/design.md and docs/lifecycle.md and the tables of codes inside docs/gateway.md, between
+`<!-- drawn: run -->` and `<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
@@ -46,6 +46,7 @@ def documents() -> dict[str, str]:
         **{f"docs/diagrams/{name}.md": text for name, text in drawn.items()},
         "docs/events.md": event_page(),
         "docs/design.md": with_drawings(_present(ROOT / "docs/design.md") or "", pictures),
+        "docs/lifecycle.md": with_drawings(_present(ROOT / "docs/lifecycle.md") or "", pictures),
         "docs/gateway.md": with_drawings(_present(ROOT / "docs/gateway.md") or "", tables),
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = ("README.md", "docs/tutorial.md", "docs/client.md")
+RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/client.md")
 PAGES = (
     "README.md",
     "CHANGELOG.md",
@@ -21,6 +21,7 @@ PAGES = (
     "docs/README.md",
     "docs/design.md",
     "docs/tutorial.md",
+    "docs/lifecycle.md",
     "docs/client.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")
