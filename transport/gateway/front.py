@@ -26,6 +26,7 @@ from .conversation import Conversation
 from .gateway import Gateway
 from .heads import Head, check_upgrade, handshake, read_head
 from .http import Request, Response, Route, Streamed, failure, find, refusal
+from .outflow import Outflow
 from .wire import SharedStream
 
 READ: Final = 65_536
@@ -38,12 +39,6 @@ TURNED_AWAY: Final = 256
 """Connections beyond the limit that are told so at the same time; those beyond these are closed without a word."""
 BREATH: Final = 64
 """Pieces of a body after which others may run: it may come byte by byte."""
-LAST_CHUNK: Final = 1.0
-"""Seconds for a chunk that was ready when the gateway was told to stop."""
-COMMENT: Final = b": \n\n"
-"""A server-sent comment: keeps proxies and clients from giving up."""
-COMMENT_AFTER: Final = 15.0
-"""Seconds without a byte until a comment is sent."""
 _STOPS: Final = "the server stops; come back when it is there again"
 _VERSION: Final = (("sec-websocket-version", "13"),)
 """What a refused handshake is told (RFC 6455 section 4.4)."""
@@ -299,10 +294,8 @@ class Door:
         parts.append(self.http.send(h11.EndOfMessage()))
         await self.stream.send_all(b"".join(part for part in parts if part))
 
-    # --- streams -----------------------------------------------------------------------------------------------------
-
     async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
-        """Write chunks until there are no more, the peer goes, or the gateway stops. The connection ends with it.
+        """A response that goes on. The connection ends with it.
 
         It is not announced that it does: Node's fetch takes a torn chunked body for a whole one if it was.
         """
@@ -310,62 +303,7 @@ class Door:
         told = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
         head = self._response(streamed.status, [*told, *streamed.headers], origin, close=False)
         await self.stream.send_all(self.http.send(head) or b"")
-        async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(self._watch, nursery.cancel_scope)
-            nursery.start_soon(self._keep_alive)
-            if not await self._copied(streamed):
-                await self._chunk(streamed.last())
-            await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
-            nursery.cancel_scope.cancel()
-
-    async def _copied(self, streamed: Streamed) -> bool:
-        """Write all chunks; False if the gateway or the runtime stops first. Only a wait for a chunk is cut short."""
-        idle = self.gateway.idle
-        with trio.CancelScope() as scope:
-            if self.gateway.closing:
-                scope.cancel()
-            idle.add(scope)
-            try:
-                async with streamed.chunks() as chunks:
-                    async for chunk in chunks:
-                        idle.discard(scope)
-                        await self._whole_chunk(chunk, scope)
-                        idle.add(scope)
-            except (gr.RuntimeClosed, gr.StoreUnavailable, gr.StoreDown):
-                return False
-            finally:
-                idle.discard(scope)
-            return True
-        return False
-
-    async def _whole_chunk(self, chunk: bytes, scope: trio.CancelScope) -> None:
-        if scope.cancel_called:  # just when it had come; what ends the stream must not leave it out
-            with trio.move_on_after(LAST_CHUNK, shield=True):
-                await self._chunk(chunk)
-            return
-        await self._chunk(chunk)
-        if self.gateway.closing:
-            scope.cancel()
-
-    async def _chunk(self, chunk: bytes) -> None:
-        if chunk:
-            await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
-
-    async def _watch(self, scope: trio.CancelScope) -> None:
-        """Notice that the peer hangs up: it has nothing more to say on this connection."""
-        try:
-            while await self.stream.receive_some(READ):
-                pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        self.stream.torn = True
-        scope.cancel()
-
-    async def _keep_alive(self) -> None:
-        while True:
-            await trio.sleep_until(self.stream.sent + COMMENT_AFTER)
-            if trio.current_time() >= self.stream.sent + COMMENT_AFTER:
-                await self._chunk(COMMENT)
+        await Outflow(self.gateway, self.stream, self.http).run(streamed)
 
     # --- upgrades ----------------------------------------------------------------------------------------------------
 
