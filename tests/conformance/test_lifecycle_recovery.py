@@ -1,5 +1,6 @@
 """Rules of recovery: a process ends anywhere, the next one goes on from the rows, no effect is silently repeated."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from greenroom.testing import call, delay, fail, text
 
 from ..support.cast import FAR
 from ..support.lives import Down, Scene, after, approve, cancel, decide, deny, pause, restart
+from ..support.runs import Outages
 
 A, B, C, N = call("pay", id="A"), call("sign", id="B"), call("look", id="C"), call("note", id="N")
 DOWN = Down(FAR)
@@ -174,6 +176,51 @@ async def test_of_several_decisions_each_call_goes_on_once(play, autojump_clock)
 async def test_the_deadline_is_kept(play, autojump_clock):
     life = await play([C], do=[after(2, restart)], start={"deadline": 5})
     assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 5.0)
+
+
+# --- what is stored comes first --------------------------------------------------------------------------------------
+
+
+def without_a_store(outages: Outages, after_seconds: float, until: float, look: Callable[[Scene], None]) -> list[Any]:
+    """Acts: the store does not answer for a while, and somebody looks in the middle of that."""
+
+    async def begin(_: Scene) -> None:
+        outages.error = OSError("the disk is full")
+
+    async def middle(scene: Scene) -> None:
+        look(scene)
+
+    async def end(_: Scene) -> None:
+        outages.error = None
+
+    half = (until - after_seconds) / 2
+    return [after(after_seconds, begin), after(half, middle), after(half, end)]
+
+
+async def test_an_outcome_is_shown_to_nobody_before_it_is_stored(play, autojump_clock):
+    outages, shown = Outages(), []
+    play.store = {"faults": outages}
+
+    async def look(scene: Scene) -> None:
+        view = await scene.run.view()
+        shown.append((view.calls["N"].value, [message.role for message in view.messages]))
+
+    def note_effects(scene: Scene) -> None:
+        shown.append(list(scene.outside.effects))
+
+    acts = without_a_store(outages, 5.5, 20.5, note_effects)
+    life = await play([N], "done", do=[*acts[:2], after(0, look), acts[2]])
+    assert shown == [["N"], ("running", ["user", "assistant"])]
+    assert (life.told["N"], life.effects) == ("noted N", ["N"])
+
+
+async def test_a_body_that_must_not_be_repeated_begins_when_its_start_is_stored(play, autojump_clock):
+    outages, begun = Outages(), []
+    play.store = {"faults": outages}
+    acts = without_a_store(outages, 5, 20, lambda scene: begun.extend(scene.outside.begun))
+    life = await play([delay(10), N], "done", do=acts)
+    assert begun == []
+    assert life.effects == ["N"]
 
 
 # --- again and again -------------------------------------------------------------------------------------------------
