@@ -123,7 +123,7 @@ SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
     "shipper": ([ship], [call("ship", to="?", parcels=0), "Shipped."]),
     "counter": ([count], [[text("I count."), call("count", to=40, pause=0.1)], "Counted."]),
     "sticker": ([stick], [call("stick"), "Unstuck."]),
-    "talker": ([], [[text("One. "), delay(1), text("Two. "), delay(0.3), text("Three.")]]),
+    "talker": ([], [[text("One. "), delay(3), text("Two. "), delay(0.3), text("Three.")]]),
     "late": ([refund], [[delay(1.5), call("refund", order="7", cents=1)], "Late."]),
     "hostile": (
         [run_anything],
