@@ -19,6 +19,7 @@ from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, Message, Usage
 from .phases import CallAt, Cursor
 from .spec import ExecutionMode
+from .state import Batch, StateWrite
 
 
 @attrs.frozen(kw_only=True)
@@ -109,6 +110,47 @@ class Inference:
 
 
 @attrs.frozen(kw_only=True)
+class ContextMessage:
+    """A message that a hook puts into the request of one step; the thread does not get it.
+
+    Attributes:
+        content: the text.
+        role: system or user.
+        placement: "system" (after the instructions), "session" (before the thread), "conversation" (before the newest
+            user message) or "suffix" (last).
+        priority: within a placement the lower one comes first.
+    """
+
+    content: str
+    role: Literal["system", "user"] = "system"
+    placement: Literal["system", "session", "conversation", "suffix"] = "suffix"
+    priority: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class RequestChanges:
+    """What the hooks of before_inference change about the model request of one step.
+
+    Attributes:
+        messages: put into the request, in their order within a placement.
+        include: only these tools are offered; None: all of the agent's.
+        exclude: not offered.
+        settings: override the agent's, field by field.
+        model: asked in place of the agent's, as "provider:name".
+    """
+
+    messages: tuple[ContextMessage, ...] = ()
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    model: str | None = None
+
+    def offers(self, tool: str) -> bool:
+        """True if the tool is offered in this step."""
+        return tool not in self.exclude and (self.include is None or tool in self.include)
+
+
+@attrs.frozen(kw_only=True)
 class RunRow:
     """What changes about a run. Small and constant in size; the newest one wins.
 
@@ -126,6 +168,8 @@ class RunRow:
         pending_input: steering messages that wait for the next step.
         early: decisions that came before their call's first ticket.
         next_due: when the earliest timer of the run fires, UTC.
+        revision: of the newest state.
+        request: what before_inference hooks changed about the request of this step.
     """
 
     stage: Stage = Stage.CREATED
@@ -146,6 +190,8 @@ class RunRow:
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
     next_due: datetime | None = None
+    revision: int = 0
+    request: RequestChanges | None = None
 
     @property
     def status(self) -> RunStatus:
@@ -170,6 +216,10 @@ class CallRow:
         result: the full result (JSON). shown: the text the model gets. code: of a failure.
         edited: the arguments are not the model's.
         started_at: when the newest body started, UTC.
+        batch: what it wrote to state keys, until that is merged.
+        verdict_at: revision of the state on which its gates allowed it.
+        alone: its writes clashed and it runs again with nothing beside it (on_conflict="retry").
+        large: the result is too large to be shown whole.
     """
 
     call_id: str
@@ -192,20 +242,15 @@ class CallRow:
     edited: bool = False
     provisional: bool = False
     started_at: datetime | None = None
+    batch: Batch | None = None
+    verdict_at: int = 0
+    alone: bool = False
+    large: bool = False
 
     @property
     def settled(self) -> bool:
         """True once nothing can change about the call's outcome."""
         return self.status in SETTLED
-
-
-@attrs.frozen(kw_only=True)
-class StateWrite:
-    """A state key's new value, written at a step. `scope` is run or thread."""
-
-    key: str
-    scope: Literal["run", "thread"]
-    value: Any
 
 
 class EventDraft(NamedTuple):
@@ -287,7 +332,8 @@ class RunRecord:
         calls: of the current step, or of the whole run if so asked, in step and model order.
         inbox: accepted commands that nobody has consumed yet, in order.
         call_ids: every call id that the run has used.
-        state: persistent state keys.
+        state: the newest values of the thread's and the run's persistent state keys; those that other runs wrote have
+            revision 0.
     """
 
     info: RunInfo
@@ -296,7 +342,7 @@ class RunRecord:
     tickets: tuple[Ticket, ...] = ()
     inbox: tuple[InboxItem, ...] = ()
     call_ids: frozenset[str] = frozenset()
-    state: Mapping[str, Any] = attrs.field(factory=dict)
+    state: tuple[StateWrite, ...] = ()
 
     @property
     def at_rest(self) -> bool:

@@ -17,6 +17,7 @@ from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
+from ..contract.state import SCOPES
 from ..engine.ending import tool_text
 
 
@@ -32,7 +33,7 @@ class RunView:
         tickets: the open ones.
         usage: of the whole run.
         messages: the thread up to now, with those of the current step.
-        state: persistent state keys.
+        state: persistent state keys by name; where a thread's and a run's key share a name, the run's.
         step: the current step, from 1.
         last_sequence: of the newest event.
         pending: accepted commands that have not acted yet.
@@ -103,7 +104,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         tickets=open_tickets(record, redactor),
         usage=row.usage,
         messages=tuple(messages),
-        state=record.state,
+        state={write.key: write.value for scope in SCOPES[::-1] for write in record.state if write.scope == scope},
         step=row.step,
         last_sequence=row.last_sequence,
         pending=len(record.inbox),

@@ -12,7 +12,8 @@ from greenroom.actors.abc import Created, Receipt
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow, StateWrite
+from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow
+from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
 
 from . import _verdict

@@ -12,7 +12,8 @@ from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunRow, StateWrite
+from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunRow
+from greenroom.actors.contract.state import StateWrite
 
 from ._moments import milliseconds
 

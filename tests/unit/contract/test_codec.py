@@ -15,7 +15,8 @@ from greenroom.actors.contract.codec import NewerSchema, SchemaError
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest, Message, Usage
-from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow, StateWrite
+from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow
+from greenroom.actors.contract.state import StateWrite
 
 from .strategies import JSON, examples, instances
 

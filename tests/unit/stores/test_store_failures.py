@@ -13,7 +13,7 @@ import trio.testing
 from greenroom.actors.abc import Receipt, RunQuery, Store
 from greenroom.actors.contract.decisions import Answer, Command
 from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.contract.rows import StateWrite
+from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 from greenroom.actors.stores.faults import POINTS, Faults, InjectedCrash
 from greenroom.actors.stores.memory import MemoryStore

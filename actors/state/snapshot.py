@@ -1,0 +1,112 @@
+"""`Snapshot`: all state keys of a run at one revision. A value: who holds one never sees a later write.
+
+Theory of operation. A writer reads a snapshot of some revision, its base, and leaves a batch. `merge` makes the next
+revision of the newest snapshot and the batch. A key that nobody has written since the base is simply written
+(the batch is rebased). If somebody has, an exclusive key clashes and the whole batch is refused with both writers
+named; a commutative key is reduced. Nothing is ever overwritten silently.
+
+The map is a hash array mapped trie (PyPI `immutables`): a new revision costs what changed, not the size of the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import attrs
+from immutables import Map
+
+from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
+
+
+class Cell(NamedTuple):
+    """A key's value, the revision that wrote it, whether it is for the store, and who wrote it ("" if not known)."""
+
+    value: Any
+    revision: int
+    persistent: bool
+    by: str
+
+
+@attrs.frozen
+class Clash:
+    """A batch can not be merged.
+
+    Attributes:
+        key: which one stands in the way.
+        by: who wrote it since the batch's base; "" if that is not known any more.
+        detail: one sentence.
+    """
+
+    key: KeyId
+    by: str
+    detail: str
+
+
+@attrs.frozen
+class Snapshot:
+    """State keys at a revision.
+
+    Attributes:
+        revision: counts the batches that were merged in the run.
+        cells: by key.
+    """
+
+    revision: int = 0
+    cells: Map[KeyId, Cell] = attrs.field(factory=Map)
+
+    @classmethod
+    def restored(cls, revision: int, writes: Iterable[StateWrite]) -> Snapshot:
+        """The snapshot that a store has."""
+        cells = {KeyId(w.scope, w.key): Cell(w.value, w.revision, True, "") for w in writes}
+        return cls(revision, Map(cells))
+
+    def merge(self, batch: Batch, keys: Keys, by: str) -> Snapshot | Clash:
+        """This snapshot with a batch: the next revision, or why that can not be.
+
+        Args:
+            batch: from a writer that read this snapshot or an older one.
+            keys: the reducers that are known.
+            by: who wrote it.
+        """
+        following, cells = self.revision + 1, self.cells.mutate()
+        for write in batch.writes:
+            before = self.cells.get(write.key)
+            value: Any = write.result
+            if before is not None and before.revision > batch.base:
+                current = cells[write.key].value
+                outcome = _reduced(write, current, keys, before)
+                if isinstance(outcome, Clash):
+                    return outcome
+                value = outcome[0]
+            cells[write.key] = Cell(value, following, write.persistent, by)
+        return Snapshot(following, cells.finish())
+
+    def changes(self, since: Snapshot) -> tuple[StateWrite, ...]:
+        """The persistent values that were written after an older snapshot, in order of scope and name."""
+        if since is self or since.revision == self.revision:
+            return ()
+        return tuple(
+            StateWrite(key=key.name, scope=key.scope, value=cell.value, revision=cell.revision)
+            for key, cell in sorted(self.cells.items())
+            if cell.revision > since.revision and cell.persistent
+        )
+
+
+EMPTY: Final = Snapshot()
+
+
+def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any] | Clash:
+    """The value of a key that has changed since the write's base, after the write."""
+    spec = keys.get(write.key)
+    writer = before.by or "an earlier write"
+    if write.op == "set":
+        return Clash(write.key, before.by, f"state key {str(write.key)!r} was changed meanwhile by {writer}")
+    if spec is None or spec.reduce is None:
+        text = f"state key {str(write.key)!r} was changed meanwhile by {writer}, and its reducer is not known here"
+        return Clash(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
+    try:
+        return (spec.reduce(current, write.value),)
+    except Exception as error:  # noqa: BLE001 - a reducer is user code; its failure is a clash, not a crash of the run
+        text = f"the reducer of state key {str(write.key)!r} failed: {type(error).__name__}: {error}"
+        return Clash(write.key, before.by, text)
