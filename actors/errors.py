@@ -8,6 +8,7 @@
     │   ├── ThreadBusy                 on_busy="refuse" and the thread has an active run
     │   ├── NotAnAgent                 a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function can not be a tool as it stands
+    │   ├── StateError                 a state key, or what is read from or written to it, is wrong
     │   └── AgentDefinitionError       an agent's parts do not fit together
     ├── ToolError                      raise it in a tool: the model is told its text, and nothing else
     ├── ModelError                     a model could not be called; `kind` is its class
@@ -75,6 +76,10 @@ class NotAnAgent(UsageError):
 
 class ToolDefinitionError(UsageError):
     """A function can not be a tool as it stands."""
+
+
+class StateError(UsageError):
+    """A state key is wrong, or a value does not have its type."""
 
 
 class AgentDefinitionError(UsageError):

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
 import msgspec
-from cattrs import ClassValidationError, ForbiddenExtraKeysError, transform_error
+from cattrs import BaseValidationError, ForbiddenExtraKeysError, transform_error
 from cattrs.v import format_exception
 
 from .converters import converter, row_writer
@@ -90,7 +90,7 @@ def parse(cls: type[T], data: Any) -> T:
     """
     try:
         return converter.structure(data, cls)
-    except (ClassValidationError, ForbiddenExtraKeysError) as error:
+    except (BaseValidationError, ForbiddenExtraKeysError) as error:
         faults = "; ".join(transform_error(error, format_exception=_complaint))
         raise SchemaError(f"{cls.__name__}: {faults}") from error
     except (TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ class KeySpec:
 
     Attributes:
         key: its name and scope.
-        reduce: of a commutative key: (value or None if there is none, update) -> value, all of them JSON data; pure.
+        reduce: of a commutative key: (value, update) -> value, all of them JSON data; pure.
             None: the key is exclusive.
         persistent: written to the store; else it lasts as long as the run is in memory.
     """

@@ -1,0 +1,153 @@
+"""Reading and writing state: what hooks, gates and tools are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from ..contract.state import Batch, KeyId, Keys, KeySpec, Write
+from ..errors import StateError
+from .keys import StateKey
+from .snapshot import EMPTY, Snapshot
+
+T = TypeVar("T")
+LIMIT: Final = 10_000
+"""Writes of one body or hook: they are kept one by one until they are merged."""
+
+
+class State:
+    """State keys at one moment, read only. What is read is a value of its own: changing it changes no state.
+
+    Args:
+        snapshot: what is read. known: the declared keys, against which a key of the same name is held.
+    """
+
+    def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
+        self._snapshot, self._known = snapshot, known or {}
+        self._own: dict[KeyId, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at revision {self.revision}: {len(self._snapshot.cells)} keys>"
+
+    @property
+    def revision(self) -> int:
+        """Of the snapshot; counts the batches that were merged in the run."""
+        return self._snapshot.revision
+
+    def __getitem__(self, key: StateKey[T]) -> T:
+        """The value of a key, or its default.
+
+        Raises:
+            StateError: never written and no default; or what is stored does not have the key's type.
+        """
+        found, data = self._data(key)
+        return key.decode(data) if found else key.initial()
+
+    def __contains__(self, key: StateKey[Any]) -> bool:
+        """True if the key has been written."""
+        return self._data(key)[0]
+
+    def _data(self, key: StateKey[Any]) -> tuple[bool, Any]:
+        if not isinstance(key, StateKey):
+            raise StateError(f"{key!r} is no state key; make one with gr.StateKey(name, type)")
+        self._check(key)
+        if key.id in self._own:
+            return True, self._own[key.id]
+        cell = self._snapshot.cells.get(key.id)
+        return (False, None) if cell is None else (True, cell.value)
+
+    def _check(self, key: StateKey[Any]) -> None:
+        known = self._known.get(key.id)
+        if known is not None and known is not key.spec:
+            raise StateError(
+                f"there are two state keys named {str(key.id)!r}; declare one, import it where it is used, or rename it"
+            )
+
+
+class WritableState(State):
+    """State for a tool's body: it reads its own writes. They take effect together, when the body returns.
+
+    A body that raises, suspends or is cancelled has written nothing.
+    """
+
+    def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
+        super().__init__(snapshot, known)
+        self._writes: list[Write] = []
+        self._used: dict[KeyId, KeySpec] = {}
+
+    def set(self, key: StateKey[T], value: T) -> None:
+        """Replace the value of a key.
+
+        Raises:
+            StateError: the value does not have the key's type; or there are too many writes.
+        """
+        self._data(key)
+        data = key.encode(value)
+        self._add(key, Write(name=key.name, scope=key.scope, persistent=key.persistent, value=data, result=data))
+
+    def update(self, key: StateKey[Any], update: Any) -> None:
+        """Update a commutative key.
+
+        Raises:
+            StateError: the key is exclusive, or has neither value nor default; or the update does not have its type; or
+                there are too many writes.
+            Exception: what the key's reducer raises.
+        """
+        self._data(key)
+        self.apply(key, updated(key, update))
+
+    def apply(self, key: StateKey[Any], write: Write) -> None:
+        """Take a write that was made before, on the values as they are here.
+
+        Raises:
+            StateError, Exception: as `update`.
+        """
+        found, current = self._data(key)
+        result = write.value
+        if write.op == "update" and key.spec.reduce is not None:
+            result = key.spec.reduce(current if found else key.encode(key.initial()), write.value)
+        made = Write(
+            name=key.name, scope=key.scope, persistent=key.persistent, op=write.op, value=write.value, result=result
+        )
+        self._add(key, made)
+
+    def _add(self, key: StateKey[Any], write: Write) -> None:
+        if len(self._writes) >= LIMIT:
+            raise StateError(f"more than {LIMIT} writes to state at once; write each key once, at the end")
+        self._writes.append(write)
+        self._used[key.id] = key.spec
+        self._own[key.id] = write.result
+
+    def batch(self) -> Batch | None:
+        """What has been written so far; None if nothing has."""
+        return Batch(base=self.revision, writes=tuple(self._writes)) if self._writes else None
+
+    @property
+    def used(self) -> Keys:
+        """The keys that have been written."""
+        return dict(self._used)
+
+
+def updated(key: StateKey[Any], update: Any) -> Write:
+    """An update as a write that has not been applied to anything.
+
+    Raises:
+        StateError: the key is exclusive, or the update does not have its type.
+    """
+    data = key.encode_update(update)
+    return Write(name=key.name, scope=key.scope, persistent=key.persistent, op="update", value=data)
+
+
+def declared(keys: Iterable[StateKey[Any]], where: str) -> dict[KeyId, KeySpec]:
+    """The specs of declared keys.
+
+    Raises:
+        StateError: something is no key, or two different keys have one name and scope.
+    """
+    out: dict[KeyId, KeySpec] = {}
+    for key in keys:
+        if not isinstance(key, StateKey):
+            raise StateError(f"{where}: {key!r} is no state key; make one with gr.StateKey(name, type)")
+        if out.setdefault(key.id, key.spec) is not key.spec:
+            raise StateError(f"{where}: two different state keys are named {str(key.id)!r}; rename one")
+    return out

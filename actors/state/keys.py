@@ -1,0 +1,157 @@
+"""`StateKey`: a typed name for a piece of a run's or a thread's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import attrs
+
+from ..contract.codec import SchemaError, normalise, parse, plain
+from ..contract.state import SCOPES, KeyId, KeySpec
+from ..errors import StateError
+
+T = TypeVar("T")
+NAME_LIMIT: Final = 128
+"""Characters of a key's name."""
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final[Any] = _Unset()
+
+
+@attrs.frozen
+class Commutative(Generic[T]):
+    """How concurrent updates of a key are put together; made by `commutative`."""
+
+    reduce: Callable[[T, Any], T]
+    update: Any = None
+
+
+def commutative(reduce: Callable[[T, Any], T], update: Any = None) -> Commutative[T]:
+    """For `StateKey(merge=...)`: updates are reduced into the value, in whatever order they come.
+
+    Args:
+        reduce: (value, update) -> value. Pure, quick, and the same result for every order of the updates; it may run
+            again. If it raises, the batch that brought the update is dropped, and the model and an event are told.
+        update: the type of an update; None: the key's own type.
+
+    Raises:
+        StateError: `reduce` can not be called.
+    """
+    given: Any = reduce
+    if not callable(given):
+        raise StateError(f"commutative({reduce!r}): give a function of (value, update), such as operator.add")
+    return Commutative(reduce, update)
+
+
+@attrs.frozen(eq=False, hash=False)
+class StateKey(Generic[T]):
+    """Names a piece of state and says what it holds. `ctx.state[key]` is a T for the type checker.
+
+    Attributes:
+        name: unique among the keys of its scope that a run meets.
+        type: what it holds: anything that can be written as JSON and read back (int, list[str], an attrs class, ...).
+        default: what a read gives before the first write; without one such a read is an error.
+        merge: "exclusive": of two writers that did not see each other's write one is refused, nothing is overwritten
+            silently. `commutative(reduce)`: their updates are reduced.
+        scope: "run", or "thread": all runs of a thread, one after the other.
+        persistent: kept in the store. Otherwise it is gone when the run leaves memory (passivation, restart).
+        spec: what the engine knows of it.
+
+    Raises:
+        StateError: a part is wrong; names it and the way out.
+    """
+
+    name: str
+    type: type[T]
+    default: T = attrs.field(default=UNSET, kw_only=True)
+    merge: Literal["exclusive"] | Commutative[T] = attrs.field(default="exclusive", kw_only=True)
+    scope: Literal["run", "thread"] = attrs.field(default="run", kw_only=True)
+    persistent: bool = attrs.field(default=True, kw_only=True)
+    spec: KeySpec = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        name: Any = self.name
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT or " " in name:
+            raise StateError(f"state key {name!r}: use 1 to {NAME_LIMIT} printable characters without spaces")
+        if self.scope not in SCOPES:
+            raise StateError(f"state key {name!r}: scope={self.scope!r} is not known; use 'run' or 'thread'")
+        if self.merge != "exclusive" and not isinstance(self.merge, Commutative):
+            way = "use 'exclusive' or gr.commutative(function)"
+            raise StateError(f"state key {name!r}: merge={self.merge!r} is not known; {way}")
+        if not isinstance(self.persistent, bool):
+            raise StateError(f"state key {name!r}: persistent={self.persistent!r}: give True or False")
+        if self.default is not UNSET:
+            self.encode(self.default)
+        reduce = self._reduce if isinstance(self.merge, Commutative) else None
+        spec = KeySpec(key=KeyId(self.scope, name), reduce=reduce, persistent=self.persistent)
+        object.__setattr__(self, "spec", spec)
+
+    @property
+    def id(self) -> KeyId:
+        """Scope and name."""
+        return self.spec.key
+
+    def encode(self, value: Any) -> Any:
+        """A value of the key's type as JSON data.
+
+        Raises:
+            StateError: it is not of that type, or has no form as JSON; names the key and the path.
+        """
+        return self._encoded(value, self.type, "")
+
+    def encode_update(self, update: Any) -> Any:
+        """An update as JSON data.
+
+        Raises:
+            StateError: as for `encode`, or the key takes no updates.
+        """
+        if not isinstance(self.merge, Commutative):
+            way = f"set(key, ...), or StateKey({self.name!r}, ..., merge=gr.commutative(...))"
+            raise StateError(f"state key {self.name!r} is exclusive and takes no updates; use {way}")
+        return self._encoded(update, self.merge.update or self.type, "update of ")
+
+    def decode(self, data: Any) -> T:
+        """The value that JSON data is; a new one each time.
+
+        Raises:
+            StateError: the data does not have the key's type; names the key and the path.
+        """
+        try:
+            return parse(self.type, data)
+        except SchemaError as error:
+            raise StateError(f"state key {self.name!r} holds what is no {_shown(self.type)}: {error}") from error
+
+    def initial(self) -> T:
+        """What a read gives before the first write.
+
+        Raises:
+            StateError: the key has no default.
+        """
+        if self.default is UNSET:
+            raise StateError(f"state key {self.name!r} has not been written and has no default; give it one")
+        return self.decode(self.encode(self.default))
+
+    def _encoded(self, value: Any, kind: Any, what: str) -> Any:
+        try:
+            data, fault = normalise(plain(value))
+            if fault is None:
+                parse(kind, data)
+                return data
+        except (TypeError, ValueError, RecursionError) as error:
+            fault = str(error)
+        raise StateError(f"{what}state key {self.name!r}: {value!r:.200} is no {_shown(kind)}: {fault}")
+
+    def _reduce(self, current: Any, update: Any) -> Any:
+        if not isinstance(self.merge, Commutative):
+            raise StateError(f"state key {self.name!r} is exclusive")
+        return self.encode(self.merge.reduce(self.decode(current), parse(self.merge.update or self.type, update)))
+
+
+def _shown(kind: Any) -> str:
+    return getattr(kind, "__name__", None) or str(kind)
