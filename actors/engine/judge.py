@@ -95,7 +95,10 @@ class Judge:
         prior = facts.prior
         when = "" if prior is None or prior.posted_at is None else f" at {prior.posted_at.isoformat()}"
         if prior is not None and prior.kind != "expire":
-            return reject(command, "already_decided", f"decided by {prior.by or 'somebody'}{when}")
+            denied = prior.decision is not None and prior.decision.action == "cancel"
+            what = decision.target if ticket is None else ticket.ticket_id
+            text = f"{what} was {'denied' if denied else 'approved'} by {prior.by or 'somebody'}{when}"
+            return reject(command, "already_decided", text)
         if facts.stage in TERMINAL:
             return reject(command, "run_done", f"the run is {facts.stage.value}")
         return None if prior is None else reject(command, "expired", f"the ticket expired{when}")

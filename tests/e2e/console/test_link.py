@@ -83,7 +83,8 @@ def test_events_that_come_twice_are_applied_once_and_a_hole_is_filled(console: C
         if sequence is None or sequence in seen:
             return [text]
         seen.append(sequence)
-        return [] if sequence % 10 == 0 else [text, text]
+        last = frame["type"] == "run.completed"  # no event would follow that shows the hole
+        return [] if sequence % 10 == 0 and not last else [text, text]
 
     wire.down = down
     console.start("counter")

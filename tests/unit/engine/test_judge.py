@@ -148,7 +148,7 @@ def test_the_codes_are_listed_in_the_order_of_the_checks_and_the_judge_says_all_
         "the call ended without a ticket": "call_1 is failed and never asked for a decision",
         "approved": "r.t1 was approved by bob",
         "withdrawn": "r.t1 was withdrawn by somebody",
-        "a decision is journaled": "decided by bob at 2025-01-02T00:00:00+00:00",
+        "a decision is journaled": "r.t1 was approved by bob at 2025-01-02T00:00:00+00:00",
         "an expiry is journaled": "the ticket expired at 2025-01-02T00:00:00+00:00",
         "its time is over": "r.t1 expired at 2025-01-02T00:00:00+00:00",
         "another action": "decided f2, but the action is f1",
