@@ -12,9 +12,13 @@ from greenroom.actors.abc import Model
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.messages import ToolInfo
 from greenroom.actors.contract.spec import MODES, AgentSpec, ExecutionMode
+from greenroom.actors.contract.state import Keys
 from greenroom.actors.contract.stop import MaxRounds, StopCondition, StopOnTool
-from greenroom.actors.errors import AgentDefinitionError
+from greenroom.actors.errors import AgentDefinitionError, StateError
 from greenroom.actors.models.answers import Output, read_output_type
+from greenroom.actors.plugins.plugin import Plugin, check_plugins, hooked, name_of
+from greenroom.actors.state.access import declared
+from greenroom.actors.state.keys import StateKey
 from greenroom.actors.tools.definition import Tool
 
 if TYPE_CHECKING:
@@ -60,6 +64,14 @@ def _conditions(value: Iterable[StopCondition]) -> tuple[StopCondition, ...]:
     return _listed(value)
 
 
+def _plugins(value: Iterable[Plugin]) -> tuple[Plugin, ...]:
+    return _listed(value)
+
+
+def _keys(value: Iterable[StateKey[Any]]) -> tuple[StateKey[Any], ...]:
+    return _listed(value)
+
+
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
     """A tuple if it is a list of some kind; else the value itself, for the check to name."""
     given: Any = value
@@ -91,6 +103,9 @@ class Agent(Generic[T]):
         settings: for the model (temperature and so on), plain JSON data.
         max_bodies: bodies that may execute at once in one run.
         description: for people and for other agents.
+        plugins: code that runs in the phases of a run, in the order that decides between equals.
+        state: the state keys that tools use, beside those that plugins declare. Commutative keys must be declared to be
+            merged after a crash.
         spec: what the engine knows of the agent, with a digest of everything that can change a run.
 
     Raises:
@@ -112,6 +127,8 @@ class Agent(Generic[T]):
     settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, kw_only=True)
     max_bodies: int = attrs.field(default=16, kw_only=True)
     description: str = attrs.field(default="", kw_only=True)
+    plugins: tuple[Plugin, ...] = attrs.field(default=(), converter=_plugins, kw_only=True)
+    state: tuple[StateKey[Any], ...] = attrs.field(default=(), converter=_keys, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     _output: Output[T] = attrs.field(init=False, repr=False)
@@ -120,6 +137,7 @@ class Agent(Generic[T]):
         _check_parts(self)
         _check_tools(self)
         _check_stop(self)
+        check_plugins(f"agent {self.key!r}", self.plugins)
         stop = self.stop
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
@@ -249,13 +267,26 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
         output_retries=agent.output_retries,
         check_output=agent._output.check,
         max_bodies=agent.max_bodies,
+        hooked=hooked(agent.plugins),
+        keys=_declared(agent),
     )
+
+
+def _declared(agent: Agent[Any]) -> Keys:
+    if not isinstance(agent.state, tuple):
+        raise _fault(agent, f"state={agent.state!r}: give a list of state keys")
+    keys = [*agent.state, *(key for plugin in agent.plugins for key in plugin.state)]
+    try:
+        return declared(keys, f"agent {agent.key!r}")
+    except StateError as error:
+        raise AgentDefinitionError(str(error)) from error
 
 
 def _essence(agent: Agent[Any]) -> Any:
     """Everything that can change a run, as plain data. Two agents with equal essences behave alike, code aside."""
     use = agent.tool_use
-    return {
+    more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins]
+    return ({"plugins": more} if more else {}) | {
         "key": agent.key,
         "instructions": agent.instructions,
         "model": agent.model.name if isinstance(agent.model, Model) else agent.model,
@@ -272,4 +303,6 @@ def _essence(agent: Agent[Any]) -> Any:
 def _tool_essence(tool: Tool[..., Any]) -> Any:
     options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error, tool.on_timeout]
     times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
+    if tool.on_conflict != "keep":
+        options.append(tool.on_conflict)
     return [tool.name, tool.description, tool.schema, options, times]

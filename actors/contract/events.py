@@ -351,6 +351,52 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     duration_ms: int
 
 
+@_event("run.tool.edited")
+class ToolEdited(Payload, frozen=True, kw_only=True):
+    """A plugin gave the call other arguments than the model's, before its gates were asked."""
+
+    call_id: str
+    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    by: str
+
+
+@_event("run.gate.overruled")
+class GateOverruled(Payload, frozen=True, kw_only=True):
+    """A gate's verdict gave way to that of `by`: it was weaker, or as strong and registered later."""
+
+    call_id: str
+    plugin: str
+    verdict: Literal["block", "suspend", "set_result"]
+    by: str
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+@_event("run.state.changed")
+class StateChanged(Payload, frozen=True, kw_only=True):
+    """State keys were written. Names only: values are private. `by`: a call or task id, or the phase of the hooks."""
+
+    revision: int
+    keys: tuple[str, ...]
+    by: str
+
+
+@_event("run.state.conflict")
+class StateConflict(Payload, frozen=True, kw_only=True):
+    """What a writer wrote was dropped whole, because `key` was written meanwhile by `other`. Its result stands.
+
+    `writer` and `other` are call or task ids, or the phase of the hooks; `other` may not be known any more. `retried`:
+    the call runs again instead.
+    """
+
+    key: str
+    writer: str
+    other: str | None
+    detail: Annotated[str, FOREIGN_TEXT]
+    retried: bool = False
+
+
 # --- approval --------------------------------------------------------------------------------------------------------
 
 

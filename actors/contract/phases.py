@@ -67,6 +67,7 @@ class CallAt(StrEnum):
     ALLOWED = "allowed"  # may start as soon as the execution mode lets it
     BEFORE = "before"  # before_tool_execute hooks
     BODY = "body"  # the tool's own code
+    MERGING = "merging"  # its body has returned; whether it runs again depends on the merge of what it wrote to state
     PARKED = "parked"  # suspended, waits for a decision
     HELD = "held"  # decided, waits for the other decisions of its batch
     AFTER = "after"  # after_tool_execute hooks

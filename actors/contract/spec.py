@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from .phases import Phase
+from .state import Keys
 from .stop import MaxRounds, StopCondition
 
 ExecutionMode = Literal["sequential", "parallel_batch_approval", "parallel_streaming"]
@@ -53,6 +54,7 @@ class ToolSpec:
         concurrency: shared, ordered or exclusive.
         fatal: a failure of the body fails the run (on_error="raise").
         grace: seconds of clean-up after a cancel.
+        on_conflict: what it wrote to state can not be merged: "keep" its result and drop the writes, or "retry" it.
         check: arguments -> None, or what is wrong with them (pure; with the path).
     """
 
@@ -63,6 +65,7 @@ class ToolSpec:
     concurrency: Concurrency = "shared"
     fatal: bool = False
     grace: float = 5.0
+    on_conflict: Literal["keep", "retry"] = "keep"
     check: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
 
@@ -77,6 +80,7 @@ class AgentSpec:
         execution: default execution mode.
         stop: stop conditions in order.
         hooked: phases that have hooks; all others are skipped by a table lookup.
+        keys: declared state keys; those of a recovered run that are not declared have no reducer.
         tool_use: run_model_again, stop_on_first_tool, or the names that stop the run with their result as output.
         on_deny: what a denied approval does to the run.
         on_new_input: what new input does to a waiting run.
@@ -92,6 +96,7 @@ class AgentSpec:
     execution: ExecutionMode = "sequential"
     stop: tuple[StopCondition, ...] = (MaxRounds(),)
     hooked: frozenset[Phase] = frozenset()
+    keys: Keys = attrs.field(factory=dict)
     tool_use: Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] = "run_model_again"
     on_deny: Literal["continue", "cancel_run"] = "continue"
     on_new_input: Literal["queue", "supersede"] = "queue"

@@ -19,6 +19,7 @@ from .gates import tool_of
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
 from .state import Draft
 from .tickets import close_call, open_ticket
+from .writes import returned
 
 EXECUTING = (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER)
 """Positions in which something of a call is in flight."""
@@ -31,12 +32,12 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
     bodies = sum(call.at in (CallAt.BEFORE, CallAt.BODY, CallAt.AFTER) for call in rows)
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     out: list[CallRow] = []
-    alone = any(_concurrency(call, tools) == "exclusive" and call.at in EXECUTING for call in rows)
+    alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.at in EXECUTING for c in rows)
     for call in rows:
-        if bodies + len(out) >= limit or alone:
+        if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallAt.GATING):
             break
         if call.at is CallAt.ALLOWED and not _held_back(call, earlier, mode, tools):
-            exclusive = _concurrency(call, tools) == "exclusive"
+            exclusive = call.alone or _concurrency(call, tools) == "exclusive"
             if not exclusive or (bodies == 0 and not out):
                 out.append(call)
                 alone = exclusive
@@ -72,7 +73,7 @@ def start(d: Draft, call: CallRow) -> None:
     """Let a call run: its before_tool_execute hooks first, if there are any."""
     if Phase.BEFORE_TOOL_EXECUTE in d.spec.hooked:
         d.put(call, at=CallAt.BEFORE)
-        d.do(RunPhase(phase=Phase.BEFORE_TOOL_EXECUTE, step=d.step, call_id=call.call_id))
+        d.do(RunPhase(phase=Phase.BEFORE_TOOL_EXECUTE, step=d.step, call_id=call.call_id, state=d.snapshot))
     else:
         start_body(d, call)
 
@@ -89,6 +90,7 @@ def start_body(d: Draft, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             decision=call.decision,
+            state=d.snapshot,
             durable=tool is None or not tool.replay_safe or call.ticket is not None,
         )
     )
@@ -121,7 +123,7 @@ def body_said(d: Draft, message: FromBody) -> None:
             if d.in_tools:
                 open_ticket(d, call, message.suspend)
         case CallReturned():
-            close_call(d, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
+            returned(d, call, message)
         case CallRaised():
             close_call(d, call, CallStatus.FAILED, result=None, shown=message.shown, code=message.code)
             if message.fatal:

@@ -11,8 +11,9 @@ from ..contract.rows import CallRow
 from .bodies import EXECUTING, start, startable
 from .decisions import cancelled, early_decisions, release_held
 from .ending import end
-from .gates import ask_again, gate_new
+from .gates import ask_again, gate, gate_new, outdated
 from .state import Draft
+from .writes import merge_held
 
 
 def drive(d: Draft) -> bool:
@@ -27,9 +28,14 @@ def drive(d: Draft) -> bool:
     early_decisions(d)
     release_held(d)
     if gated and d.in_tools:
+        if not any(call.at in EXECUTING for call in d.calls.values()):
+            merge_held(d)
         ask_again(d)
         for call in startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies):
-            start(d, call)
+            if outdated(d, call):
+                gate(d, call)
+            else:
+                start(d, call)
     show_stage(d)
     return d.in_tools and all(call.at is CallAt.SETTLED for call in d.calls.values())
 

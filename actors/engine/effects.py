@@ -13,13 +13,16 @@ import msgspec
 
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
+from ..contract.rows import RequestChanges
+from ..state.snapshot import EMPTY, Snapshot
 
 
 class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """Run the hooks of a phase. Answer: `PhaseDone`."""
+    """Run the hooks of a phase on a snapshot of the state. Answer: `PhaseDone`."""
 
     phase: Phase
     step: int
+    state: Snapshot = EMPTY
     call_id: str | None = None
     durable: bool = False
 
@@ -30,12 +33,14 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         delay: seconds to wait first (the shell adds jitter).
         answers: answers and errors that the run has got so far.
+        changes: what hooks changed about the request.
     """
 
     message_id: str
     step: int
     attempt: int
     answers: int
+    changes: RequestChanges | None = None
     delay: float = 0.0
     durable: bool = False
 
@@ -45,7 +50,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
 
     Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless
     the tool may be replayed: its `started` must be in the store before the world sees an effect. Durable too after a
-    suspension, so that it comes after the call's `ParkCall`.
+    suspension, so that it comes after the call's `ParkCall`. `state` is what the body reads.
     """
 
     call_id: str
@@ -53,6 +58,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
     decision: Decision | None = None
+    state: Snapshot = EMPTY
     durable: bool = True
 
 

@@ -20,6 +20,7 @@ from .effects import CancelWork, Finish, RunPhase
 from .inputs import Stubborn
 from .state import ENGINE, Draft
 from .tickets import close_call, withdraw
+from .writes import merge_held
 
 LEAVING = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
 """Where a run is on its way out: its termination is settled."""
@@ -85,6 +86,7 @@ def settle(d: Draft) -> None:
     """Give every unfinished thing of the step its end, then run the run_end hooks (if run_start began)."""
     if d.inference is not None and d.draft is None:
         discard_inference(d, "the run ended")
+    merge_held(d, again=False)
     for call in tuple(d.calls.values()):
         if not call.settled:
             row = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
@@ -100,7 +102,7 @@ def run_end(d: Draft) -> None:
     """Run the run_end hooks if there are any, then write the terminal event."""
     if d.begun and Phase.RUN_END in d.spec.hooked:
         d.phase_open = True
-        d.do(RunPhase(phase=Phase.RUN_END, step=d.step, durable=True))
+        d.do(RunPhase(phase=Phase.RUN_END, step=d.step, state=d.snapshot, durable=True))
     else:
         terminal(d)
 
@@ -137,7 +139,7 @@ def tool_text(shown: str, edited: bool, arguments: Any) -> str:
     """What the model is told a call came to."""
     if not edited:
         return shown
-    return f"(A reviewer changed the arguments to {dict(arguments)!r}.)\n{shown}"
+    return f"(The arguments were changed to {dict(arguments)!r} before the call ran.)\n{shown}"
 
 
 def append_input(d: Draft) -> None:

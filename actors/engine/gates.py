@@ -19,6 +19,7 @@ from .effects import RunPhase
 from .ending import end, fail
 from .state import Draft
 from .tickets import close_call, open_ticket
+from .writes import merge_held
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
 """What a tool with needs_approval=True asks for."""
@@ -45,8 +46,10 @@ def gate(d: Draft, call: CallRow) -> None:
     """Find out whether a call may run. A question that needs no hook is answered at once."""
     tool = tool_of(d, call)
     fault = _unknown(d, call) if tool is None else tool.check(call.arguments)
+    code = "unknown_tool" if tool is None else "invalid_arguments"
+    if fault is None and d.request is not None and not d.request.offers(call.tool):
+        fault, code = f"The tool {call.tool!r} is not available in this step.", "unknown_tool"
     if fault is not None:
-        code = "unknown_tool" if tool is None else "invalid_arguments"
         close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code=code)
         if tool is None and d.spec.on_unknown_tool == "raise":
             fail(d, "model_behavior_error", fault)
@@ -55,7 +58,7 @@ def gate(d: Draft, call: CallRow) -> None:
     asks = Phase.TOOL_GATE in d.spec.hooked or (tool is not None and tool.gate == "ask" and not approved)
     if asks:
         d.put(call, at=CallAt.GATING)
-        d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id))
+        d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
     elif tool is not None and tool.gate == "always" and not approved:
         open_ticket(d, call, APPROVAL)
     else:
@@ -67,14 +70,20 @@ def _unknown(d: Draft, call: CallRow) -> str:
     return f"There is no tool named {call.tool!r}. The tools are: {known}."
 
 
-def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None) -> None:
-    """A gate has spoken."""
+def outdated(d: Draft, call: CallRow) -> bool:
+    """True if the gates allowed the call on a state that has changed since: they are asked again."""
+    return Phase.TOOL_GATE in d.spec.hooked and call.verdict_at != d.snapshot.revision
+
+
+def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
+    """The gates have spoken, on a revision of the state. An approval that the tool itself needs counts as a gate."""
     tool = tool_of(d, call)
-    if (verdict is None or isinstance(verdict, Allow)) and tool is not None and tool.gate == "always":
-        verdict = None if call.approved == call.fingerprint else APPROVAL
+    weaker = verdict is None or isinstance(verdict, Allow | SetResult)
+    if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
+        verdict = APPROVAL
     match verdict:
         case None | Allow():
-            _allow(d, call)
+            _allow(d, d.put(call, verdict_at=revision))
         case Suspend():
             open_ticket(d, call, verdict)
         case SetResult() | Block():
@@ -97,8 +106,9 @@ def ask_again(d: Draft) -> None:
         if call.at is CallAt.PROVISIONAL and all(
             other.settled for other in d.calls.values() if other.index < call.index
         ):
+            merge_held(d)
             d.put(call, at=CallAt.GATING)
-            d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id))
+            d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
             return
 
 

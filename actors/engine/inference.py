@@ -39,6 +39,7 @@ def ask_model(d: Draft, *, attempt: int = 1, delay: float = 0.0, failures: int =
             step=d.step,
             attempt=attempt,
             answers=d.answers,
+            changes=d.request,
             delay=delay,
         )
     )

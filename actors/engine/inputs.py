@@ -6,13 +6,16 @@ no longer asked is ignored.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import attrs
 
 from ..contract.decisions import InboxItem, Suspend, Verdict
 from ..contract.messages import ModelResponse
 from ..contract.phases import Phase
+from ..contract.rows import RequestChanges
+from ..contract.state import Batch, Keys, StateWrite
 
 
 @attrs.frozen(kw_only=True)
@@ -30,7 +33,37 @@ class Activate:
 
 @attrs.frozen(kw_only=True)
 class Admit:
-    """A slot is free and the thread is ours: start working."""
+    """A slot is free and the thread is ours: start working.
+
+    `state`: the state keys as the thread has them now; None if what the machine knows is right.
+    """
+
+    state: tuple[StateWrite, ...] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Overruled:
+    """A gate's verdict that gave way to the one of `by`."""
+
+    plugin: str
+    verdict: Literal["block", "suspend", "set_result"]
+    by: str
+
+
+@attrs.frozen(kw_only=True)
+class CallEdit:
+    """What a hook of after_inference wants of one call: other arguments, or not to run it.
+
+    Attributes:
+        call_id: which one. by: the plugin.
+        arguments: in place of the model's; None if the call is dropped.
+        text: what the model is told of a dropped call.
+    """
+
+    call_id: str
+    by: str
+    arguments: Mapping[str, Any] | None = None
+    text: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,18 +72,30 @@ class PhaseDone:
 
     Attributes:
         phase, step, call_id: which one was asked for.
-        verdict: of tool_gate.
+        revision: of the snapshot that they judged on.
+        verdict: of tool_gate. overruled: verdicts that gave way to it.
+        batch: what they wrote to state, together. keys: the keys in it.
+        request: of before_inference: what changes about this step's request.
+        edits: of after_inference: what changes about the calls.
         end: a hook asked to end the run (behavior_requested), and why.
         failure: a hook failed: plugin and phase and what it raised.
+        ignored: failures that their plugins have declared to be none.
         tripped: a guardrail stopped the run: its name and info.
     """
 
     phase: Phase
     step: int
     call_id: str | None = None
+    revision: int = 0
     verdict: Verdict | None = None
+    overruled: tuple[Overruled, ...] = ()
+    batch: Batch | None = None
+    keys: Keys = attrs.field(factory=dict)
+    request: RequestChanges | None = None
+    edits: tuple[CallEdit, ...] = ()
     end: str | None = None
     failure: str | None = None
+    ignored: tuple[str, ...] = ()
     tripped: str | None = None
 
 
@@ -94,7 +139,8 @@ class CallSuspended:
 class CallReturned:
     """A body has returned: its result as JSON, and the text that the model gets.
 
-    A large result stands beside: the row holds all of it, event and model get `shown` (head, tail and size).
+    A large result stands beside: the row holds all of it, event and model get `shown` (head, tail and size). `batch` is
+    what it wrote to state, to the keys in `keys`.
     """
 
     call_id: str
@@ -102,6 +148,8 @@ class CallReturned:
     result: Any
     shown: str
     large: bool = False
+    batch: Batch | None = None
+    keys: Keys = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -13,17 +13,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
-from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
-from ..contract.rows import CallRow
+from ..contract.phases import CallAt, Cursor
 from ..contract.spec import AgentSpec
-from .bodies import body_said, start_body
+from .bodies import body_said
 from .calls import drive
 from .commands import cancel_unowned, command_arrived
-from .ending import abandon, end, fail, overran, work_stopped
-from .gates import gate_answered
+from .ending import abandon, fail, overran, work_stopped
 from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
     Abandon,
@@ -45,9 +41,10 @@ from .inputs import (
     PhaseDone,
     WorkStopped,
 )
+from .phases import phase_done
 from .recovery import activate
 from .state import Draft, RunState, Step
-from .steps import admit, arrive, leave, tools_done
+from .steps import admit, arrive, tools_done
 
 
 def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Step:
@@ -84,13 +81,13 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
             command_arrived(d, message.item)
             _go_on(d)
         case PhaseDone():
-            _phase_done(d, message)
+            phase_done(d, message)
         case ModelFailed():
             model_failed(d, message)
         case Activate():
             activate(d, message)
         case Admit():
-            admit(d)
+            admit(d, message)
         case CancelUnowned():
             cancel_unowned(d, message.items)
         case DeadlinePassed():
@@ -108,62 +105,6 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
 def _go_on(d: Draft) -> None:
     if d.cursor is Cursor.TOOLS and drive(d):
         tools_done(d)
-
-
-# --- hooks -----------------------------------------------------------------------------------------------------------
-
-
-def _phase_done(d: Draft, message: PhaseDone) -> None:
-    call = None if message.call_id is None else d.calls.get(message.call_id)
-    if not _asked(d, message, call):
-        return
-    if d.cursor is Cursor.RUN_END:
-        fault = message.failure or message.tripped
-        if fault is not None:
-            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault))
-        leave(d)
-        return
-    d.phase_open = d.phase_open and call is not None
-    if call is not None and (message.failure or message.tripped or message.end):
-        call = d.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
-    if message.failure is not None:
-        fail(d, "plugin_error", message.failure)
-    elif message.tripped is not None:
-        fail(d, "guardrail_tripped", message.tripped)
-    elif message.end is not None:
-        d.output = d.output if d.termination is not None else d.answer
-        end(d, Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=message.end))
-    elif call is None:
-        leave(d)
-    else:
-        _call_phase_done(d, call, message)
-        _go_on(d)
-
-
-_CALL_PHASES = {
-    Phase.TOOL_GATE: CallAt.GATING,
-    Phase.BEFORE_TOOL_EXECUTE: CallAt.BEFORE,
-    Phase.AFTER_TOOL_EXECUTE: CallAt.AFTER,
-}
-
-
-def _asked(d: Draft, message: PhaseDone, call: CallRow | None) -> bool:
-    """True if the machine waits for exactly this answer."""
-    if message.step != d.step:
-        return False
-    if message.phase in _CALL_PHASES:
-        return d.cursor is Cursor.TOOLS and call is not None and call.at is _CALL_PHASES[message.phase]
-    return d.phase_open and PHASE_OF.get(d.cursor) is message.phase
-
-
-def _call_phase_done(d: Draft, call: CallRow, message: PhaseDone) -> None:
-    match call.at:
-        case CallAt.GATING:
-            gate_answered(d, call, message.verdict)
-        case CallAt.BEFORE:
-            start_body(d, call)
-        case _:
-            d.put(call, at=CallAt.SETTLED)
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:

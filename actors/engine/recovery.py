@@ -93,7 +93,8 @@ def _recover_call(d: Draft, call: CallRow) -> None:
         case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in d.spec.hooked:
             d.put(call, at=CallAt.SETTLED)
         case CallAt.AFTER:
-            d.do(RunPhase(phase=Phase.AFTER_TOOL_EXECUTE, step=d.step, call_id=call.call_id, durable=True))
+            after = Phase.AFTER_TOOL_EXECUTE
+            d.do(RunPhase(phase=after, step=d.step, call_id=call.call_id, state=d.snapshot, durable=True))
         case CallAt.PARKED | CallAt.HELD if call.ticket is not None:
             d.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
         case _:

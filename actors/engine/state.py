@@ -23,6 +23,8 @@ from ..contract.messages import Message, Usage
 from ..contract.phases import Cursor
 from ..contract.rows import CallRow, Commit, Counters, EventDraft, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, AgentSpec, ModeRow
+from ..contract.state import Batch, Keys
+from ..state.snapshot import EMPTY, Clash, Snapshot
 from .effects import Effect
 
 ENGINE = "engine"
@@ -47,6 +49,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
         calls: of the current step, in the model's order.
         used: every call id of the run.
         phase_open: the hooks of the run-level phase at the cursor have been asked and have not answered.
+        snapshot: the state keys.
+        keys: those that hooks and bodies have written to, beside the declared ones.
     """
 
     info: RunInfo
@@ -54,12 +58,15 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     calls: Mapping[str, CallRow] = msgspec.field(default_factory=dict)
     used: frozenset[str] = frozenset()
     phase_open: bool = False
+    snapshot: Snapshot = EMPTY
+    keys: Keys = msgspec.field(default_factory=dict)
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
         """The state as a store has it; the next input is `Activate`."""
         calls = {call.call_id: call for call in record.calls if call.step == record.row.step}
-        return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids)
+        snapshot = Snapshot.restored(record.row.revision, record.state)
+        return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -105,6 +112,7 @@ class Draft:
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
         self.stubborn: tuple[str, ...] = row.stubborn
+        self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
         self.calls: Mapping[str, CallRow] = state.calls
         self.used = state.used
         self.phase_open = state.phase_open
@@ -152,6 +160,21 @@ class Draft:
             self.calls = self._own = dict(self.calls)
         self._touched[call_id] = self._own[call_id] = new
         return new
+
+    def learn(self, keys: Keys) -> None:
+        """Know the reducers of keys that were written."""
+        if not keys.items() <= self.keys.items():
+            self.keys = {**self.keys, **keys}
+
+    def merge(self, batch: Batch, by: str) -> Clash | None:
+        """Make a batch part of the state, with its event; or say why that can not be."""
+        outcome = self.snapshot.merge(batch, {**self.keys, **self.spec.keys}, by)
+        if isinstance(outcome, Clash):
+            return outcome
+        self.snapshot = outcome
+        names = tuple(sorted({str(write.key) for write in batch.writes}))
+        self.emit("run.state.changed", ev.StateChanged(revision=outcome.revision, keys=names, by=by))
+        return None
 
     def next_step(self) -> None:
         """A new step: the settled calls of the old one stay in the store only."""
@@ -208,12 +231,20 @@ class Draft:
         moved = self.changed or self.cursor is not before.row.cursor
         if not (moved or self.events or self._touched or self.tickets or self.messages):
             state = before
-            if self.phase_open != before.phase_open:
-                state = msgspec.structs.replace(before, phase_open=self.phase_open)
+            if self.phase_open != before.phase_open or self.keys is not before.keys:
+                state = msgspec.structs.replace(before, phase_open=self.phase_open, keys=self.keys)
             return Step(state, None, tuple(self.effects))
         self.clock_in(self.active_since is not None)  # what a process has not written, the next one does not know
         row = self._row()
-        state = RunState(info=self.info, row=row, calls=self.calls, used=self.used, phase_open=self.phase_open)
+        state = RunState(
+            info=self.info,
+            row=row,
+            calls=self.calls,
+            used=self.used,
+            phase_open=self.phase_open,
+            snapshot=self.snapshot,
+            keys=self.keys,
+        )
         commit = Commit(
             run_id=self.info.run_id,
             expected_last=before.row.last_sequence,
@@ -223,6 +254,7 @@ class Draft:
             calls=tuple(self._touched.values()),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
+            state=self.snapshot.changes(before.snapshot),
             consumed=self.inbox if self.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))
@@ -247,6 +279,8 @@ class Draft:
             early=self.early,
             stubborn=self.stubborn,
             next_due=self._next_due(),
+            revision=self.snapshot.revision,
+            request=self.request,
         )
 
     def _counters(self) -> Counters:

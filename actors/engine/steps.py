@@ -16,19 +16,23 @@ from ..contract.calls import CallStatus
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import PHASE_OF, Cursor
+from ..state.snapshot import Snapshot
 from .calls import drive
 from .decisions import cancelled
 from .effects import RunPhase
 from .ending import append_input, append_step, end, fail, terminal
 from .inference import ask_model
+from .inputs import Admit
 from .state import Draft
 from .stops import StepFacts, failed_step, first_stop, loop_window, trace
 
 
-def admit(d: Draft) -> None:
+def admit(d: Draft, message: Admit | None = None) -> None:
     """The run may work: planned -> accepted -> preparing -> running, and into run_start."""
     if d.cursor is not Cursor.ADMISSION or d.stage is not Stage.PLANNED:
         return
+    if message is not None and message.state is not None:
+        d.snapshot = Snapshot.restored(d.snapshot.revision, message.state)
     d.move(Stage.ACCEPTED)
     d.move(Stage.PREPARING)
     d.move(Stage.RUNNING)
@@ -41,7 +45,7 @@ def arrive(d: Draft, cursor: Cursor) -> None:
     d.cursor = cursor
     if d.spec.hooked and PHASE_OF[cursor] in d.spec.hooked:
         d.phase_open = True
-        d.do(RunPhase(phase=PHASE_OF[cursor], step=d.step))
+        d.do(RunPhase(phase=PHASE_OF[cursor], step=d.step, state=d.snapshot))
     else:
         _AFTER[cursor](d)
 
@@ -55,7 +59,7 @@ def leave(d: Draft) -> None:
 def begin_step(d: Draft) -> None:
     """A new step: steering messages join the thread first."""
     d.next_step()
-    d.inference = None
+    d.inference = d.request = None
     append_input(d)
     d.emit("run.step.started", ev.StepStarted(step=d.step))
     arrive(d, Cursor.STEP_START)

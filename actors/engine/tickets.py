@@ -130,5 +130,6 @@ def close_call(
         ),
     )
     if hooked:
-        d.do(RunPhase(phase=Phase.AFTER_TOOL_EXECUTE, step=d.step, call_id=call.call_id, durable=True))
+        after = Phase.AFTER_TOOL_EXECUTE
+        d.do(RunPhase(phase=after, step=d.step, call_id=call.call_id, state=d.snapshot, durable=True))
     return call

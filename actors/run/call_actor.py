@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import attrs
 import trio
 
 from greenroom.supervision import Mailbox
 
 from ..agent import Agent
 from ..contract.codec import normalise
-from ..contract.decisions import Decision, Suspend
+from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
-from ..contract.rows import RunInfo
+from ..contract.rows import CallRow, RunInfo
+from ..contract.state import Keys
 from ..engine.effects import ParkCall, StartCall
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
+from ..state.access import WritableState
+from ..state.snapshot import Snapshot
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke
@@ -86,9 +90,11 @@ class CallActor:
 
     async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
-        record = Invocation()
+        record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
         try:
-            value = await invoke(tool, self._context(tool, cue), cue.arguments, limiter=self._threads, record=record)
+            value = await invoke(
+                tool, self._context(tool, cue, state), cue.arguments, limiter=self._threads, record=record
+            )
         except ToolFailed as error:
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
@@ -97,9 +103,12 @@ class CallActor:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
             return _suspended(tool, cue, value)
-        return returned(call_id, attempt, value)
+        done = returned(call_id, attempt, value)
+        return attrs.evolve(done, batch=state.batch(), keys=state.used)
 
-    def _context(self, tool: Tool[..., Any], cue: StartCall) -> ToolContext[Any] | SyncToolContext[Any]:
+    def _context(
+        self, tool: Tool[..., Any], cue: StartCall, state: WritableState
+    ) -> ToolContext[Any] | SyncToolContext[Any]:
         facts: dict[str, Any] = {
             "deps": self._deps,
             "run_id": self._info.run_id,
@@ -107,6 +116,7 @@ class CallActor:
             "call_id": cue.call_id,
             "attempt": cue.attempt,
             "decision": cue.decision,
+            "state": state,
         }
         if tool.is_async:
             return ToolContext(**facts, **_async_reports(cue, self._children))
@@ -123,10 +133,16 @@ def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
         return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)
 
 
-def gate_context(info: RunInfo, deps: Any, call_id: str, decision: Decision | None) -> ToolContext[Any]:
-    """What a needs_approval predicate is given."""
+def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, keys: Keys) -> ToolContext[Any]:
+    """What a needs_approval predicate is given. What it writes to state goes nowhere."""
     return ToolContext(
-        deps=deps, run_id=info.run_id, thread_id=info.thread_id, call_id=call_id, attempt=1, decision=decision
+        deps=deps,
+        run_id=info.run_id,
+        thread_id=info.thread_id,
+        call_id=call.call_id,
+        attempt=1,
+        decision=call.decision,
+        state=WritableState(snapshot, keys),
     )
 
 

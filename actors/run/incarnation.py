@@ -148,7 +148,8 @@ class Incarnation:
             self._perform(effect)
 
     def _must_wait(self, effect: Effect) -> bool:
-        return effect.durable or (isinstance(effect, CallModel) and self._performer.history is None)
+        reads = isinstance(effect, CallModel | RunPhase)  # the thread, which must not be read before it is written
+        return effect.durable or (reads and self._performer.history is None)
 
     def _spread(self, effects: tuple[Effect, ...]) -> None:
         """Effects without a commit: the durable ones wait for the commits before them."""

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, assert_never
 
 import attrs
 
 from ..agent import Agent
-from ..contract.decisions import Allow
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
-from ..contract.rows import RunInfo
+from ..contract.rows import CallRow, RunInfo
 from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
-from ..engine.gates import APPROVAL
 from ..engine.inputs import CallRaised, Input, PhaseDone
 from ..engine.state import RunState
+from ..models import resolve_model
 from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import Child, Children, Release, call_key
 from .foreign import text_of
+from .hooks import run_gates, run_hooks
 from .model_actor import broken, streaming
+from .requests import asking, model_request
 from .services import Services, log_crash
 
 
@@ -74,30 +76,23 @@ class Performer:
         agent = self._need_agent()
 
         async def request() -> ModelRequest:
-            if self.history is None:
-                self.history = list(await self.services.store.messages(self.info.thread_id))
-            return self._request(agent, effect, self.history)
+            return model_request(agent, self.info.run_id, effect, await self._thread())
 
+        changes = effect.changes
+        other = None if changes is None or changes.model is None else resolve_model(changes.model)
         body = streaming(
             effect,
-            model=self.services.directory.model_for(agent),
+            model=other or self.services.directory.model_for(agent),
             make_request=request,
             children=self.children,
             delay=effect.delay * self.services.jitter() if effect.delay else 0.0,
         )
         self.children.start(f"model:{effect.message_id}", body, broke=broken(effect.message_id))
 
-    def _request(self, agent: Agent[Any], effect: CallModel, history: list[Message]) -> ModelRequest:
-        system = (Message(id="system", role="system", content=agent.instructions),) if agent.instructions else ()
-        return ModelRequest(
-            agent=agent.key,
-            messages=(*system, *history),
-            tools=agent.tool_infos,
-            settings=agent.settings,
-            run_id=self.info.run_id,
-            step=effect.step,
-            answers=effect.answers,
-        )
+    async def _thread(self) -> list[Message]:
+        if self.history is None:
+            self.history = list(await self.services.store.messages(self.info.thread_id))
+        return self.history
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -153,29 +148,37 @@ class Performer:
     # --- phases ------------------------------------------------------------------------------------------------------
 
     def _run_phase(self, effect: RunPhase, state: RunState) -> None:
-        if effect.phase is not Phase.TOOL_GATE or effect.call_id is None:
-            self.children.owe(PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id))
-            return
-        call = state.calls[effect.call_id]
-        tool = self._need_agent().tool(call.tool)
-        if tool is None:
-            raise RuntimeError(f"no gate can be asked for the unknown tool {call.tool!r}")
-        ctx = gate_context(self.info, self.deps, call.call_id, call.decision)
-        asked, children = effect, self.children
+        agent = self._need_agent()
+        call = None if effect.call_id is None else state.calls[effect.call_id]
+        children = self.children
+
+        def broke(error: Exception) -> Input:
+            where = f"the hooks of {effect.phase.value} of run {self.info.run_id}"
+            log_crash(self.services.redactor, where, error)
+            text = text_of(f"{effect.phase.value}: {shown_text(error)}")
+            return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
         async def body(_: Child) -> None:
-            needed = await wants_approval(tool, ctx, call.arguments)
-            children.owe(_gate_done(asked, approval=needed))
+            history = await self._thread() if effect.phase in agent.spec.hooked else []
+            asked = asking(effect, state, agent, self.deps, history)
+            if effect.phase is not Phase.TOOL_GATE or call is None:
+                children.owe(await run_hooks(asked))
+                return
+            approved = call.approved == call.fingerprint
+            needed = self._predicate(agent, call, effect) if not approved else None
+            children.owe(await run_gates(asked, approved=approved, built_in=needed))
 
-        key = f"gate:{call.call_id}"
-        self.children.start(key, body, broke=lambda _: _gate_done(asked, approval=True))
+        children.start(f"{effect.phase.value}:{effect.call_id or effect.step}", body, broke=broke)
+
+    def _predicate(self, agent: Agent[Any], call: CallRow, effect: RunPhase) -> Callable[[], Awaitable[bool]] | None:
+        """Whether the tool itself wants an approval, if that is a question to its code."""
+        tool = agent.tool(call.tool)
+        if tool is None or tool.spec.gate != "ask":
+            return None
+        ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
+        return partial(wants_approval, tool, ctx, call.arguments)
 
     def _need_agent(self) -> Agent[Any]:
         if self.agent is None:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
-
-
-def _gate_done(effect: RunPhase, *, approval: bool) -> PhaseDone:
-    verdict = APPROVAL if approval else Allow()
-    return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, verdict=verdict)

@@ -118,6 +118,18 @@ class WritableState(State):
         self._used[key.id] = key.spec
         self._own[key.id] = write.result
 
+    def copy(self) -> WritableState:
+        """The same writes, to go on from."""
+        new = WritableState(self._snapshot, self._known)
+        new._writes, new._used, new._own = list(self._writes), dict(self._used), dict(self._own)
+        return new
+
+    def view(self) -> State:
+        """What can be read now, read only."""
+        new = State(self._snapshot, self._known)
+        new._own = dict(self._own)
+        return new
+
     def batch(self) -> Batch | None:
         """What has been written so far; None if nothing has."""
         return Batch(base=self.revision, writes=tuple(self._writes)) if self._writes else None

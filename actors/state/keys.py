@@ -81,14 +81,15 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {name!r}: use 1 to {NAME_LIMIT} printable characters without spaces")
         if self.scope not in SCOPES:
             raise StateError(f"state key {name!r}: scope={self.scope!r} is not known; use 'run' or 'thread'")
-        if self.merge != "exclusive" and not isinstance(self.merge, Commutative):
+        merge: Any = self.merge
+        if merge != "exclusive" and not isinstance(merge, Commutative):
             way = "use 'exclusive' or gr.commutative(function)"
-            raise StateError(f"state key {name!r}: merge={self.merge!r} is not known; {way}")
+            raise StateError(f"state key {name!r}: merge={merge!r} is not known; {way}")
         if not isinstance(self.persistent, bool):
             raise StateError(f"state key {name!r}: persistent={self.persistent!r}: give True or False")
         if self.default is not UNSET:
             self.encode(self.default)
-        reduce = self._reduce if isinstance(self.merge, Commutative) else None
+        reduce = self._reduce if isinstance(merge, Commutative) else None
         spec = KeySpec(key=KeyId(self.scope, name), reduce=reduce, persistent=self.persistent)
         object.__setattr__(self, "spec", spec)
 

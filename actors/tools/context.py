@@ -14,6 +14,7 @@ import trio
 
 from greenroom.actors.contract.decisions import Decision
 from greenroom.actors.contract.ids import idempotency_key
+from greenroom.actors.state.access import WritableState
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -63,6 +64,7 @@ class _Call(Generic[Deps]):
     call_id: str = ""
     attempt: int = 1
     decision: Decision | None = None
+    state: WritableState = attrs.field(factory=WritableState)
 
     @property
     def idempotency_key(self) -> str:
@@ -79,6 +81,7 @@ class ToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         attempt: counts from 1; a tool that is run again (after a crash, a suspension, a decision) sees a higher one.
         decision: the decision that made the call go on; None in the first attempt.
+        state: state keys. What the body writes it reads; others see it when the body has returned.
         report_progress, report_output: where the runtime takes reports; call `progress` and `output` instead.
     """
 
@@ -125,6 +128,7 @@ class SyncToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         attempt: counts from 1.
         decision: the decision that made the call go on; None in the first attempt.
+        state: as in `ToolContext`.
         report_progress, report_output, heed: set by the runtime.
     """
 

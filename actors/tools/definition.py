@@ -37,6 +37,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "concurrency": ("shared", "ordered", "exclusive"),
     "on_error": ("return", "raise"),
     "on_timeout": ("return", "raise"),
+    "on_conflict": ("keep", "retry"),
 }
 
 
@@ -52,6 +53,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     on_error: Literal["return", "raise"]
     on_timeout: Literal["return", "raise"]
+    on_conflict: Literal["keep", "retry"]
     grace: float
 
 
@@ -69,6 +71,8 @@ class Tool(Generic[P, R_co]):
         timeout: seconds that one attempt may take; None for no limit.
         on_error: "return" tells the model of a failure, "raise" ends the run.
         on_timeout: the same for a timeout.
+        on_conflict: what happens when another call wrote the same state key: "keep" the result and drop what this call
+            wrote, or "retry" it.
         grace: seconds that it gets to end after a cancel.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
@@ -83,6 +87,7 @@ class Tool(Generic[P, R_co]):
     timeout: float | None = None
     on_error: Literal["return", "raise"] = "return"
     on_timeout: Literal["return", "raise"] = "return"
+    on_conflict: Literal["keep", "retry"] = "keep"
     grace: float = 5.0
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
@@ -132,6 +137,7 @@ class Tool(Generic[P, R_co]):
             concurrency=self.concurrency,
             fatal=self.on_error == "raise",
             grace=self.grace,
+            on_conflict=self.on_conflict,
             check=self.check,
         )
 
@@ -191,6 +197,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             timeout: seconds that one attempt may take, the wait for a worker thread included; None (default): no limit.
             on_error: "return" (default) tells the model what failed; "raise" ends the run.
             on_timeout: the same for a timeout.
+            on_conflict: what happens when calls that ran side by side wrote one exclusive state key: "keep" (default)
+                the result of the later one, drop what it wrote and tell the model; "retry" runs it again alone, and
+                needs replay="safe".
             grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
 
     Raises:
@@ -273,6 +282,10 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("needs_approval", "use True, False, or a function (ctx, arguments) -> bool")
     if not isinstance(options.get("description", ""), str):
         raise fault("description", "give a str")
+    if options.get("on_conflict") == "retry" and options.get("replay") != "safe":
+        raise fault(
+            "on_conflict", "it runs the body twice; say that this is harmless with replay='safe', or use 'keep'"
+        )
     timeout, grace = options.get("timeout"), options.get("grace", 5.0)
     if timeout is not None and not (_is_seconds(timeout) and timeout > 0):
         raise fault("timeout", "give seconds greater than 0, or None for no limit")

@@ -152,7 +152,7 @@ def test_edited_arguments_are_checked_run_and_told() -> None:
     assert w.store.calls["A"].fingerprint != before
     assert w.store.calls["A"].requested.arguments == {"n": 2}
     w.returns("A", "done")
-    assert w.tool_texts()["A"] == "(A reviewer changed the arguments to {'n': 6}.)\ndone"
+    assert w.tool_texts()["A"] == "(The arguments were changed to {'n': 6} before the call ran.)\ndone"
     resolved = [e.payload for e in w.store.events[1:] if e.type == "run.approval.resolved"]
     assert [payload.edited for payload in resolved] == [True]
     resumed = [e.payload for e in w.store.events[1:] if e.type == "run.tool.resumed"]

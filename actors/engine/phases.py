@@ -1,0 +1,118 @@
+"""What the hooks of a phase have answered.
+
+One phase is one revision: the hooks' writes come as one batch on the snapshot that they read. If somebody has written
+one of its keys meanwhile, the hooks are asked again on the newest snapshot, and nothing else of the answer counts.
+"""
+
+from __future__ import annotations
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.ids import fingerprint
+from ..contract.lifecycle import Termination, TerminationKind
+from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
+from ..contract.rows import CallRow
+from .bodies import start_body
+from .calls import drive
+from .effects import RunPhase
+from .ending import end, fail
+from .gates import gate_answered
+from .inputs import CallEdit, PhaseDone
+from .state import Draft
+from .steps import leave, tools_done
+from .tickets import close_call
+
+_CALL_PHASES = {
+    Phase.TOOL_GATE: CallAt.GATING,
+    Phase.BEFORE_TOOL_EXECUTE: CallAt.BEFORE,
+    Phase.AFTER_TOOL_EXECUTE: CallAt.AFTER,
+}
+
+
+def phase_done(d: Draft, message: PhaseDone) -> None:
+    """Take the answer of a phase's hooks. One that is no longer asked for is ignored."""
+    call = None if message.call_id is None else d.calls.get(message.call_id)
+    if not _asked(d, message, call) or not _written(d, message):
+        return
+    _note(d, message)
+    if d.cursor is Cursor.RUN_END:
+        fault = message.failure or message.tripped
+        if fault is not None:
+            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault))
+        leave(d)
+        return
+    d.phase_open = d.phase_open and call is not None
+    if call is not None and (message.failure or message.tripped or message.end):
+        call = d.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
+    if message.failure is not None:
+        fail(d, "plugin_error", message.failure)
+    elif message.tripped is not None:
+        fail(d, "guardrail_tripped", message.tripped)
+    elif message.end is not None:
+        d.output = d.output if d.termination is not None else d.answer
+        end(d, Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=message.end))
+    elif call is not None:
+        _call_phase_done(d, call, message)
+        if d.cursor is Cursor.TOOLS and drive(d):
+            tools_done(d)
+    else:
+        _run_phase_done(d, message)
+        leave(d)
+
+
+def _asked(d: Draft, message: PhaseDone, call: CallRow | None) -> bool:
+    """True if the machine waits for exactly this answer."""
+    if message.step != d.step:
+        return False
+    if message.phase in _CALL_PHASES:
+        return d.cursor is Cursor.TOOLS and call is not None and call.at is _CALL_PHASES[message.phase]
+    return d.phase_open and PHASE_OF.get(d.cursor) is message.phase
+
+
+def _written(d: Draft, message: PhaseDone) -> bool:
+    """Make what the hooks wrote part of the state; if that can not be, ask them again."""
+    d.learn(message.keys)
+    if message.batch is None or d.merge(message.batch, message.phase.value) is None:
+        return True
+    d.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=d.snapshot))
+    return False
+
+
+def _note(d: Draft, message: PhaseDone) -> None:
+    for failure in message.ignored:
+        d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure))
+    if message.call_id is not None:
+        for one in message.overruled:
+            d.emit(
+                "run.gate.overruled",
+                ev.GateOverruled(call_id=message.call_id, plugin=one.plugin, verdict=one.verdict, by=one.by),
+            )
+
+
+def _run_phase_done(d: Draft, message: PhaseDone) -> None:
+    if message.phase is Phase.BEFORE_INFERENCE:
+        d.request = message.request
+    elif message.phase is Phase.AFTER_INFERENCE:
+        for edit in message.edits:
+            call = d.calls.get(edit.call_id)
+            if call is not None and not call.settled:
+                _edit(d, call, edit)
+
+
+def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:
+    if edit.arguments is None:
+        close_call(d, call, CallStatus.CANCELLED, result=None, shown=edit.text, code="dropped")
+        return
+    mark = fingerprint(d.spec.key, call.tool, edit.arguments)
+    d.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
+    d.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))
+
+
+def _call_phase_done(d: Draft, call: CallRow, message: PhaseDone) -> None:
+    match call.at:
+        case CallAt.GATING:
+            gate_answered(d, call, message.verdict, message.revision)
+        case CallAt.BEFORE:
+            start_body(d, call)
+        case _:
+            d.put(call, at=CallAt.SETTLED)

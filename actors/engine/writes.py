@@ -1,0 +1,76 @@
+"""What calls wrote to state: merged in the model's order, or dropped with an event and a word to the model.
+
+A body's batch is journaled with its result, so that a crash loses neither. In sequential execution it is merged when
+the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate is
+asked again), so that calls that run side by side see the same state. A call whose tool retries on a conflict has not
+ended before its batch is merged (`CallAt.MERGING`).
+"""
+
+from __future__ import annotations
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.phases import CallAt
+from ..contract.rows import CallRow
+from ..contract.state import Batch
+from ..state.snapshot import Clash
+from .inputs import CallReturned
+from .state import Draft
+from .tickets import close_call
+
+
+def returned(d: Draft, call: CallRow, message: CallReturned) -> None:
+    """A body has returned, maybe with a batch."""
+    d.learn(message.keys)
+    batch = message.batch
+    if batch is None:
+        close_call(d, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
+        return
+    call = d.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
+    if d.in_tools and (d.mode.bodies == 1 or call.alone):
+        _merge(d, call, batch, again=_may_retry(d, call))
+    elif _may_retry(d, call):
+        d.put(call, at=CallAt.MERGING)
+    else:
+        _close(d, call, batch)
+
+
+def merge_held(d: Draft, *, again: bool = True) -> None:
+    """Merge the batches that wait, in the model's order. `again`: a tool that retries on a conflict may run again."""
+    for call in tuple(d.calls.values()):
+        if call.batch is not None and call.at in (CallAt.SETTLED, CallAt.MERGING):
+            _merge(d, call, call.batch, again=again and _may_retry(d, call))
+
+
+def _may_retry(d: Draft, call: CallRow) -> bool:
+    tool = d.spec.tools.get(call.tool)
+    return d.in_tools and tool is not None and tool.on_conflict == "retry" and not call.alone and not call.settled
+
+
+def _merge(d: Draft, call: CallRow, batch: Batch, *, again: bool) -> None:
+    clash = d.merge(batch, call.call_id)
+    if clash is not None:
+        d.emit(
+            "run.state.conflict",
+            ev.StateConflict(
+                key=str(clash.key), writer=call.call_id, other=clash.by or None, detail=clash.detail, retried=again
+            ),
+        )
+        if again:
+            d.put(call, at=CallAt.ALLOWED, batch=None, result=None, shown=None, large=False, alone=True)
+            return
+        call = d.put(call, shown=f"{call.shown}\n{conflict_note(clash)}")
+    if call.settled:
+        d.put(call, batch=None)
+    else:
+        _close(d, call, None)
+
+
+def _close(d: Draft, call: CallRow, batch: Batch | None) -> None:
+    call = d.put(call, batch=batch)
+    close_call(d, call, CallStatus.SUCCEEDED, result=call.result, shown=call.shown or "", large=call.large)
+
+
+def conflict_note(clash: Clash) -> str:
+    """What the model is told of a batch that was dropped."""
+    return f"(state_conflict: {clash.detail}. What this call wrote to state was dropped; its result stands.)"

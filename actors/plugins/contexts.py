@@ -1,0 +1,132 @@
+"""What hooks are told. Frozen: a hook asks for a change with a `Mutation`, or says a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+import attrs
+
+from ..contract.calls import CallStatus
+from ..contract.decisions import Decision
+from ..contract.lifecycle import Termination
+from ..contract.messages import Message, Usage
+from ..contract.phases import Phase
+from ..contract.rows import CallRow
+from ..state.access import State
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Deps = TypeVar("Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")
+
+
+@attrs.frozen(kw_only=True)
+class CallFacts:
+    """A tool call as it stands.
+
+    Attributes:
+        call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
+        status: of the lifecycle. attempt: bodies started so far.
+        decision: the newest decision about it, or None.
+        result: of a succeeded call (JSON). text: what the model gets of an ended call. code: of a failure.
+    """
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    effect: str = "read"
+    status: CallStatus = CallStatus.NEW
+    attempt: int = 0
+    decision: Decision | None = None
+    result: Any = None
+    text: str | None = None
+    code: str | None = None
+
+    @classmethod
+    def of(cls, row: CallRow) -> CallFacts:
+        """The facts of a row."""
+        return cls(
+            call_id=row.call_id,
+            tool=row.tool,
+            arguments=row.arguments,
+            effect=row.effect,
+            status=row.status,
+            attempt=row.attempts,
+            decision=row.decision,
+            result=row.result,
+            text=row.shown,
+            code=row.code,
+        )
+
+
+def _nothing() -> tuple[Message, ...]:
+    return ()
+
+
+@attrs.frozen(kw_only=True)
+class PhaseContext(Generic[Deps]):
+    """What a hook is told. All of it is as it was when the phase began.
+
+    Attributes:
+        phase: which one. run_id, thread_id, agent (its key), by (the principal that started the run), step: where.
+        deps: what the run was started with.
+        state: the state keys, read only.
+        usage: of the run so far.
+        text: the newest answer of the model, if any (the one of this step from after_inference on).
+        calls: of this step, in the model's order.
+        call: in before_tool_execute and after_tool_execute: which one.
+        termination: in run_end: why the run ends.
+        read_messages: set by the runtime.
+    """
+
+    phase: Phase
+    run_id: str = ""
+    thread_id: str = ""
+    agent: str = ""
+    by: str = ""
+    step: int = 0
+    deps: Deps = attrs.field(default=None)
+    state: State = attrs.field(factory=State)
+    usage: Usage = attrs.field(factory=Usage)
+    text: str | None = None
+    calls: tuple[CallFacts, ...] = ()
+    call: CallFacts | None = None
+    termination: Termination | None = None
+    read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=_nothing, repr=False, eq=False)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The thread up to now, with the answer of this step as soon as there is one."""
+        return self.read_messages()
+
+
+@attrs.frozen(kw_only=True)
+class GateContext(PhaseContext[Deps]):
+    """What a gate is told: a `PhaseContext` whose call is the one that wants to run."""
+
+    call: CallFacts = attrs.field()
+
+    @property
+    def call_id(self) -> str:
+        """Of the call."""
+        return self.call.call_id
+
+    @property
+    def tool(self) -> str:
+        """Its tool's name."""
+        return self.call.tool
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What it would run with."""
+        return self.call.arguments
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that made the call go on: the gate is asked again after it. None before the first one."""
+        return self.call.decision

@@ -1,0 +1,200 @@
+"""`Mutation`: what a hook asks for. It changes nothing itself; what the hooks of a phase ask for is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import attrs
+
+from ..contract.codec import normalise
+from ..contract.phases import Phase
+from ..contract.rows import ContextMessage
+from ..contract.state import KeyId, Write
+from ..engine.inputs import CallEdit
+from ..errors import UsageError
+from ..state.access import updated
+from ..state.keys import StateKey
+
+T = TypeVar("T")
+PLACEMENTS: Final = ("system", "session", "conversation", "suffix")
+Effort = Literal["exclusive", "shared"]
+
+
+class MutationError(UsageError):
+    """A hook asks for something that can not be; the message names it and the way out."""
+
+
+@attrs.frozen
+class Mutation:
+    """What a hook asks for, as a value: each method returns a new one with one thing more.
+
+        return gr.Mutation().set(counter, 3).add_message("Be brief.").exclude_tools("shell")
+
+    In every phase: `set`, `update`, `end`. In before_inference, for the request of this step only: `add_message`,
+    `include_tools`, `exclude_tools`, `override`. In after_inference: `edit_call`, `drop_call`.
+
+    Attributes:
+        writes: to state keys, in order. messages, include, exclude, settings, model: about the request.
+        edits: about calls. reason: why the run is to end.
+    """
+
+    writes: tuple[tuple[StateKey[Any], Write], ...] = ()
+    messages: tuple[ContextMessage, ...] = ()
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    model: str | None = None
+    edits: tuple[CallEdit, ...] = ()
+    reason: str | None = None
+
+    def set(self, key: StateKey[T], value: T) -> Mutation:
+        """Replace the value of a state key.
+
+        Raises:
+            StateError: the value does not have the key's type.
+        """
+        _check_key(key)
+        data = key.encode(value)
+        write = Write(name=key.name, scope=key.scope, persistent=key.persistent, value=data, result=data)
+        return attrs.evolve(self, writes=(*self.writes, (key, write)))
+
+    def update(self, key: StateKey[Any], update: Any) -> Mutation:
+        """Update a commutative state key.
+
+        Raises:
+            StateError: the key is exclusive, or the update does not have its type.
+        """
+        _check_key(key)
+        return attrs.evolve(self, writes=(*self.writes, (key, updated(key, update))))
+
+    def end(self, reason: str) -> Mutation:
+        """End the run, as completed with the termination behavior_requested; the newest answer is its output.
+
+        Raises:
+            MutationError: the reason is no str.
+        """
+        return attrs.evolve(self, reason=_text(reason, "end(reason)"))
+
+    # --- before_inference --------------------------------------------------------------------------------------------
+
+    def add_message(
+        self,
+        content: str,
+        *,
+        role: Literal["system", "user"] = "system",
+        placement: Literal["system", "session", "conversation", "suffix"] = "suffix",
+        priority: int = 0,
+    ) -> Mutation:
+        """Put a message into the request of this step; the thread does not get it.
+
+        Args:
+            content: the text.
+            role: "system" or "user".
+            placement: "system" (after the instructions), "session" (before the thread), "conversation" (before the
+                newest user message) or "suffix" (last).
+            priority: within a placement the lower one comes first; equal ones in the plugins' order.
+
+        Raises:
+            MutationError: a value can not be.
+        """
+        if role not in ("system", "user"):
+            raise MutationError(f"add_message(role={role!r}): use 'system' or 'user'")
+        if placement not in PLACEMENTS:
+            raise MutationError(f"add_message(placement={placement!r}): use one of {', '.join(PLACEMENTS)}")
+        if type(priority) is not int:
+            raise MutationError(f"add_message(priority={priority!r}): give a whole number")
+        content = _text(content, "add_message(content)")
+        message = ContextMessage(content=content, role=role, placement=placement, priority=priority)
+        return attrs.evolve(self, messages=(*self.messages, message))
+
+    def include_tools(self, *names: str) -> Mutation:
+        """Offer only these tools in this step; those that several hooks include are offered together.
+
+        Raises:
+            MutationError: a name is no str.
+        """
+        return attrs.evolve(self, include=(*(self.include or ()), *(_text(name, "include_tools") for name in names)))
+
+    def exclude_tools(self, *names: str) -> Mutation:
+        """Do not offer these tools in this step, whoever includes them. A call of one is refused.
+
+        Raises:
+            MutationError: a name is no str.
+        """
+        return attrs.evolve(self, exclude=(*self.exclude, *(_text(name, "exclude_tools") for name in names)))
+
+    def override(self, *, model: str | None = None, **settings: Any) -> Mutation:
+        """Ask another model, or with other settings, in this step. Of two hooks the later registered one wins.
+
+        Args:
+            model: as "provider:name".
+            **settings: plain JSON data, such as temperature=0.
+
+        Raises:
+            MutationError: a value is no plain JSON data.
+        """
+        if model is not None:
+            _text(model, "override(model)")
+        for name, value in settings.items():
+            why = normalise(value)[1]
+            if why is not None:
+                raise MutationError(f"override({name}={value!r:.80}): give plain JSON data ({why})")
+        clean = {name: normalise(value)[0] for name, value in settings.items()}
+        return attrs.evolve(self, model=model or self.model, settings={**self.settings, **clean})
+
+    # --- after_inference ---------------------------------------------------------------------------------------------
+
+    def edit_call(self, call_id: str, arguments: Mapping[str, Any]) -> Mutation:
+        """Give a call other arguments than the model's. They pass the gates; the model is told that they were changed.
+
+        Raises:
+            MutationError: the arguments are no JSON object.
+        """
+        data, why = normalise(arguments)
+        if why is not None or not isinstance(data, dict):
+            raise MutationError(f"edit_call({call_id!r}, {arguments!r:.80}): give a JSON object as arguments")
+        return self._edited(CallEdit(call_id=_text(call_id, "edit_call(call_id)"), by="", arguments=data))
+
+    def drop_call(self, call_id: str, text: str = "This call was dropped before it ran.") -> Mutation:
+        """Do not run a call: it ends cancelled, and the model is told `text`.
+
+        Raises:
+            MutationError: a value is no str.
+        """
+        text = _text(text, "drop_call(text)")
+        return self._edited(CallEdit(call_id=_text(call_id, "drop_call(call_id)"), by="", text=text))
+
+    def _edited(self, edit: CallEdit) -> Mutation:
+        return attrs.evolve(self, edits=(*self.edits, edit))
+
+    # --- for the one who merges --------------------------------------------------------------------------------------
+
+    def touched(self) -> dict[KeyId | str, Effort]:
+        """What two hooks may not both do: write a key (updates of one may meet), edit a call."""
+        out: dict[KeyId | str, Effort] = {edit.call_id: "exclusive" for edit in self.edits}
+        for key, write in self.writes:
+            alone = write.op == "set" or out.get(key.id) == "exclusive"
+            out[key.id] = "exclusive" if alone else "shared"
+        return out
+
+    def misplaced(self, phase: Phase) -> str | None:
+        """What this phase has no use for, if anything."""
+        about_request = self.messages or self.include is not None or self.exclude or self.settings or self.model
+        if about_request and phase is not Phase.BEFORE_INFERENCE:
+            return "asks to change the request; only before_inference can"
+        if self.edits and phase is not Phase.AFTER_INFERENCE:
+            return "asks to change calls; only after_inference can"
+        return None
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, StateKey):
+        raise MutationError(f"{key!r} is no state key; make one with gr.StateKey(name, type)")
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise MutationError(f"{where}: {value!r:.80} is no str")
+    text: str = normalise(value)[0]
+    return text

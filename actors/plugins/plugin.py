@@ -1,0 +1,128 @@
+"""`Plugin`: one method per phase."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final, Literal
+
+from ..contract.decisions import Allow, Block, SetResult, Suspend
+from ..contract.phases import Phase
+from ..errors import AgentDefinitionError
+from ..state.keys import StateKey
+from .contexts import GateContext, PhaseContext
+from .mutation import Mutation
+
+Verdict = Block | Suspend | SetResult | Allow | None
+
+
+class Plugin:
+    """Code that runs in the phases of a run. Override the methods of the phases that matter; the others cost nothing.
+
+    The hooks of a phase run concurrently, on one frozen snapshot, and return what they ask for. It takes effect when
+    all of them have returned, as one revision of the state. So the order of the plugins does not matter, but where two
+    ask for the same: of two that write one exclusive key, or edit one call, the later registered one runs again and
+    sees what the first has done.
+
+    Delivery: at least once. A hook runs again if the state that it wrote to has changed meanwhile, and after a crash.
+    An effect on the world belongs into a tool, or must be idempotent. Cancelling the run cancels its hooks, except
+    run_end, which runs after all work has stopped.
+
+    Attributes:
+        name: unique among an agent's plugins; the class's name if it is empty.
+        timeout: seconds that one hook may take; None: no limit.
+        on_error: what a hook that raises, or takes too long, does to the run: "fail" ends it with the code plugin_error
+            (in run_end it is only recorded); "ignore" records it and goes on. A gate that fails never lets a call pass:
+            with "ignore" a person is asked.
+        state: the state keys that it writes. Declare commutative ones, so that they can be merged after a crash.
+    """
+
+    name: ClassVar[str] = ""
+    timeout: ClassVar[float | None] = 30.0
+    on_error: ClassVar[Literal["fail", "ignore"]] = "fail"
+    state: ClassVar[tuple[StateKey[Any], ...]] = ()
+
+    async def run_start(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """Once per run, before the first step (at least once: again after a crash in this phase)."""
+
+    async def step_start(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """At the beginning of each step."""
+
+    async def before_inference(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """Before the model is asked; may change the request of this step. Not asked again for retries of the model."""
+
+    async def after_inference(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """When the model has answered; may edit or drop its calls, or end the run."""
+
+    async def tool_gate(self, ctx: GateContext[Any]) -> Verdict:
+        """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend` or `Block`; the strongest counts.
+
+        Asked for each call in the model's order before any runs, again when the state has changed since, and again
+        after a decision, with `ctx.decision`.
+        """
+
+    async def before_tool_execute(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """Before each attempt of a call that is allowed to run."""
+
+    async def after_tool_execute(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """When a call has ended: also a failed one, and one whose result was set; not a cancelled one."""
+
+    async def step_end(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """At the end of each step, before its stop conditions are looked at."""
+
+    async def run_end(self, ctx: PhaseContext[Any]) -> Mutation | None:
+        """Once if the run began, however it ends, after all work has stopped and before the terminal event."""
+
+
+_PHASES: Final = tuple(Phase)
+
+
+def hooked(plugins: Iterable[Plugin]) -> frozenset[Phase]:
+    """The phases for which some plugin has a method of its own."""
+    return frozenset(phase for phase in _PHASES for plugin in plugins if has_hook(plugin, phase))
+
+
+def has_hook(plugin: Plugin, phase: Phase) -> bool:
+    """True if the plugin overrides the method of the phase."""
+    return getattr(type(plugin), phase.value) is not getattr(Plugin, phase.value)
+
+
+def name_of(plugin: Plugin) -> str:
+    """The plugin's name."""
+    return plugin.name or type(plugin).__name__
+
+
+def check_plugins(where: str, plugins: Any) -> tuple[Plugin, ...]:
+    """An agent's plugins, checked.
+
+    Raises:
+        AgentDefinitionError: something is no plugin, or one of its parts is wrong; names it and the way out.
+    """
+    if not isinstance(plugins, tuple):
+        raise AgentDefinitionError(f"{where}: plugins={plugins!r}: give a list of plugins")
+    seen: set[str] = set()
+    for plugin in plugins:
+        if not isinstance(plugin, Plugin):
+            way = "give an instance, as Audit()" if isinstance(plugin, type) else "derive its class from gr.Plugin"
+            raise AgentDefinitionError(f"{where}: {plugin!r} is no plugin; {way}")
+        name = name_of(plugin)
+        if not isinstance(name, str) or not name.isprintable() or " " in name:
+            raise AgentDefinitionError(f"{where}: plugin name {name!r}: use printable characters without spaces")
+        if name in seen:
+            raise AgentDefinitionError(f"{where}: two plugins are named {name!r}; give one another `name`")
+        seen.add(name)
+        _check_parts(f"{where}: plugin {name!r}", plugin)
+    return plugins
+
+
+def _check_parts(where: str, plugin: Plugin) -> None:
+    limit: Any = plugin.timeout
+    number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (number and 0 < limit < math.inf):
+        raise AgentDefinitionError(f"{where}: timeout={limit!r}: give seconds, more than 0, or None for no limit")
+    if plugin.on_error not in ("fail", "ignore"):
+        raise AgentDefinitionError(f"{where}: on_error={plugin.on_error!r}: use 'fail' or 'ignore'")
+    for phase in _PHASES:
+        if has_hook(plugin, phase) and not inspect.iscoroutinefunction(getattr(plugin, phase.value)):
+            raise AgentDefinitionError(f"{where}: {phase.value} is not async; define it with `async def`")

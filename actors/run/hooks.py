@@ -1,0 +1,313 @@
+"""Running the hooks of one phase: concurrently, on one snapshot, merged into one answer.
+
+What a hook does ends in one of four things: what it asks for, a failure that its plugin ignores, a failure that ends
+the run, or a cancellation on its way out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from greenroom.supervision.exits import flatten
+from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
+
+from ..agent import Agent
+from ..contract.codec import normalise
+from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.phases import Phase
+from ..contract.rows import RequestChanges
+from ..engine.inputs import CallEdit, Overruled, PhaseDone
+from ..errors import AgentDefinitionError
+from ..models import resolve_model
+from ..plugins.contexts import GateContext, PhaseContext
+from ..plugins.mutation import Mutation
+from ..plugins.plugin import Plugin, has_hook, name_of
+from ..state.access import State, WritableState
+from ..state.snapshot import Snapshot
+from ..tools.invoke import shown_text
+from .foreign import Unusable, suspend_of, text_of
+
+BUILT_IN: Final = "(approval)"
+"""The name under which the approval that a tool itself needs is a gate."""
+
+_RANK: Final = {Block: 3, Suspend: 2, SetResult: 1}
+_WORD: Final[dict[type, Any]] = {Block: "block", Suspend: "suspend", SetResult: "set_result"}
+
+
+class HookFailed(Exception):
+    """A hook raised, took too long, or asked for what can not be; the text says which."""
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """Which phase is asked for, and on what.
+
+    Attributes:
+        phase, step, call_id: which one. agent: whose plugins.
+        snapshot: what all hooks read. context: makes what one is told, from a view of the state.
+    """
+
+    phase: Phase
+    step: int
+    call_id: str | None
+    agent: Agent[Any]
+    snapshot: Snapshot
+    context: Callable[[State, tuple[CallEdit, ...]], PhaseContext[Any]]
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """Those that have a hook for the phase, in the order of registration."""
+        return tuple(plugin for plugin in self.agent.plugins if has_hook(plugin, self.phase))
+
+    def done(self, **found: Any) -> PhaseDone:
+        """The answer."""
+        return PhaseDone(
+            phase=self.phase, step=self.step, call_id=self.call_id, revision=self.snapshot.revision, **found
+        )
+
+
+# --- run-level phases, and those around a body -----------------------------------------------------------------------
+
+
+async def run_hooks(asked: Asked) -> PhaseDone:
+    """Ask the hooks of a phase; never raises for what they do. Cancelled passes."""
+    plugins, known = asked.plugins, asked.agent.spec.keys
+    board = _Board(asked)
+    try:
+        answers = await _together(plugins, lambda plugin: board.ask(plugin, State(asked.snapshot, known), ()))
+        later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
+        for plugin in later:
+            answer = await board.ask(plugin, board.state.view(), tuple(board.edits))
+            board.take(plugin, answer, fresh=True)
+        return board.done()
+    except HookFailed as failure:
+        return asked.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
+
+
+async def _together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
+    """Their answers, in order. The first failure that ends the run cancels the others."""
+    answers: list[Any] = [None] * len(plugins)
+    failures: list[HookFailed] = []
+
+    async def one(index: int, plugin: Plugin) -> None:
+        try:
+            answers[index] = await ask(plugin)
+        except HookFailed as failure:
+            failures.append(failure)
+            nursery.cancel_scope.cancel("a hook of the phase has failed")
+
+    if len(plugins) < 2:  # no task of its own for the usual case
+        return [await ask(plugin) for plugin in plugins]
+    async with open_collapsing_nursery() as nursery:
+        for index, plugin in enumerate(plugins):
+            nursery.start_soon(one, index, plugin)
+    if failures:
+        raise failures[0]
+    return answers
+
+
+class _Board:
+    """What the hooks of one phase have asked for so far, merged in the order of registration."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self.state = WritableState(asked.snapshot, asked.agent.spec.keys)
+        self.edits: list[CallEdit] = []
+        self.ignored: list[str] = []
+        self._touched: dict[Any, str] = {}
+        self._request = RequestChanges()
+        self._end: str | None = None
+
+    async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
+        """One hook's answer, checked; None if it asks for nothing or its failure is ignored."""
+        asked = self._asked
+        try:
+            answer = await call_hook(plugin, asked.phase, asked.context(state, edits))
+            return _checked(plugin, asked, answer)
+        except HookFailed as failure:
+            if plugin.on_error == "fail":
+                raise
+            self.ignored.append(text_of(str(failure)))
+            return None
+
+    def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
+        """Merge an answer. False if it clashes with one that was taken before, of which this hook did not know."""
+        if answer is None:
+            return True
+        touched = answer.touched()
+        for what, how in touched.items():
+            before = self._touched.get(what)
+            if not fresh and before is not None and "exclusive" in (before, how):
+                return False
+        trial = self.state.copy()
+        try:
+            for key, write in answer.writes:
+                trial.apply(key, write)
+        except Exception as error:  # noqa: BLE001 - a reducer is user code
+            return self._unmergeable(plugin, error)
+        self.state = trial
+        self._touched.update(touched)
+        self._request = _joined(self._request, answer)
+        by = name_of(plugin)
+        self.edits = [one for one in self.edits if one.call_id not in {edit.call_id for edit in answer.edits}]
+        self.edits += [attrs.evolve(edit, by=by) for edit in answer.edits]
+        self._end = self._end if self._end is not None else answer.reason
+        return True
+
+    def _unmergeable(self, plugin: Plugin, error: Exception) -> bool:
+        text = text_of(f"{_where(plugin, self._asked.phase)}: {shown_text(error)}")
+        if plugin.on_error == "fail":
+            raise HookFailed(text) from error
+        self.ignored.append(text)
+        return True
+
+    def done(self) -> PhaseDone:
+        """The phase's answer."""
+        request = self._request
+        return self._asked.done(
+            batch=self.state.batch(),
+            keys=self.state.used,
+            request=None if request == RequestChanges() else request,
+            edits=tuple(self.edits),
+            end=self._end,
+            ignored=tuple(self.ignored),
+        )
+
+
+def _joined(request: RequestChanges, more: Mutation) -> RequestChanges:
+    include = request.include
+    if more.include is not None:
+        include = (*(include or ()), *more.include)
+    messages = sorted((*request.messages, *more.messages), key=lambda message: message.priority)
+    return RequestChanges(
+        messages=tuple(messages),
+        include=include,
+        exclude=(*request.exclude, *more.exclude),
+        settings={**request.settings, **more.settings},
+        model=more.model or request.model,
+    )
+
+
+def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
+    where = _where(plugin, asked.phase)
+    if answer is None:
+        return None
+    if not isinstance(answer, Mutation):
+        raise HookFailed(f"{where}: it returned {answer!r:.80}; return a gr.Mutation or None")
+    wrong = answer.misplaced(asked.phase)
+    tools = {info.name for info in asked.agent.tool_infos}
+    for name in (*(answer.include or ()), *answer.exclude):
+        if name not in tools:
+            wrong = f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
+    calls = {call.call_id for call in asked.context(State(), ()).calls}
+    for edit in answer.edits:
+        if edit.call_id not in calls:
+            wrong = f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
+    if wrong is not None:
+        raise HookFailed(f"{where} {wrong}")
+    if answer.model is not None:
+        try:
+            resolve_model(answer.model)
+        except AgentDefinitionError as error:
+            raise HookFailed(f"{where}: {error}") from error
+    return answer
+
+
+# --- tool_gate -------------------------------------------------------------------------------------------------------
+
+
+async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awaitable[bool]] | None) -> PhaseDone:
+    """Ask the gates of a call: block > suspend > set_result > allow; of equals the first registered one counts.
+
+    Args:
+        asked: the phase, with the call's context.
+        approved: a person has approved exactly this action.
+        built_in: whether the tool itself wants an approval; it counts as the gate that was registered last.
+    """
+    plugins = asked.plugins
+    ignored: list[str] = []
+
+    async def ask(plugin: Plugin) -> Verdict | None:
+        try:
+            answer = await call_hook(plugin, Phase.TOOL_GATE, asked.context(State(asked.snapshot, known), ()))
+            return _verdict(plugin, answer)
+        except HookFailed as failure:
+            if plugin.on_error == "fail":
+                raise
+            ignored.append(text_of(str(failure)))
+            return None if approved else Suspend(reason="tool_permission", message=f"A person must look: {failure}.")
+
+    known = asked.agent.spec.keys
+    try:
+        verdicts = await _together(plugins, ask)
+    except HookFailed as failure:
+        return asked.done(failure=text_of(str(failure)), ignored=tuple(ignored))
+    named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
+    if built_in is not None and await built_in():
+        named.append((BUILT_IN, Suspend(reason="tool_permission", message="This call needs an approval.")))
+    return _strongest(asked, named, tuple(ignored))
+
+
+def _strongest(asked: Asked, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
+    said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
+    if not said:
+        return asked.done(verdict=Allow(), ignored=ignored)
+    winner, verdict = max(said, key=lambda one: _RANK[type(one[1])])  # the first one of equals
+    overruled = tuple(
+        Overruled(plugin=name, verdict=_WORD[type(other)], by=winner)
+        for name, other in said
+        if name not in (winner, BUILT_IN)
+    )
+    return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
+
+
+def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
+    where = _where(plugin, Phase.TOOL_GATE)
+    try:
+        match answer:
+            case None | Allow():
+                return answer
+            case Suspend():
+                wish = suspend_of(answer)
+                return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
+            case SetResult():
+                return SetResult(normalise(answer.value)[0], answer.code)
+            case Block(reason=str()):
+                return Block(text_of(answer.reason))
+            case _:
+                raise HookFailed(f"{where}: it returned {answer!r:.80}; return gr.Block, Suspend, SetResult or None")
+    except Unusable as error:
+        raise HookFailed(f"{where}: it asked for a decision that can not be stored: {error}") from error
+
+
+# --- one hook --------------------------------------------------------------------------------------------------------
+
+
+async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
+    """Call one hook within its time. The supervision boundary of its code.
+
+    Raises:
+        HookFailed: it raised, or did not finish in time.
+        trio.Cancelled: cancelled.
+    """
+    hook = getattr(plugin, phase.value)
+    with trio.move_on_after(math.inf if plugin.timeout is None else plugin.timeout):
+        try:
+            return await hook(ctx)
+        except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
+            real = flatten(error)
+            if isinstance(real, Suspend) and isinstance(ctx, GateContext):
+                return real
+            if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
+                raise_bare(real)
+            raise HookFailed(f"{_where(plugin, phase)}: {shown_text(real)}") from error
+    raise HookFailed(f"{_where(plugin, phase)}: it did not finish within {plugin.timeout:g} s")
+
+
+def _where(plugin: Plugin, phase: Phase) -> str:
+    return f"plugin {name_of(plugin)!r} in {phase.value}"
