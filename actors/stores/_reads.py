@@ -26,7 +26,7 @@ from ._sql import OPEN
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# The newest row of a key has the largest rowid: that is told by the indexes alone, without reading old values.
+# The newest row of a key has the largest rowid; of the older ones no value is read.
 _NEWEST: Final = (
     "SELECT run, thread, key, revision, value FROM state WHERE rowid IN ("
     "SELECT max(rowid) FROM state WHERE run = :run AND thread IS NULL{own} GROUP BY key"
