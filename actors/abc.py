@@ -15,6 +15,7 @@ from .contract.decisions import Answer, Command, InboxItem
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
 from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunRecord, RunRow
+from .contract.state import StateWrite
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -255,7 +256,24 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run's rows; of the calls, those of the current step or all."""
+        """One consistent snapshot of a run's rows; of the calls, those of the current step or all.
+
+        State keys come in order of scope and name; the newest write to a thread's key is the one that counts, whichever
+        of its runs wrote it.
+        """
+
+    @abc.abstractmethod
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """State keys as they were for a run at the end of a step (0: before its first), in order of scope and name.
+
+        Of the run's keys, the newest values that it wrote up to then; what it was created with counts as step 0. Of its
+        thread's keys likewise, and where it had written none, what the runs of the thread before it had left.
+        Revisions as in `RunRecord.state`. A value that was overwritten in the same step is not kept. After `prune` of
+        the runs before it their values in the thread are still there.
+
+        Raises:
+            UnknownRun: no such run.
+        """
 
     @abc.abstractmethod
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:

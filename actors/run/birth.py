@@ -17,6 +17,7 @@ from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, ExecutionMode
+from ..contract.state import StateWrite
 from ..errors import UsageError
 from .foreign import text_of
 
@@ -130,6 +131,11 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     )
     new = _born(child, text, RunRow(last_sequence=1), history, "queue")
     return attrs.evolve(new, thread_parent=(info.thread_id, len(history)))
+
+
+def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
+    """A fork with its parent's state keys, of both scopes; its own from step 0, and no batch of it has written them."""
+    return attrs.evolve(new, state=tuple(attrs.evolve(write, revision=0) for write in state))
 
 
 def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:

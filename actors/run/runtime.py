@@ -36,7 +36,7 @@ from ..errors import (
 )
 from ..models import resolve_model
 from .alarm import Alarm
-from .birth import LOCAL, Birth, fork_of, new_run
+from .birth import LOCAL, Birth, fork_of, inheriting, new_run
 from .board import Board
 from .clock import Clock
 from .follow import Follower, follow
@@ -243,6 +243,9 @@ class Runtime:
     async def fork(self, run_id: str, *, step: int, new_run_id: str | None = None, deps: Any = None) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
+        It has the history and the state keys of both scopes as they were then; nothing that is written later, by
+        either, reaches the other.
+
         Raises:
             UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is
                 not here.
@@ -255,6 +258,7 @@ class Runtime:
         agent = self._agent(record.info.agent)
         thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
+        new = inheriting(new, await self.store.state_at(run_id, step))
         return await self._create(new, agent, deps, fresh=True)
 
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:

@@ -5,7 +5,8 @@ revision of the newest snapshot and the batch. A key that nobody has written sin
 (the batch is rebased). If somebody has, an exclusive key clashes and the whole batch is refused with both writers
 named; a commutative key is reduced. Nothing is ever overwritten silently.
 
-The map is a hash array mapped trie (PyPI `immutables`): a new revision costs what changed, not the size of the map.
+The map is a hash array mapped trie (PyPI `immutables`): a new revision costs what changed, not the size of the map. So
+does finding out what changed lately, as every commit does: the keys of the newest batches are remembered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import attrs
 from immutables import Map
 
 from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
+
+REMEMBERED: Final = 64
+"""Batches whose keys a snapshot remembers: more than are merged between two commits of a run."""
 
 
 class Cell(NamedTuple):
@@ -50,10 +54,12 @@ class Snapshot:
     Attributes:
         revision: counts the batches that were merged in the run.
         cells: by key.
+        recent: the keys of the newest batches, the newest last.
     """
 
     revision: int = 0
     cells: Map[KeyId, Cell] = attrs.field(factory=Map)
+    recent: tuple[frozenset[KeyId], ...] = attrs.field(default=(), eq=False, repr=False)
 
     @classmethod
     def restored(cls, revision: int, writes: Iterable[StateWrite]) -> Snapshot:
@@ -80,15 +86,19 @@ class Snapshot:
                     return outcome
                 value = outcome[0]
             cells[write.key] = Cell(value, following, write.persistent, by)
-        return Snapshot(following, cells.finish())
+        touched = frozenset(write.key for write in batch.writes)
+        return Snapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], touched))
 
     def changes(self, since: Snapshot) -> tuple[StateWrite, ...]:
         """The persistent values that were written after an older snapshot, in order of scope and name."""
-        if since is self or since.revision == self.revision:
+        behind = self.revision - since.revision
+        if behind <= 0:
             return ()
+        keys = self.cells.keys() if behind > len(self.recent) else frozenset[KeyId]().union(*self.recent[-behind:])
+        found = ((key, self.cells[key]) for key in keys)
         return tuple(
             StateWrite(key=key.name, scope=key.scope, value=cell.value, revision=cell.revision)
-            for key, cell in sorted(self.cells.items())
+            for key, cell in sorted(found, key=lambda item: item[0])
             if cell.revision > since.revision and cell.persistent
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import attrs
 
@@ -17,6 +16,7 @@ from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
 
 from . import _verdict
+from ._history import Entry, History, in_order
 from ._moments import milliseconds
 from ._requests import Posted
 
@@ -27,7 +27,7 @@ class Thread:
 
     messages: list[Message] = attrs.field(factory=list)
     ids: set[str] = attrs.field(factory=set)
-    state: dict[str, Any] = attrs.field(factory=dict)
+    state: History = attrs.field(factory=History)
     active: str | None = None
     held: dict[str, None] = attrs.field(factory=dict)
 
@@ -74,7 +74,7 @@ class Run:
     inbox: list[tuple[Command, Answer]] = attrs.field(factory=list)
     ids: dict[str, int] = attrs.field(factory=dict)
     targets: dict[str, int] = attrs.field(factory=dict)
-    state: dict[str, Any] = attrs.field(factory=dict)
+    state: History = attrs.field(factory=History)
 
     @property
     def pending(self) -> int:
@@ -98,9 +98,18 @@ class Run:
         return tuple(InboxItem(position=position, command=command) for position, (command, _) in items)
 
     def write_state(self, writes: Iterable[StateWrite]) -> None:
-        """The newest value of a key wins."""
+        """Write state keys at the row's step."""
         for write in writes:
-            (self.state if write.scope == "run" else self.thread.state)[write.key] = write.value
+            history = self.state if write.scope == "run" else self.thread.state
+            history.put(Entry(self.number, self.row.step, write))
+
+    def state_now(self) -> tuple[StateWrite, ...]:
+        """The newest values of the run's and its thread's keys."""
+        return in_order((*self.state.newest(self.number), *self.thread.state.newest(self.number)))
+
+    def state_at(self, step: int) -> tuple[StateWrite, ...]:
+        """The newest values that are not after the end of a step."""
+        return in_order((*self.state.at(self.number, step), *self.thread.state.at(self.number, step)))
 
     def facts(self, command: Command) -> Facts:
         """What the judge needs to know."""

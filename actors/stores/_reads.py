@@ -15,7 +15,8 @@ from greenroom.actors.contract.decisions import Command, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import CallRow, RunInfo, RunRecord, RunRow
-from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
+from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable, UnknownRun
 
 from . import _paging
 from ._moments import milliseconds, moment
@@ -24,6 +25,19 @@ from ._sql import OPEN
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+# The newest row of a key has the largest rowid; of the older ones no value is read.
+_NEWEST: Final = (
+    "SELECT run, thread, key, revision, value FROM state WHERE rowid IN ("
+    "SELECT max(rowid) FROM state WHERE run = :run AND thread IS NULL{own} GROUP BY key"
+    " UNION ALL SELECT max(rowid) FROM state WHERE thread = :thread{shared} GROUP BY key)"
+    " ORDER BY thread IS NOT NULL, key"
+)
+_STATE_NOW: Final = _NEWEST.format(own="", shared="")
+# One run at a time works on a thread, in the order of their numbers.
+_STATE_AT: Final = _NEWEST.format(
+    own=" AND step <= :step", shared=" AND (run < :run OR (run = :run AND step <= :step))"
+)
 
 _IDLE_READERS: Final = 4
 """Connections that are kept open for the next reader: as many as read at once."""
@@ -143,7 +157,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
         tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
         inbox=_inbox(connection, number, consumed),
         call_ids=frozenset(name for (name,) in names),
-        state=_state(connection, number, thread),
+        state=_state(connection, number, thread, _STATE_NOW),
     )
 
 
@@ -168,13 +182,33 @@ def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[
     return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
 
 
-def _state(connection: sqlite3.Connection, number: int, thread: int) -> dict[str, Any]:
-    """The newest value of each key, the thread's first; a run's own key of the same name wins."""
-    shared = "SELECT key, value FROM state WHERE thread = ? ORDER BY rowid"
-    own = "SELECT key, value FROM state WHERE run = ? AND thread IS NULL ORDER BY step"
-    newest = dict(connection.execute(shared, (thread,)).fetchall())
-    newest.update(connection.execute(own, (number,)).fetchall())
-    return {key: codec.load(Any, value) for key, value in newest.items()}
+def state_at(connection: sqlite3.Connection, run_id: str, step: int) -> tuple[StateWrite, ...]:
+    """State keys as they were at the end of a step.
+
+    Raises:
+        UnknownRun: no such run.
+    """
+    found = connection.execute("SELECT number, thread FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        raise UnknownRun(run_id)
+    number, thread = found
+    return _state(connection, number, thread, _STATE_AT, step)
+
+
+def _state(
+    connection: sqlite3.Connection, number: int, thread: int, which: str, step: int = 0
+) -> tuple[StateWrite, ...]:
+    """The newest value of each of the run's and its thread's keys; what others wrote has no revision of this run."""
+    rows = connection.execute(which, {"run": number, "thread": thread, "step": step})
+    return tuple(
+        StateWrite(
+            key=key,
+            scope="run" if shared is None else "thread",
+            value=codec.load(Any, value),
+            revision=revision if writer == number else 0,
+        )
+        for writer, shared, key, revision, value in rows
+    )
 
 
 def events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[bytes]:

@@ -108,6 +108,14 @@ _THIRD: Final = Migration(
     ),
 )
 
+_FOURTH: Final = Migration(
+    summary="a state key's value has the revision that its run wrote it with",
+    statements=(
+        # 0: not known. Nobody has a batch in hand that is older than what is there.
+        "ALTER TABLE state ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
+    ),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """At every opening: a claim's token is above its generation's base, so all older claims are void at once."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -116,7 +124,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may grow other events than the original, under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """In order, never changed once released: the n-th makes version n out of version n - 1."""
 
 

@@ -59,7 +59,7 @@ _ADD_MESSAGE: Final = (
     "INSERT INTO messages(thread, pos, id, run, step, body)"
     " VALUES (?1, (SELECT coalesce(max(pos), 0) + 1 FROM messages WHERE thread = ?1), ?2, ?3, ?4, ?5)"
 )
-_PUT_STATE: Final = "INSERT OR REPLACE INTO state(run, thread, key, step, value) VALUES (?, ?, ?, ?, ?)"
+_PUT_STATE: Final = "INSERT OR REPLACE INTO state(run, thread, key, step, revision, value) VALUES (?, ?, ?, ?, ?, ?)"
 _COPY_MESSAGES: Final = (
     "INSERT INTO messages(thread, pos, id, run, step, body)"
     " SELECT ?, pos, id, run, step, body FROM messages WHERE pos <= ?"
@@ -74,7 +74,7 @@ class Blobs:
     Attributes:
         row: of the run. info: of a new run.
         calls: (call id, step, index, status, body). tickets: (ticket id, call id, status, body).
-        messages: (id, step, body). state: (whether of the thread, key, value).
+        messages: (id, step, body). state: (whether of the thread, key, revision, value).
         size: bytes of all of it, and of the frames.
     """
 
@@ -82,7 +82,7 @@ class Blobs:
     calls: Sequence[Row]
     tickets: Sequence[Row]
     messages: Sequence[Row]
-    state: Sequence[tuple[bool, str, bytes]]
+    state: Sequence[tuple[bool, str, int, bytes]]
     size: int
     info: bytes = b""
 
@@ -117,8 +117,8 @@ def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
     return [(one.id, 0 if one.producer is None else one.producer.step, codec.dump(one)) for one in messages]
 
 
-def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, bytes]]:
-    return [(write.scope == "thread", write.key, codec.dump(write.value)) for write in state]
+def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int, bytes]]:
+    return [(write.scope == "thread", write.key, write.revision, codec.dump(write.value)) for write in state]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int
         connection.execute(_PUT_TICKET, (number, *ticket))
     for name, produced, body in blobs.messages:
         connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
-    for shared, key, value in blobs.state:
-        connection.execute(_PUT_STATE, (number, thread if shared else None, key, step, value))
+    for shared, key, revision, value in blobs.state:
+        connection.execute(_PUT_STATE, (number, thread if shared else None, key, step, revision, value))
 
 
 def thread_number(connection: sqlite3.Connection, thread_id: str) -> int:

@@ -12,7 +12,8 @@ import trio
 from greenroom.actors.abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunRecord
-from greenroom.actors.errors import StoreDown
+from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.errors import StoreDown, UnknownRun
 
 from . import _paging
 from ._desk import PATIENCE, Desk
@@ -160,8 +161,15 @@ class MemoryStore(Front):
             ),
             inbox=run.unconsumed(),
             call_ids=frozenset(run.calls),
-            state={**run.thread.state, **run.state},
+            state=run.state_now(),
         )
+
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """State keys as they were at the end of a step. See `Store.state_at`."""
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            raise UnknownRun(run_id)
+        return run.state_at(step)
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
         """Up to `limit` encoded events with sequence > `after`, in order."""

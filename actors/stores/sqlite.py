@@ -16,6 +16,7 @@ import trio
 from greenroom.actors.abc import RunPage, RunQuery, StoreHooks, StoreStatistics
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
 
 from . import _paging, _reads, _sql
@@ -256,6 +257,10 @@ class SQLiteStore(Front):
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """One consistent snapshot of a run. See `Store.load`."""
         return await self._read(_reads.load, run_id, calls)
+
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """State keys as they were at the end of a step. See `Store.state_at`."""
+        return await self._read(_reads.state_at, run_id, step)
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
         """Up to `limit` encoded events with sequence > `after`, in order."""

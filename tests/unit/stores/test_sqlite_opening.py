@@ -9,15 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
 from greenroom.actors.abc import RunQuery
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
 from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
-from greenroom.actors.testing.store_kit import Recorder, create, new_run, opened
+from greenroom.actors.testing.store_kit import Author, Recorder, create, new_run, opened
 
 
 @pytest.fixture
@@ -222,6 +225,29 @@ async def test_an_older_file_is_migrated(path: Path) -> None:
     look = sqlite3.connect(path)
     assert look.execute("SELECT thread_id, title FROM threads").fetchall() == [("t1", None)]
     look.close()
+
+
+async def test_state_keys_of_an_older_file_have_no_revision(path: Path) -> None:
+    """A file from before revisions were kept: its values are there as of every step, and written on."""
+    old = store_at(path, migrations=MIGRATIONS[:3])
+    async with opened(old):
+        row = (await create(old, new_run("r1", "t1"))).row
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        values = [(1, None, "k", 1, 1), (1, None, "k", 2, 2), (1, 1, "k", 1, "ours")]
+        rows = [(*head, codec.dump(value)) for *head, value in values]
+        file.executemany("INSERT INTO state(run, thread, key, step, value) VALUES (?, ?, ?, ?, ?)", rows)
+    store = store_at(path)
+    async with opened(store):
+        claim = await store.claim("r1")
+        assert claim is not None
+        ours = StateWrite(key="k", scope="thread", value="ours")
+        assert [write.value for write in await store.state_at("r1", 1)] == [1, "ours"]
+        record = await store.load("r1")
+        assert record is not None
+        assert record.state == (StateWrite(key="k", scope="run", value=2), ours)
+        new = StateWrite(key="k", scope="run", value=3, revision=1)
+        await Author(store, claim, row).write(row=attrs.evolve(row, step=3), state=(new,))
+        assert await store.state_at("r1", 3) == (new, ours)
 
 
 async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:

@@ -252,7 +252,7 @@ async def test_a_value_that_changes_later_is_written_as_it_was(tmp_path: Path) -
         await sent.receipt()
         record = await store.load("r1")
         assert record is not None
-        assert record.state == {"k": {"n": 1}}
+        assert record.state == (StateWrite(key="k", scope="run", value={"n": 1}),)
 
 
 async def test_what_waits_becomes_one_transaction(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""State keys as the memory store keeps them: of each key, the newest value of each step that wrote it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from greenroom.actors.contract.state import StateWrite
+
+
+class Entry(NamedTuple):
+    """What a run (by its number) wrote at a step."""
+
+    run: int
+    step: int
+    write: StateWrite
+
+
+class History:
+    """The keys of one scope: of a run, or of a thread."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[Entry]] = {}
+
+    def put(self, entry: Entry) -> None:
+        """The newest write; what the run wrote to the key at the same step is gone."""
+        entries = self._entries.setdefault(entry.write.key, [])
+        if entries and entries[-1][:2] == entry[:2]:
+            entries.pop()
+        entries.append(entry)
+
+    def newest(self, run: int) -> Iterator[StateWrite]:
+        """The newest value of each key, as that run knows it."""
+        for entries in self._entries.values():
+            yield _as_known(entries[-1], run)
+
+    def at(self, run: int, step: int) -> Iterator[StateWrite]:
+        """The same, of what that run wrote up to the end of a step, and of what others wrote before it.
+
+        One run at a time works on a thread, in the order of their numbers.
+        """
+        for entries in self._entries.values():
+            known = (one for one in reversed(entries) if one.run < run or (one.run == run and one.step <= step))
+            if (found := next(known, None)) is not None:
+                yield _as_known(found, run)
+
+
+def in_order(writes: Iterable[StateWrite]) -> tuple[StateWrite, ...]:
+    """By scope and name."""
+    return tuple(sorted(writes, key=lambda write: (write.scope, write.key)))
+
+
+def _as_known(entry: Entry, run: int) -> StateWrite:
+    return entry.write if entry.run == run else attrs.evolve(entry.write, revision=0)
