@@ -91,7 +91,7 @@ class Incarnation:
         self._closing: tuple[RunState, Input] | None = None
         self._stop_at: float | None = None
         self._expiring: set[str] = set()
-        self._behind = False
+        self._behind = self._admitting = False
         self._resting = False
         self._leave_at = math.inf
         self.passive = False
@@ -119,6 +119,8 @@ class Incarnation:
             await self._wait()
             if self._behind:
                 await self._catch_up()
+            if self._admitting:
+                await self._admit()
             self._turn()
 
     # --- one input ---------------------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ class Incarnation:
         elif self._stop_at is not None:
             return self._stopped()
         elif self._state.row.cursor is Cursor.ADMISSION and self._orders.admitted:
-            self.feed(Admit())
+            return self._let_in()
         elif not self._outbox and self._children.streamed():
             for message in self._children.take_streams():
                 self.feed(message)
@@ -296,6 +298,19 @@ class Incarnation:
         for item in () if record is None else record.inbox:
             if item.position == self._state.row.inbox + 1:
                 self.feed(CommandArrived(item=item))
+
+    def _let_in(self) -> bool:
+        self._admitting = self._performer.history is None  # what ran before it in the thread may have left state
+        if not self._admitting:
+            self.feed(Admit())
+        return not self._admitting
+
+    async def _admit(self) -> None:
+        """The run may work: with the state keys of its thread as they are now."""
+        record = await self._services.store.load(self._claim.run_id)
+        self._admitting = False
+        if record is not None and self._state.row.cursor is Cursor.ADMISSION:
+            self.feed(Admit(state=record.state))
 
     def _stopped(self) -> bool:
         """The work has been cancelled: when all of it has ended, or its grace is over, the machine is told."""
@@ -354,7 +369,7 @@ class Incarnation:
         return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
 
     async def _wait(self) -> None:
-        if self._behind and self._closing is None:
+        if (self._behind or self._admitting) and self._closing is None:
             return
         at = self._next_time()
         if at == math.inf:

@@ -152,9 +152,13 @@ class RunActor:
         self, attempt: int
     ) -> tuple[Claim, RunState, tuple[InboxItem, ...], tuple[Message, ...] | None] | None:
         born, self.born = self.born, None
-        if born is not None and attempt == 0:
-            return born.claim, born.state, (), born.history
         store = self.services.store
+        if born is not None and attempt == 0:
+            state = born.state
+            if born.history is None and self.orders.admitted:  # runs before it may have left state in the thread
+                record = await store.load(self.run_id)
+                state = state if record is None else RunState.from_record(record)
+            return born.claim, state, (), born.history
         claim = await self._claim()
         if claim is None:
             return None

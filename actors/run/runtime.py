@@ -35,6 +35,7 @@ from ..errors import (
     UsageError,
 )
 from ..models import resolve_model
+from ..state.snapshot import Snapshot
 from .alarm import Alarm
 from .birth import LOCAL, Birth, fork_of, inheriting, new_run
 from .board import Board
@@ -170,7 +171,7 @@ class Runtime:
         with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
             created = await self.store.create_run(new, frame)
             if created.existing is None and created.claim is not None:
-                state = RunState(info=info, row=new.row)
+                state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
                 born = Born(claim=created.claim, state=state, history=new.messages if fresh else None)
                 self.roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
         if created.existing is not None and created.existing.content != info.content:

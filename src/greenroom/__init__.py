@@ -38,6 +38,7 @@ from greenroom.actors.contract.messages import ModelRequest as ModelRequest
 from greenroom.actors.contract.messages import ModelResponse as ModelResponse
 from greenroom.actors.contract.messages import ToolInfo as ToolInfo
 from greenroom.actors.contract.messages import Usage as Usage
+from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.outcomes import Cancelled as Cancelled
 from greenroom.actors.contract.outcomes import Completed as Completed
 from greenroom.actors.contract.outcomes import Failed as Failed
@@ -53,6 +54,7 @@ from greenroom.actors.errors import RunDegraded as RunDegraded
 from greenroom.actors.errors import RunExists as RunExists
 from greenroom.actors.errors import RuntimeClosed as RuntimeClosed
 from greenroom.actors.errors import RuntimeFailed as RuntimeFailed
+from greenroom.actors.errors import StateError as StateError
 from greenroom.actors.errors import StoreDown as StoreDown
 from greenroom.actors.errors import StoreError as StoreError
 from greenroom.actors.errors import StoreOpenError as StoreOpenError
@@ -63,11 +65,21 @@ from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
+from greenroom.actors.plugins.contexts import CallFacts as CallFacts
+from greenroom.actors.plugins.contexts import GateContext as GateContext
+from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
+from greenroom.actors.plugins.mutation import Mutation as Mutation
+from greenroom.actors.plugins.mutation import MutationError as MutationError
+from greenroom.actors.plugins.plugin import Plugin as Plugin
 from greenroom.actors.run.handle import Run as Run
 from greenroom.actors.run.opening import open_runtime as open_runtime
 from greenroom.actors.run.opening import run as run
 from greenroom.actors.run.runtime import Runtime as Runtime
 from greenroom.actors.run.view import RunView as RunView
+from greenroom.actors.state.access import State as State
+from greenroom.actors.state.access import WritableState as WritableState
+from greenroom.actors.state.keys import StateKey as StateKey
+from greenroom.actors.state.keys import commutative as commutative
 from greenroom.actors.stores.memory import MemoryStore as MemoryStore
 from greenroom.actors.stores.sqlite import SQLiteStore as SQLiteStore
 from greenroom.actors.tools.context import SyncToolContext as SyncToolContext

@@ -38,7 +38,7 @@ WAYS = {
     "its arguments are wrong": Way(call=call("pay", cents="x", id="X"), told="cents", status="failed"),
     "it is approved": Way(call=call("pay", id="X"), do=(approve("X"),), told="paid 1"),
     "it is approved with other arguments": Way(
-        call=call("pay", id="X"), do=(approve("X", **EDITED),), told="changed the arguments to {'cents': 5}"
+        call=call("pay", id="X"), do=(approve("X", **EDITED),), told="arguments were changed to {'cents': 5}"
     ),
     "it is denied": Way(call=call("pay", id="X"), do=(deny("X"),), told="denied", status="cancelled"),
     "it is denied for a reason": Way(
