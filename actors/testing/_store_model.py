@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from greenroom.actors.abc import RunQuery, Store
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import Claim
+from greenroom.actors.contract.state import Scope, StateWrite
 from greenroom.actors.testing._store_tools import (
     Author,
     OpenStore,
@@ -30,12 +32,14 @@ SEEDS: Final = range(5)
 _STEPS: Final = 80
 """Operations per sequence: enough for threads to queue up and runs to end and be released."""
 _THREADS: Final = 3
+_KEYS: Final[Sequence[tuple[Scope, str]]] = (("run", "a"), ("run", "b"), ("thread", "a"), ("thread", "b"))
 
 
 @attrs.define(eq=False)
 class _Run:
-    """What the model knows of a run."""
+    """What the model knows of a run; `number` is in the order of creation."""
 
+    number: int
     author: Author
     thread: str
     held: bool
@@ -54,6 +58,7 @@ class _World:
         self.rng = rng
         self.runs: dict[str, _Run] = {}
         self.messages: dict[str, list[str]] = {f"{me}.t{i}": [] for i in range(_THREADS)}
+        self.log: list[tuple[_Run, int, StateWrite]] = []
 
     def pick(self) -> _Run | None:
         """A run, done or not."""
@@ -69,10 +74,27 @@ class _World:
         busy = self.active(thread)
         author = await create(store, new_run(name, thread, agent=self.me, messages=(message(f"{name}.in"),)))
         self.messages[thread].append(f"{name}.in")
-        self.runs[name] = _Run(author, thread, held=busy)
+        self.runs[name] = _Run(len(self.runs), author, thread, held=busy)
+
+    def draw_state(self) -> tuple[StateWrite, ...]:
+        """Writes to some of the keys."""
+        keys = [one for one in _KEYS if self.rng.random() < 0.4]
+        number = self.rng.random()
+        return tuple(StateWrite(key=key, scope=scope, value=number, revision=len(self.log)) for scope, key in keys)
+
+    def state_of(self, run: _Run, step: int | None) -> list[StateWrite]:
+        """The newest writes that the run knows: now, or at the end of a step."""
+        newest: dict[tuple[str, str], StateWrite] = {}
+        for writer, at, write in self.log:
+            mine = writer is run and (step is None or at <= step)
+            others = write.scope == "thread" and writer.thread == run.thread
+            earlier = writer is not run if step is None else writer.number < run.number
+            if mine or (others and earlier):
+                newest[write.scope, write.key] = write if writer is run else attrs.evolve(write, revision=0)
+        return [newest[key] for key in sorted(newest)]
 
     async def write(self, _: Store, run: _Run) -> None:
-        """A commit of some events and messages; one in four is not in order."""
+        """A commit of some events, messages and state; one in three is not in order."""
         author, before = run.author, run.author.row
         trouble = self.rng.choice(["none", "none", "none", "none", "gap", "taken"])
         events = self.rng.randrange(5)
@@ -80,7 +102,9 @@ class _World:
         taken = self.messages[run.thread][0]
         if trouble == "gap":
             author.make(3)
-        commit = author.make(events, messages=(message(taken if trouble == "taken" else name),))
+        row = attrs.evolve(author.row, step=author.row.step + self.rng.randrange(2))
+        parts = (message(taken if trouble == "taken" else name),)
+        commit = author.make(events, row=row, messages=parts, state=self.draw_state())
         receipt = await author.send(commit).receipt()
         author.row = before
         if run.done:
@@ -95,6 +119,7 @@ class _World:
             author.row = commit.row
             run.events += events
             self.messages[run.thread].append(name)
+            self.log += [(run, commit.row.step, write) for write in commit.state]
 
     async def post(self, store: Store, run: _Run) -> None:
         """A new command, or the newest one again."""
@@ -165,6 +190,10 @@ class _World:
             expect(numbers, list(range(run.consumed + 1, run.posted + 1)), f"{name}: what nobody has read is there")
             wanted = [frame(name, number) for number in range(1, run.events + 1)]
             expect(list(await store.events(name)), wanted, f"{name}: the events are contiguous")
+            expect(list(record.state), self.state_of(run, None), f"{name}: the newest state counts")
+            for step in range(record.row.step + 1):
+                at = list(await store.state_at(name, step))
+                expect(at, self.state_of(run, step), f"{name}: the state as it was at step {step}")
         for thread, names in self.messages.items():
             expect([one.id for one in await store.messages(thread)], names, f"{thread}: the history is whole")
         mine = [entry for entry in await store.open_runs() if entry[0] in self.runs]

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.abc import Deliver
-from greenroom.actors.contract.rows import Claim, Commit
+from greenroom.actors.abc import Created, Deliver
+from greenroom.actors.contract.rows import Claim, Commit, NewRun
 from greenroom.actors.contract.state import StateWrite
 from greenroom.testing import call
 
@@ -17,7 +17,19 @@ from ..support.runs import KINDS, agent, home
 
 
 class Writing:
-    """A store in which each run writes its name and step to a key of each scope, in every commit from step 1 on."""
+    """A store in which each run writes its name and step to a key of each scope, in every commit from step 1 on.
+
+    `born` is what each run was created with.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.born: dict[str, NewRun] = {}
+
+    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+        """As the store's own."""
+        self.born[new.info.run_id] = new
+        return await super().create_run(new, frame)  # type: ignore[misc]
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """As the store's own."""
@@ -88,10 +100,11 @@ async def test_a_new_fork_has_its_parents_state_and_no_revision(store, helper, a
     async with home(store, agents=[helper]) as runtime:
         await (await runtime.start(helper, "hi", run_id="r")).result()
         await runtime.fork("r", step=2, new_run_id="f")
-        record = await store.load("f")
         await runtime.join()
     wanted = tuple(StateWrite(key="k", scope=scope, value="r 2") for scope in ("run", "thread"))
-    assert (record.row.revision, record.row.step, record.state) == (0, 0, wanted)
+    born = store.born["f"]
+    assert (born.row.revision, born.row.step, born.state) == (0, 0, wanted)
+    assert born.info.thread_id != store.born["r"].info.thread_id
 
 
 async def test_a_fork_of_a_fork_begins_with_what_the_first_fork_had(store, helper, autojump_clock):
