@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -61,6 +62,21 @@ def test_it_says_where_it_is_and_keeps_its_token_for_its_user_only(cli: Cli, fol
         assert server.asks(lambda client: client.start("support", "help")).run_id.startswith("run_")
         assert server.stops() == 0
     assert owner_of(folder / "s.db") is None
+
+
+def test_it_asks_for_as_many_open_files_as_it_may_have(cli: Cli) -> None:
+    """Each client holds one, and the usual soft limit is lower than the gateway's own limit of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = 512
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        with serving(cli, "agents.py:support", "--db", "s.db") as server:
+            limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+            (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+            assert int(line.split()[3]) > low
+            assert server.stops() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_people_are_told_in_a_few_lines(cli: Cli) -> None:

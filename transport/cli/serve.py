@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import resource
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,10 @@ from .session import Stop
 
 DRAIN: Final = 5.0
 """Seconds that live runs get to come to a durable point when the server stops."""
+
+
+FILES: Final = 65_536
+"""Open files that the server asks for, if the system lets it: a socket each for clients, and what the store needs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +60,16 @@ def serve(given: argparse.Namespace) -> int:
         origins=given.origin,
     )
     service = Service(agents=agents, database=database, gate=gate, max_running=given.max_running)
+    _allow_files()
     return trio.run(_serve, service, open_screen(machine=given.json))
+
+
+def _allow_files() -> None:
+    """Let the process hold a socket per client: the usual soft limit, 1,024 files, is less than the gateway's own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 async def _serve(service: Service, screen: Screen) -> int:

@@ -24,7 +24,12 @@ def summary(counts: Sequence[Mapping[str, Any]]) -> str:
         return "There are no text files."
     language, most = max(lines.items(), key=lambda item: (item[1], item[0]))
     share = most / (lines.total() or 1)
-    return f"{files.total():,} text files with {lines.total():,} lines; most of it is {language} ({share:.0%})."
+    sizes = f"{_counted(files.total(), 'text file')} with {_counted(lines.total(), 'line')}"
+    return f"{sizes}; most of it is {language} ({share:.0%})."
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def report(folder: str, counts: Sequence[Mapping[str, Any]], notes: Sequence[str], faults: Sequence[str]) -> str:

@@ -41,7 +41,12 @@ RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back afte
 OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
 BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "What was sent is not a JSON object in a text frame.", retry=False)
 UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or one that nobody has.", retry=False)
-FORBIDDEN: Final = CloseCode(4403, "forbidden", "The principal may not use this gateway at all.", retry=False)
+FORBIDDEN: Final = CloseCode(
+    4403,
+    "forbidden",
+    "The principal may not use this gateway at all. Ours refuses the upgrade with HTTP 403 instead.",
+    retry=False,
+)
 WRONG_PROTOCOL: Final = CloseCode(4406, "wrong_protocol", "The client does not speak greenroom.v1.", retry=False)
 HELLO_TIMEOUT: Final = CloseCode(4408, "hello_timeout", "No hello within the time limit.", retry=True)
 TOO_FAST: Final = CloseCode(4429, "too_fast", "The client sends faster than the limit in gw.welcome.", retry=True)
@@ -113,7 +118,9 @@ _ERRORS = (
     ErrorCode("invalid_result", 422, "The result does not fit the ticket's schema."),
     ErrorCode("unprocessable", 422, "A value can not be; the text names it."),
     ErrorCode("too_many_subscriptions", 429, "More runs than one connection may follow."),
-    ErrorCode("too_many_connections", 429, "More connections than one principal may hold.", retry=True),
+    ErrorCode(
+        "too_many_connections", 429, "More connections than one principal, or the gateway itself, may hold.", retry=True
+    ),
     ErrorCode("busy", 429, "The run has too many commands that are not consumed yet.", retry=True),
     ErrorCode("headers_too_large", 431, "The request line and headers are longer than the limit."),
     ErrorCode("internal", 500, "The gateway failed at this request; a bug."),

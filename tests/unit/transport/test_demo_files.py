@@ -13,6 +13,7 @@ from greenroom.actors.contract.messages import CallRequest
 from greenroom.transport.demo.census import census
 from greenroom.transport.demo.files import LARGEST, MARK, Folder, language_of
 from greenroom.transport.demo.mind import heard, task, thinking
+from greenroom.transport.demo.report import summary
 from greenroom.transport.demo.tools import count_lines, list_directory, read_file
 from greenroom.transport.demo.writing import check_name, former_report, write_report
 
@@ -57,6 +58,17 @@ def test_links_are_skipped_and_counted_as_skipped(folder: Folder) -> None:
     found = folder.listing(".")
     assert (found.folders, found.files, found.skipped) == ((), ("a.py",), 3)
     assert folder.count(".", deep=True, heed=never).lines == {"Python": 2}
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "said"),
+    [
+        (1, 1, "1 text file with 1 line; most of it is Python (100%)."),
+        (2_000, 3, "3 text files with 2,000 lines; most of it is Python (100%)."),
+    ],
+)
+def test_the_census_counts_in_words_that_fit(lines: int, files: int, said: str) -> None:
+    assert summary([{"lines": {"Python": lines}, "files": {"Python": files}}]) == said
 
 
 def test_pipes_binaries_and_large_files_hold_nobody_up(folder: Folder) -> None:
