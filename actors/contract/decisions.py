@@ -192,12 +192,20 @@ class Ticket:
     decided_at: datetime | None = None
     decision_reason: str | None = None
 
-    def approve(self, result: Any = None, *, reason: str | None = None, by: str | None = None) -> Decision:
-        """A decision to resume exactly the action of this ticket."""
+    def approve(
+        self,
+        result: Any = None,
+        *,
+        edited_arguments: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> Decision:
+        """A decision to resume exactly the action of this ticket, with other arguments if some are given."""
         return Decision(
             target=self.ticket_id,
             action="resume",
             result=result,
+            edited_arguments=edited_arguments,
             reason=reason,
             fingerprint=self.fingerprint,
             decided_by=by,

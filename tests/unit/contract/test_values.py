@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import SETTLED, CallStatus
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, SetResult, Suspend
+from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Usage
 from greenroom.actors.contract.rows import CallRow, Commit, EventDraft, Facts, RunInfo, RunRecord, RunRow
@@ -108,3 +108,21 @@ def test_a_call_begins_new_and_as_the_model_asked_for_it():
     request = CallRequest(call_id="c", tool="t", arguments={"a": 1})
     call = CallRow(call_id="c", index=0, step=1, tool="t", arguments={"a": 1}, fingerprint="f", requested=request)
     assert (call.status, call.attempts, call.edited) == (CallStatus.NEW, 0, False)
+
+
+def test_a_ticket_makes_decisions_for_exactly_its_action():
+    ticket = Ticket(
+        ticket_id="r.t1", run_id="r", call_id="c", tool="pay", arguments={"cents": 9}, fingerprint="f",
+        reason="tool_permission", requested_at=AT,
+    )  # fmt: skip
+    yes = ticket.approve({"n": 1}, edited_arguments={"cents": 5}, reason="ok", by="ada")
+    assert (yes.target, yes.action, yes.fingerprint, yes.decided_by) == ("r.t1", "resume", "f", "ada")
+    assert (yes.result, yes.edited_arguments, yes.reason) == ({"n": 1}, {"cents": 5}, "ok")
+    no = ticket.deny("too much", by="bob")
+    assert (no.target, no.action, no.fingerprint, no.reason, no.decided_by) == (
+        "r.t1",
+        "cancel",
+        "f",
+        "too much",
+        "bob",
+    )
