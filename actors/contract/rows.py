@@ -19,6 +19,7 @@ from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, Message, Usage
 from .phases import CallAt, Cursor
 from .spec import ExecutionMode
+from .tasks import TaskRow
 
 
 @attrs.frozen(kw_only=True)
@@ -125,6 +126,7 @@ class RunRow:
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
         early: decisions that came before their call's first ticket.
+        tasks: background tasks that live.
         next_due: when the earliest timer of the run fires, UTC.
     """
 
@@ -145,12 +147,18 @@ class RunRow:
     pending_input: tuple[Message, ...] = ()
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
     next_due: datetime | None = None
 
     @property
     def status(self) -> RunStatus:
         """The stage's status."""
         return STATUS[self.stage]
+
+    @property
+    def restless(self) -> bool:
+        """True if it needs an owner though it waits: it is on its way out, or background tasks of it live."""
+        return self.termination is not None or bool(self.tasks)
 
 
 @attrs.frozen(kw_only=True)
@@ -170,6 +178,7 @@ class CallRow:
         result: the full result (JSON). shown: the text the model gets. code: of a failure.
         edited: the arguments are not the model's.
         started_at: when the newest body started, UTC.
+        spawned: marks of the background tasks that its body has spawned, in order.
     """
 
     call_id: str
@@ -192,6 +201,7 @@ class CallRow:
     edited: bool = False
     provisional: bool = False
     started_at: datetime | None = None
+    spawned: tuple[str, ...] = ()
 
     @property
     def settled(self) -> bool:

@@ -23,6 +23,7 @@ from ..contract.messages import Message, Usage
 from ..contract.phases import Cursor
 from ..contract.rows import CallRow, Commit, Counters, EventDraft, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, AgentSpec, ModeRow
+from ..contract.tasks import TaskRow
 from .effects import Effect
 
 ENGINE = "engine"
@@ -105,6 +106,7 @@ class Draft:
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
         self.stubborn: tuple[str, ...] = row.stubborn
+        self.tasks: tuple[TaskRow, ...] = row.tasks
         self.calls: Mapping[str, CallRow] = state.calls
         self.used = state.used
         self.phase_open = state.phase_open
@@ -246,6 +248,7 @@ class Draft:
             pending_input=self.pending_input,
             early=self.early,
             stubborn=self.stubborn,
+            tasks=self.tasks,
             next_due=self._next_due(),
         )
 

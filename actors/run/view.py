@@ -17,6 +17,7 @@ from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
+from ..contract.tasks import TaskView, shown_tasks
 from ..engine.ending import tool_text
 
 
@@ -30,6 +31,7 @@ class RunView:
         termination: why it ended; None before that.
         calls: call id -> status, of the whole run in order.
         tickets: the open ones.
+        tasks: task id -> the background tasks that live.
         usage: of the whole run.
         messages: the thread up to now, with those of the current step.
         state: persistent state keys.
@@ -54,6 +56,7 @@ class RunView:
     step: int
     last_sequence: int
     pending: int
+    tasks: Mapping[str, TaskView] = attrs.field(factory=dict)
     degraded: str | None = None
 
 
@@ -107,6 +110,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         step=row.step,
         last_sequence=row.last_sequence,
         pending=len(record.inbox),
+        tasks={task.task_id: task for task in shown_tasks(row.tasks)},
         degraded=degraded,
     )
 

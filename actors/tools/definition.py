@@ -53,6 +53,7 @@ class ToolOptions(TypedDict, total=False):
     on_error: Literal["return", "raise"]
     on_timeout: Literal["return", "raise"]
     grace: float
+    background: bool
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -70,6 +71,7 @@ class Tool(Generic[P, R_co]):
         on_error: "return" tells the model of a failure, "raise" ends the run.
         on_timeout: the same for a timeout.
         grace: seconds that it gets to end after a cancel.
+        background: a call ends at once, and the body goes on as a task of the run.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
 
@@ -84,6 +86,7 @@ class Tool(Generic[P, R_co]):
     on_error: Literal["return", "raise"] = "return"
     on_timeout: Literal["return", "raise"] = "return"
     grace: float = 5.0
+    background: bool = False
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
 
@@ -132,6 +135,8 @@ class Tool(Generic[P, R_co]):
             concurrency=self.concurrency,
             fatal=self.on_error == "raise",
             grace=self.grace,
+            background=self.background,
+            output=not self.background,
             check=self.check,
         )
 
@@ -192,6 +197,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             on_error: "return" (default) tells the model what failed; "raise" ends the run.
             on_timeout: the same for a timeout.
             grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
+            background: a call is checked, gated and approved like any other, and then ends at once with the id of a
+                task: the body goes on beside the steps of the run, and its result comes to the model as a message.
+                Default False.
 
     Raises:
         ToolDefinitionError: the function can not be a tool as it stands, or an option is wrong; names what and the way
@@ -278,6 +286,10 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("timeout", "give seconds greater than 0, or None for no limit")
     if not _is_seconds(grace):
         raise fault("grace", "give seconds, 0 or more")
+    if not isinstance(options.get("background", False), bool):
+        raise fault("background", "use True or False")
+    if options.get("background") and options.get("concurrency", "shared") != "shared":
+        raise fault("concurrency", "a background tool runs beside everything else; leave the option away")
 
 
 def _takes_two(predicate: Any) -> bool:
