@@ -76,7 +76,7 @@ class RunMoved(Payload, frozen=True, kw_only=True):
 
 @_event("run.waiting")
 class RunWaiting(Payload, frozen=True, kw_only=True):
-    """Nothing executes; these tickets are open."""
+    """Nothing executes but background tasks; these tickets are open."""
 
     source: Stage
     to: Stage
