@@ -222,7 +222,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Of the open runs, those that are not at rest: somebody has to work on them.
+        """Of the open runs, those that somebody has to work on: not at rest, or waiting while background tasks live.
 
         Costs what it returns, however many runs wait.
         """

@@ -19,6 +19,7 @@ from greenroom.actors.models.answers import Output, read_output_type
 from greenroom.actors.plugins.plugin import Plugin, check_plugins, hooked, name_of
 from greenroom.actors.state.access import declared
 from greenroom.actors.state.keys import StateKey
+from greenroom.actors.tools.background import BUILTIN
 from greenroom.actors.tools.definition import Tool
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "on_new_input": ("queue", "supersede"),
     "on_unknown_tool": ("return", "raise"),
 }
+_TASKS: Final = 16
+"""Background tasks of one run, unless the agent says otherwise."""
 _KEY_LIMIT: Final = 64
 """Characters of an agent's key: it stands in every event and in names of tools made from it."""
 
@@ -102,6 +105,7 @@ class Agent(Generic[T]):
         on_unknown_tool: "return" tells the model, "raise" fails the run.
         settings: for the model (temperature and so on), plain JSON data.
         max_bodies: bodies that may execute at once in one run.
+        max_tasks: background tasks that may live at once in one run; one more is refused.
         description: for people and for other agents.
         plugins: code that runs in the phases of a run, in the order that decides between equals.
         state: the state keys that tools use, beside those that plugins declare. Commutative keys must be declared to be
@@ -126,6 +130,7 @@ class Agent(Generic[T]):
     on_unknown_tool: Literal["return", "raise"] = attrs.field(default="return", kw_only=True)
     settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, kw_only=True)
     max_bodies: int = attrs.field(default=16, kw_only=True)
+    max_tasks: int = attrs.field(default=_TASKS, kw_only=True)
     description: str = attrs.field(default="", kw_only=True)
     plugins: tuple[Plugin, ...] = attrs.field(default=(), converter=_plugins, kw_only=True)
     state: tuple[StateKey[Any], ...] = attrs.field(default=(), converter=_keys, kw_only=True)
@@ -144,7 +149,7 @@ class Agent(Generic[T]):
         put = object.__setattr__  # attrs' own way to complete a frozen value
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
-        put(self, "tool_infos", tuple(tool.info for tool in self.tools))
+        put(self, "tool_infos", tuple(tool.info for tool in (*self.tools, *self.builtin)))
         put(self, "spec", _spec(self))
 
     def __repr__(self) -> str:
@@ -163,9 +168,14 @@ class Agent(Generic[T]):
         """
         return self._output.parse(value)
 
+    @property
+    def builtin(self) -> tuple[Tool[..., Any], ...]:
+        """Tools that the model is offered beside the agent's own: list_tasks and cancel_task, for background tools."""
+        return BUILTIN if any(tool.background for tool in self.tools) else ()
+
     def tool(self, name: str) -> Tool[..., Any] | None:
         """The tool of this name."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        return next((tool for tool in (*self.tools, *self.builtin) if tool.name == name), None)
 
 
 def _fault(agent: Agent[Any], what: str) -> AgentDefinitionError:
@@ -188,7 +198,7 @@ def _check_parts(agent: Agent[Any]) -> None:
     for name, choices in _CHOICES.items():
         if getattr(agent, name) not in choices:
             raise _fault(agent, f"{name}={getattr(agent, name)!r}: use one of {', '.join(map(repr, choices))}")
-    for name, least in (("output_retries", 0), ("max_bodies", 1)):
+    for name, least in (("output_retries", 0), ("max_bodies", 1), ("max_tasks", 1)):
         value = getattr(agent, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
@@ -216,6 +226,13 @@ def _check_tools(agent: Agent[Any]) -> None:
         if tool.name in seen:
             raise _fault(agent, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
         seen.add(tool.name)
+    for tool in agent.builtin:
+        if tool.name in seen:
+            raise _fault(
+                agent,
+                f"a tool is named {tool.name!r}, which agents with background tools have built in; rename yours with "
+                "@gr.tool(name=...)",
+            )
     use = agent.tool_use
     if isinstance(use, frozenset):
         _check_names(agent, sorted(use), "tool_use")
@@ -257,7 +274,10 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
     return AgentSpec(
         key=agent.key,
         digest=content_digest(_essence(agent)),
-        tools={tool.name: tool.spec for tool in agent.tools},
+        tools={
+            **{tool.name: tool.spec for tool in agent.tools},
+            **{tool.name: attrs.evolve(tool.spec, output=False) for tool in agent.builtin},
+        },
         execution=agent.execution,
         stop=agent.stop,
         tool_use=agent.tool_use,
@@ -269,6 +289,7 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
         max_bodies=agent.max_bodies,
         hooked=hooked(agent.plugins),
         keys=_declared(agent),
+        max_tasks=agent.max_tasks,
     )
 
 
@@ -296,7 +317,7 @@ def _essence(agent: Agent[Any]) -> Any:
         "output": agent.output_schema,
         "tool_use": sorted(use) if isinstance(use, frozenset) else use,
         "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
-        "limits": [agent.output_retries, agent.max_bodies],
+        "limits": [agent.output_retries, agent.max_bodies, *([] if agent.max_tasks == _TASKS else [agent.max_tasks])],
     }
 
 
@@ -305,4 +326,5 @@ def _tool_essence(tool: Tool[..., Any]) -> Any:
     times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
     if tool.on_conflict != "keep":
         options.append(tool.on_conflict)
-    return [tool.name, tool.description, tool.schema, options, times]
+    essence = [tool.name, tool.description, tool.schema, options, times]
+    return [*essence, "background"] if tool.background else essence  # others have the digest that they always had

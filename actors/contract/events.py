@@ -76,7 +76,7 @@ class RunMoved(Payload, frozen=True, kw_only=True):
 
 @_event("run.waiting")
 class RunWaiting(Payload, frozen=True, kw_only=True):
-    """Nothing executes; these tickets are open."""
+    """Nothing executes but background tasks; these tickets are open."""
 
     source: Stage
     to: Stage
@@ -395,6 +395,61 @@ class StateConflict(Payload, frozen=True, kw_only=True):
     other: str | None
     detail: Annotated[str, FOREIGN_TEXT]
     retried: bool = False
+
+
+# --- task ------------------------------------------------------------------------------------------------------------
+
+
+@_event("run.task.started")
+class TaskStarted(Payload, frozen=True, kw_only=True):
+    """A background task runs beside the steps of its run (attempt counts from 1); `call_id` is the call it comes from.
+
+    Durable before a body that is not replay-safe starts.
+    """
+
+    task_id: str
+    call_id: str
+    tool: Annotated[str, FOREIGN_TEXT]
+    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    attempt: int
+
+
+@_event("run.task.progress")
+class TaskProgress(Payload, frozen=True, kw_only=True):
+    """How far a background task is: 0.0 to 1.0."""
+
+    task_id: str
+    attempt: int
+    fraction: float
+    text: Annotated[str, FOREIGN_TEXT] = ""
+
+
+@_event("run.task.output.delta")
+class TaskOutputDelta(Payload, frozen=True, kw_only=True):
+    """Output that a background task streams. `index` counts per attempt."""
+
+    task_id: str
+    attempt: int
+    index: int
+    text: Annotated[str, FOREIGN_TEXT]
+
+
+@_event("run.task.finished")
+class TaskFinished(Payload, frozen=True, kw_only=True):
+    """A background task has ended; the model is told by a message of the user's role at the next step.
+
+    Each task that started has one of these, before the run's terminal event. The code outcome_unknown: the process
+    ended while it ran, and it must not be run again.
+    """
+
+    task_id: str
+    call_id: str
+    tool: Annotated[str, FOREIGN_TEXT]
+    status: Literal["succeeded", "failed", "cancelled"]
+    result: Annotated[Any, FOREIGN_TEXT] = None
+    code: str | None = None
+    attempts: int
+    duration_ms: int
 
 
 # --- approval --------------------------------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ def ticket_id(run_id: str, number: int) -> str:
     return f"{run_id}.t{number}"
 
 
+def task_id(spawner: str, number: int) -> str:
+    """The id of the background task number `number` (from 1) of a call, or of a task that spawns others."""
+    return f"{spawner}.task{number}"
+
+
 def idempotency_key(run_id: str, call_id: str) -> str:
     """The key of a call, the same for each attempt, by which the outside world can recognise a repetition."""
     return f"{run_id}/{call_id}"

@@ -29,9 +29,10 @@ class Phase(StrEnum):
 
 
 class Cursor(StrEnum):
-    """Where the machine stands: the run-level phases, the two stretches between them, and the way out.
+    """Where the machine stands: the run-level phases, the stretches between them, and the way out.
 
-    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`).
+    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`). `tasks` lies between two
+    steps: the model has nothing more to say, and background tasks live.
     """
 
     ADMISSION = "admission"
@@ -41,6 +42,7 @@ class Cursor(StrEnum):
     INFERENCE = "inference"
     AFTER_INFERENCE = "after_inference"
     TOOLS = "tools"
+    TASKS = "tasks"
     STEP_END = "step_end"
     STOPPING = "stopping"
     RUN_END = "run_end"

@@ -20,6 +20,7 @@ from .messages import CallRequest, Message, Usage
 from .phases import CallAt, Cursor
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
+from .tasks import TaskRow
 
 
 @attrs.frozen(kw_only=True)
@@ -167,6 +168,7 @@ class RunRow:
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
         early: decisions that came before their call's first ticket.
+        tasks: background tasks that live.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: what before_inference hooks changed about the request of this step.
@@ -189,6 +191,7 @@ class RunRow:
     pending_input: tuple[Message, ...] = ()
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
     request: RequestChanges | None = None
@@ -197,6 +200,11 @@ class RunRow:
     def status(self) -> RunStatus:
         """The stage's status."""
         return STATUS[self.stage]
+
+    @property
+    def restless(self) -> bool:
+        """True if it needs an owner though it waits: it is on its way out, or background tasks of it live."""
+        return self.termination is not None or bool(self.tasks)
 
 
 @attrs.frozen(kw_only=True)
@@ -220,6 +228,7 @@ class CallRow:
         verdict_at: revision of the state on which its gates allowed it.
         alone: its writes clashed and it runs again with nothing beside it (on_conflict="retry").
         large: the result is too large to be shown whole.
+        spawned: marks of the background tasks that its body has spawned, in order.
     """
 
     call_id: str
@@ -246,6 +255,7 @@ class CallRow:
     verdict_at: int = 0
     alone: bool = False
     large: bool = False
+    spawned: tuple[str, ...] = ()
 
     @property
     def settled(self) -> bool:

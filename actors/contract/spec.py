@@ -55,6 +55,8 @@ class ToolSpec:
         fatal: a failure of the body fails the run (on_error="raise").
         grace: seconds of clean-up after a cancel.
         on_conflict: what it wrote to state can not be merged: "keep" its result and drop the writes, or "retry" it.
+        background: a call ends at once, and its body goes on as a task of the run.
+        output: its result may be the output of the run (see `AgentSpec.tool_use`).
         check: arguments -> None, or what is wrong with them (pure; with the path).
     """
 
@@ -66,6 +68,8 @@ class ToolSpec:
     fatal: bool = False
     grace: float = 5.0
     on_conflict: Literal["keep", "retry"] = "keep"
+    background: bool = False
+    output: bool = True
     check: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
 
@@ -87,7 +91,8 @@ class AgentSpec:
         on_unknown_tool: tell the model (return) or fail the run (raise).
         output_retries: how often a final answer of the wrong form is asked for again.
         check_output: final text -> (value, None) or (None, what is wrong) (pure).
-        max_bodies: cap on executing bodies per run.
+        max_bodies: cap on executing bodies per run, tasks not counted.
+        max_tasks: cap on background tasks per run.
     """
 
     key: str
@@ -104,3 +109,4 @@ class AgentSpec:
     output_retries: int = 1
     check_output: Callable[[str], tuple[Any, str | None]] = lambda text: (text, None)
     max_bodies: int = 16
+    max_tasks: int = 16

@@ -18,6 +18,7 @@ from .ending import fail
 from .gates import tool_of
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
 from .state import Draft
+from .tasks import call_in_background
 from .tickets import close_call, open_ticket
 from .writes import returned
 
@@ -79,8 +80,11 @@ def start(d: Draft, call: CallRow) -> None:
 
 
 def start_body(d: Draft, call: CallRow) -> None:
-    """Count an attempt and let the body run."""
+    """Count an attempt and let the body run; that of a background tool as a task."""
     tool = tool_of(d, call)
+    if tool is not None and tool.background:
+        call_in_background(d, call)
+        return
     call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
     d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     d.do(

@@ -24,20 +24,29 @@ def drive(d: Draft) -> bool:
     """
     if not d.in_tools:
         return False
+    while _drive_on(d):
+        pass
+    show_stage(d)
+    return d.in_tools and all(call.at is CallAt.SETTLED for call in d.calls.values())
+
+
+def _drive_on(d: Draft) -> bool:
+    """True if a call has ended by being started, as one that goes on in the background does: others may move then."""
     gated = gate_new(d)
     early_decisions(d)
     release_held(d)
-    if gated and d.in_tools:
-        if not any(call.at in EXECUTING for call in d.calls.values()):
-            merge_held(d)
-        ask_again(d)
-        for call in startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies):
-            if outdated(d, call):
-                gate(d, call)
-            else:
-                start(d, call)
-    show_stage(d)
-    return d.in_tools and all(call.at is CallAt.SETTLED for call in d.calls.values())
+    if not gated or not d.in_tools:
+        return False
+    if not any(call.at in EXECUTING for call in d.calls.values()):
+        merge_held(d)
+    ask_again(d)
+    started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
+    for call in started:
+        if outdated(d, call):
+            gate(d, call)
+        else:
+            start(d, call)
+    return d.in_tools and any(d.calls[call.call_id].settled for call in started)
 
 
 def show_stage(d: Draft) -> None:

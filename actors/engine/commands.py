@@ -66,9 +66,13 @@ def _note_cancel(d: Draft, command: Command) -> CancelWish:
     return d.cancel
 
 
+_BETWEEN = (Cursor.ADMISSION, Cursor.TASKS)
+"""Where no step is under way."""
+
+
 def _cancel(d: Draft, command: Command) -> None:
     wish = _note_cancel(d, command)
-    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor is Cursor.ADMISSION:
+    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor in _BETWEEN:
         end(d, cancelled(wish))
 
 

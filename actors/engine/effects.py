@@ -70,6 +70,39 @@ class ParkCall(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True
 
 
+class StartTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Run the body of a background task. Durable unless the tool may be replayed.
+
+    Answers: those of `StartCall`, with the task's id in the place of the call's.
+    """
+
+    task_id: str
+    call_id: str
+    attempt: int
+    tool: str
+    arguments: Mapping[str, Any]
+    decision: Decision | None = None
+    state: Snapshot = EMPTY
+    durable: bool = True
+
+
+class CancelTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Cancel the body of a background task. Answer: its result if it ends with one, then `TaskStopped`."""
+
+    task_id: str
+    attempt: int
+    durable: bool = False
+
+
+class AnswerBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to question number `ask` of a body: a value, or why there is none."""
+
+    ask: int
+    value: Any = None
+    fault: str | None = None
+    durable: bool = True
+
+
 class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True):
     """The call has ended without its body: end its actor, if there is one.
 
@@ -93,4 +126,15 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True
 
 
-Effect = RunPhase | CallModel | StartCall | ParkCall | ReleaseCall | CancelWork | Finish
+Effect = (
+    RunPhase
+    | CallModel
+    | StartCall
+    | ParkCall
+    | ReleaseCall
+    | StartTask
+    | CancelTask
+    | AnswerBody
+    | CancelWork
+    | Finish
+)

@@ -19,6 +19,7 @@ from ..contract.phases import CallAt, Cursor, Phase
 from .effects import CancelWork, Finish, RunPhase
 from .inputs import Stubborn
 from .state import ENGINE, Draft
+from .tasks import end_tasks
 from .tickets import close_call, withdraw
 from .writes import merge_held
 
@@ -42,7 +43,8 @@ def end(d: Draft, termination: Termination) -> None:
     if d.cursor in LEAVING:
         return
     asks = d.followed or bool(d.stubborn)  # of what overran its grace, only the owner knows whether it still lives
-    in_flight = asks or d.phase_open or d.cursor is Cursor.INFERENCE or any(_alive(c.at) for c in d.calls.values())
+    in_flight = asks or d.phase_open or d.cursor is Cursor.INFERENCE or bool(d.tasks)
+    in_flight = in_flight or any(_alive(c.at) for c in d.calls.values())
     d.termination, d.changed = termination, True
     d.cursor = Cursor.STOPPING
     d.phase_open = False
@@ -83,7 +85,7 @@ def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
 
 
 def settle(d: Draft) -> None:
-    """Give every unfinished thing of the step its end, then run the run_end hooks (if run_start began)."""
+    """Give every unfinished call and task its end, then run the run_end hooks (if run_start began)."""
     if d.inference is not None and d.draft is None:
         discard_inference(d, "the run ended")
     merge_held(d, again=False)
@@ -93,6 +95,7 @@ def settle(d: Draft) -> None:
             close_call(d, row, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
         elif call.at is not CallAt.SETTLED:
             d.put(call, at=CallAt.SETTLED)
+    end_tasks(d, "It was cancelled: the run ended.")
     append_step(d)
     d.cursor = Cursor.RUN_END
     run_end(d)

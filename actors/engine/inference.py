@@ -132,7 +132,7 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
     """The response's calls under ids that are unique in the run, or why they can not be used."""
     seen: dict[str, CallRequest] = {}
     out: list[CallRequest] = []
-    new: set[str] = set()
+    new = {task.task_id for task in d.tasks}
     for call in response.calls:
         known = seen.get(call.call_id) if call.call_id else None
         if known is not None:

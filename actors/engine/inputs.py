@@ -187,6 +187,49 @@ class CallPrinted:
 
 
 @attrs.frozen(kw_only=True)
+class SpawnAsked:
+    """A body wants a background task. What tasks say comes as `CallReturned` and so on, with their id as call id.
+
+    Attributes:
+        ask: number of the question, for its answer.
+        spawner, attempt: the call or task whose body asks.
+        tool, arguments: what is to run. mark: of both.
+        nth: of the spawns with this mark in this attempt, from 1.
+    """
+
+    ask: int
+    spawner: str
+    attempt: int
+    tool: str
+    arguments: Mapping[str, Any]
+    mark: str
+    nth: int
+
+
+@attrs.frozen(kw_only=True)
+class CancelAsked:
+    """A body wants a background task to end."""
+
+    ask: int
+    task_id: str
+
+
+@attrs.frozen(kw_only=True)
+class TasksAsked:
+    """A body wants to know which background tasks live."""
+
+    ask: int
+
+
+@attrs.frozen(kw_only=True)
+class TaskStopped:
+    """The body of a task that was cancelled has ended without a result, or goes on beyond its grace."""
+
+    task_id: str
+    attempt: int
+
+
+@attrs.frozen(kw_only=True)
 class CommandArrived:
     """The next inbox item. An item that was consumed before is ignored."""
 
@@ -255,6 +298,10 @@ Input = (
     | CallRaised
     | CallProgressed
     | CallPrinted
+    | SpawnAsked
+    | CancelAsked
+    | TasksAsked
+    | TaskStopped
     | CommandArrived
     | CancelUnowned
     | DeadlinePassed

@@ -16,7 +16,7 @@ from typing import assert_never
 from ..contract.calls import CallStatus
 from ..contract.phases import CallAt, Cursor
 from ..contract.spec import AgentSpec
-from .bodies import body_said
+from .bodies import FromBody, body_said
 from .calls import drive
 from .commands import cancel_unowned, command_arrived
 from .ending import abandon, fail, overran, work_stopped
@@ -30,6 +30,7 @@ from .inputs import (
     CallRaised,
     CallReturned,
     CallSuspended,
+    CancelAsked,
     CancelUnowned,
     CommandArrived,
     DeadlinePassed,
@@ -39,12 +40,17 @@ from .inputs import (
     ModelStreamed,
     Overran,
     PhaseDone,
+    SpawnAsked,
+    TasksAsked,
+    TaskStopped,
     WorkStopped,
 )
 from .phases import phase_done
 from .recovery import activate
 from .state import Draft, RunState, Step
-from .steps import admit, arrive, tools_done
+from .steps import admit, arrive, tools_done, wake
+from .task_desk import desk_asked, task_said
+from .tasks import task_of
 
 
 def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Step:
@@ -70,12 +76,15 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
         case ModelStreamed():
             model_streamed(d, message)
         case CallProgressed() | CallPrinted():
-            body_said(d, message)
+            _body_said(d, message)
         case ModelAnswered():
             if model_answered(d, message):
                 arrive(d, Cursor.AFTER_INFERENCE)
         case CallSuspended() | CallReturned() | CallRaised():
-            body_said(d, message)
+            _body_said(d, message)
+            _go_on(d)
+        case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
+            desk_asked(d, message)
             _go_on(d)
         case CommandArrived():
             command_arrived(d, message.item)
@@ -102,8 +111,18 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
             assert_never(never)
 
 
+def _body_said(d: Draft, message: FromBody) -> None:
+    task = task_of(d, message.call_id) if d.tasks else None
+    if task is None:
+        body_said(d, message)
+    else:
+        task_said(d, task, message)
+
+
 def _go_on(d: Draft) -> None:
-    if d.cursor is Cursor.TOOLS and drive(d):
+    if d.cursor is Cursor.TASKS:
+        wake(d)
+    elif d.cursor is Cursor.TOOLS and drive(d):
         tools_done(d)
 
 

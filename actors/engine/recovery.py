@@ -1,7 +1,8 @@
 """A run has an owner again: what was in flight when the last one went is not in flight any more.
 
 A waiting run waits on, a run between effects goes on, an inference is asked again under a new message id, a body that
-was running is run again if its tool says so and else becomes a question to a human (outcome_unknown).
+was running is run again if its tool says so and else becomes a question to a human (outcome_unknown). A background task
+is run again under the same condition, and else has failed: the model is told.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from ..contract.phases import CallAt, Cursor, Phase
 from ..contract.rows import CallRow
 from .calls import drive
 from .effects import ParkCall, RunPhase
-from .ending import run_end, stop_work
+from .ending import LEAVING, run_end, stop_work
 from .gates import gate, tool_of
 from .inference import ask_again
 from .inputs import Activate
 from .state import Draft
-from .steps import admit, arrive, tools_done
+from .steps import admit, arrive, tools_done, wake
+from .tasks import recover_tasks
 from .tickets import open_ticket
 
 UNKNOWN = Suspend(
@@ -53,7 +55,11 @@ def recover(d: Draft) -> None:
     if STATUS[d.stage] is RunStatus.RUNNING:
         d.active_since = d.now  # the time without an owner was not active time
         d.changed = True
+    if d.cursor not in LEAVING:
+        recover_tasks(d)
     match d.cursor:
+        case Cursor.TASKS:
+            wake(d)
         case Cursor.INFERENCE:
             ask_again(d, "interrupted", "the process that asked the model ended")
         case Cursor.TOOLS:

@@ -111,8 +111,8 @@ class Draft:
         self.draft = row.draft
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
-        self.stubborn: tuple[str, ...] = row.stubborn
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
+        self.stubborn, self.tasks = row.stubborn, row.tasks
         self.calls: Mapping[str, CallRow] = state.calls
         self.used = state.used
         self.phase_open = state.phase_open
@@ -278,6 +278,7 @@ class Draft:
             pending_input=self.pending_input,
             early=self.early,
             stubborn=self.stubborn,
+            tasks=self.tasks,
             next_due=self._next_due(),
             revision=self.snapshot.revision,
             request=self.request,

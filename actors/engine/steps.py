@@ -97,7 +97,9 @@ def tools_done(d: Draft) -> None:
     rule = d.spec.tool_use
     if rule != "run_model_again":
         for call in d.calls.values():
-            if call.status is CallStatus.SUCCEEDED and (rule == "stop_on_first_tool" or call.tool in rule):
+            tool = d.spec.tools.get(call.tool)
+            counts = call.status is CallStatus.SUCCEEDED and (tool is None or tool.output)
+            if counts and (rule == "stop_on_first_tool" or call.tool in rule):
                 d.output = call.result
                 d.termination = Termination(kind=TerminationKind.NATURAL_END)
                 break
@@ -105,7 +107,7 @@ def tools_done(d: Draft) -> None:
 
 
 def step_over(d: Draft) -> None:
-    """Count the step and decide what is next: the end, a stop, or another step."""
+    """Count the step and decide what is next: the end, a stop, the tasks that still live, or another step."""
     calls = tuple(d.calls.values())
     text = d.answer or ""
     window = loop_window(d.spec.stop)
@@ -118,20 +120,38 @@ def step_over(d: Draft) -> None:
         d.termination = None
         end(d, cancelled(d.cancel))
         return
-    if d.termination is not None and not d.pending_input:
-        done, d.termination = d.termination, None
-        end(d, done)
-        return
     final, d.termination = d.termination, None
+    waits = bool(d.tasks) and not calls  # the model's last word is not the run's: what its tasks say comes after it
+    if final is not None and not d.pending_input and not waits:
+        end(d, final)
+    elif not _stopped(d, answered=final is not None):
+        d.output = None
+        if final is not None and not d.pending_input:
+            d.cursor = Cursor.TASKS
+        else:
+            begin_step(d)
+
+
+def _stopped(d: Draft, *, answered: bool) -> bool:
+    """True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
+    calls, text = tuple(d.calls.values()), d.answer or ""
     met = first_stop(d.spec.stop, StepFacts(d.rounds, d.errors, d.trail, d.usage.total, d.active_before, text, calls))
-    if met is not None:
-        if final is None:
-            value, fault = d.spec.check_output(text)
-            d.output = value if text and fault is None else None
-        end(d, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
+    if met is None:
+        return False
+    if not answered:
+        value, fault = d.spec.check_output(text)
+        d.output = value if text and fault is None else None
+    end(d, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
+    return True
+
+
+def wake(d: Draft) -> None:
+    """A run that waits for its tasks goes on as soon as there is something to tell the model."""
+    if d.cursor is not Cursor.TASKS or not d.pending_input:
         return
-    d.output = None
-    begin_step(d)
+    d.clock_in(True)
+    if not _stopped(d, answered=False):
+        begin_step(d)
 
 
 _AFTER: Final[Mapping[Cursor, Callable[[Draft], None]]] = {

@@ -13,6 +13,7 @@ from ..contract.calls import CallStatus
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
 from ..contract.state import Batch
+from ..contract.tasks import TaskRow
 from ..state.snapshot import Clash
 from .inputs import CallReturned
 from .state import Draft
@@ -40,6 +41,19 @@ def merge_held(d: Draft, *, again: bool = True) -> None:
     for call in tuple(d.calls.values()):
         if call.batch is not None and call.at in (CallAt.SETTLED, CallAt.MERGING):
             _merge(d, call, call.batch, again=again and _may_retry(d, call))
+
+
+def task_wrote(d: Draft, task: TaskRow, message: CallReturned) -> str:
+    """Merge what a background task wrote; returns what the model is told of its result."""
+    d.learn(message.keys)
+    clash = None if message.batch is None else d.merge(message.batch, task.task_id)
+    if clash is None:
+        return message.shown
+    d.emit(
+        "run.state.conflict",
+        ev.StateConflict(key=str(clash.key), writer=task.task_id, other=clash.by or None, detail=clash.detail),
+    )
+    return f"{message.shown}\n{conflict_note(clash)}"
 
 
 def _may_retry(d: Draft, call: CallRow) -> bool:

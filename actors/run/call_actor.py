@@ -21,7 +21,7 @@ from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.rows import CallRow, RunInfo
 from ..contract.state import Keys
-from ..engine.effects import ParkCall, StartCall
+from ..engine.effects import ParkCall, StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
 from ..state.access import WritableState
 from ..state.snapshot import Snapshot
@@ -30,13 +30,14 @@ from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke
 from .children import Child, Children, Cue, Release
 from .foreign import Unusable, suspend_of, text_of
+from .questions import TaskPort
 
 _MAILBOX: Final = 8
 """Messages to a parked call: one cue is all that the engine ever sends at a time."""
 
 
 class CallActor:
-    """Runs the attempts of one call."""
+    """Runs the attempts of one call, or one of a background task."""
 
     def __init__(
         self, *, info: RunInfo, agent: Agent[Any], deps: Any, children: Children, threads: trio.CapacityLimiter
@@ -61,6 +62,22 @@ class CallActor:
 
         return body
 
+    def tasking(self, effect: StartTask) -> Callable[[Child], Awaitable[None]]:
+        """The body of an actor that runs a background task. It never waits for a decision: the machine ends it then."""
+        cue = StartCall(
+            call_id=effect.task_id,
+            attempt=effect.attempt,
+            tool=effect.tool,
+            arguments=effect.arguments,
+            decision=effect.decision,
+            state=effect.state,
+        )
+
+        async def body(child: Child) -> None:
+            await self._attempt(child, cue, of_call=effect.call_id)
+
+        return body
+
     async def _parked(self, child: Child) -> None:
         mailbox = child.mailbox
         if mailbox is None:
@@ -74,26 +91,26 @@ class CallActor:
             cue = mailbox.pop()  # taken and acted on in one stretch; what it started is in the run's rows
             again = not isinstance(cue, Release) and await self._attempt(child, cue)
 
-    async def _attempt(self, child: Child, cue: StartCall) -> bool:
-        """Run the body once; True if the call is suspended and goes on waiting."""
+    async def _attempt(self, child: Child, cue: StartCall, of_call: str | None = None) -> bool:
+        """Run the body once; True if the call is suspended and goes on waiting. `of_call`: of a task, its call."""
         tool = self._agent.tool(cue.tool)
         if tool is None:
             text = f"the tool {cue.tool!r} is not there any more"
             self._children.owe(CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text))
             return False
-        outcome = await self._invoke(child, tool, cue)
-        suspended = isinstance(outcome, CallSuspended)
+        outcome = await self._invoke(child, tool, cue, of_call)
+        suspended = isinstance(outcome, CallSuspended) and of_call is None
         if suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
         self._children.owe(outcome)
         return suspended
 
-    async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> Input:
+    async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
         try:
             value = await invoke(
-                tool, self._context(tool, cue, state), cue.arguments, limiter=self._threads, record=record
+                tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
             )
         except ToolFailed as error:
             text = text_of(str(error))
@@ -107,13 +124,14 @@ class CallActor:
         return attrs.evolve(done, batch=state.batch(), keys=state.used)
 
     def _context(
-        self, tool: Tool[..., Any], cue: StartCall, state: WritableState
+        self, tool: Tool[..., Any], cue: StartCall, state: WritableState, of_call: str | None
     ) -> ToolContext[Any] | SyncToolContext[Any]:
         facts: dict[str, Any] = {
             "deps": self._deps,
             "run_id": self._info.run_id,
             "thread_id": self._info.thread_id,
-            "call_id": cue.call_id,
+            "call_id": of_call or cue.call_id,
+            "task_id": None if of_call is None else cue.call_id,
             "attempt": cue.attempt,
             "decision": cue.decision,
             "state": state,
@@ -154,7 +172,9 @@ def _async_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     async def output(text: str) -> None:
         await children.call_stream(cue.call_id, cue.attempt).text.put(text)
 
-    return {"report_progress": progress, "report_output": output}
+    port = TaskPort(children.questions, cue.call_id, cue.attempt)
+    tasks = {"start_task": port.start, "stop_task": port.stop, "see_tasks": port.see}
+    return {"report_progress": progress, "report_output": output, **tasks}
 
 
 def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
@@ -171,7 +191,9 @@ def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     def output(text: str) -> None:
         trio.from_thread.run_sync(add_output, text)
 
-    return {"report_progress": progress, "report_output": output}
+    port = TaskPort(children.questions, cue.call_id, cue.attempt)
+    tasks: dict[str, Any] = {"start_task": port.start_from_thread, "stop_task": port.stop_from_thread}
+    return {"report_progress": progress, "report_output": output, "see_tasks": port.see_from_thread, **tasks}
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

@@ -19,6 +19,7 @@ from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
 from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Overran, Stubborn
 from .foreign import text_of
+from .questions import Questions
 
 BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before its writer has to wait."""
@@ -197,6 +198,7 @@ class Children:
 
     Attributes:
         live: by key. inputs: what they owe.
+        questions: of bodies, that wait for an answer.
         left: by key, what has overrun its grace: threads that were given up, and what earlier incarnations left behind.
         crash: a child crashed in a way that is the run actor's own crash.
     """
@@ -220,6 +222,7 @@ class Children:
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self.messages: dict[str, Streams] = {}
         self.calls: dict[tuple[str, int], Streams] = {}
+        self.questions = Questions(self.owe)
 
     def start(
         self,
@@ -302,6 +305,7 @@ class Children:
             Who is left, by key: a later attempt of the same call waits for it.
         """
         self._ended = True
+        self.questions.close()
         grace = self.cancel_all("the run's owner has gone")
         if self.live and wait:
             self._gone = trio.Event()

@@ -17,7 +17,20 @@ from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
-from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
+from ..engine.effects import (
+    AnswerBody,
+    CallModel,
+    CancelTask,
+    CancelWork,
+    Effect,
+    Finish,
+    ParkCall,
+    ReleaseCall,
+    RunPhase,
+    StartCall,
+    StartTask,
+)
+from ..engine.ending import LEAVING
 from ..engine.inputs import (
     Admit,
     CallRaised,
@@ -29,6 +42,7 @@ from ..engine.inputs import (
     ModelAnswered,
     ModelFailed,
     ModelStreamed,
+    TaskStopped,
     WorkStopped,
 )
 from ..engine.machine import due, step
@@ -187,7 +201,11 @@ class Incarnation:
             case RunPhase():
                 leaving = self._state.row.cursor in (Cursor.STOPPING, Cursor.ENDED)
                 return leaving or self._orders.draining  # the next owner asks again
-            case ReleaseCall() | CancelWork() | Finish():
+            case StartTask():
+                task = next((one for one in self._state.row.tasks if one.task_id == effect.task_id), None)
+                wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
+                return not wanted or self._state.row.cursor in LEAVING
+            case ReleaseCall() | CancelTask() | AnswerBody() | CancelWork() | Finish():
                 return False
 
     def _deliver(self, receipt: Receipt) -> None:
@@ -282,6 +300,9 @@ class Incarnation:
                     self.feed(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
         elif isinstance(message, CallReturned | CallRaised | CallSuspended):
             for late in self._children.close_call_stream(message.call_id, message.attempt):
+                self.feed(late)
+        elif isinstance(message, TaskStopped):
+            for late in self._children.close_call_stream(message.task_id, message.attempt):
                 self.feed(late)
         self.feed(message)
 

@@ -7,18 +7,31 @@ from functools import partial
 from typing import Any, assert_never
 
 import attrs
+import trio
 
 from ..agent import Agent
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RunInfo
-from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
-from ..engine.inputs import CallRaised, Input, PhaseDone
+from ..engine.effects import (
+    AnswerBody,
+    CallModel,
+    CancelTask,
+    CancelWork,
+    Effect,
+    Finish,
+    ParkCall,
+    ReleaseCall,
+    RunPhase,
+    StartCall,
+    StartTask,
+)
+from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..models import resolve_model
 from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
-from .children import Child, Children, Release, call_key
+from .children import SLACK, Child, Children, Release, call_key
 from .foreign import text_of
 from .hooks import run_gates, run_hooks
 from .model_actor import broken, streaming
@@ -61,6 +74,8 @@ class Performer:
                 child = self.children.live.get(call_key(effect.call_id))
                 if child is not None and child.mailbox is not None:
                     child.mailbox.tell(Release())
+            case StartTask() | CancelTask() | AnswerBody():
+                self._perform_for_tasks(effect)
             case RunPhase():
                 self._run_phase(effect, state)
             case CancelWork():
@@ -125,6 +140,41 @@ class Performer:
             child = self.children.start(key, body, grace=grace, broke=broke, tool=effect.ticket.tool)
             child.mailbox = make_mailbox(effect.call_id)
         child.ticket = effect.ticket
+
+    def _perform_for_tasks(self, effect: StartTask | CancelTask | AnswerBody) -> None:
+        match effect:
+            case StartTask():
+                self._start_task(effect)
+            case CancelTask():
+                self._cancel_task(effect)
+            case AnswerBody():
+                self.children.questions.answer(effect)
+
+    def _start_task(self, effect: StartTask) -> None:
+        key = call_key(effect.task_id)
+        body, broke = self._actor().tasking(effect), self._call_broke(effect.task_id)
+        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
+        child.attempt = effect.attempt
+
+    def _cancel_task(self, effect: CancelTask) -> None:
+        """Cancel a task alone: it has its grace, and is named stubborn if it overruns that."""
+        children = self.children
+        child = children.live.get(call_key(effect.task_id))
+        stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
+        if child is None:  # its start was still on its way to the store, and is not performed any more
+            children.owe(stopped)
+            return
+        doomed = child
+        doomed.scope.cancel("the task was cancelled")
+
+        async def wait(_: Child) -> None:
+            with trio.move_on_after(doomed.grace + SLACK):
+                await doomed.ended.wait()
+            if not doomed.ended.is_set():
+                children.give_up(doomed, (children.where(doomed),), doomed.ended)
+            children.owe(stopped)
+
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped)
 
     def _call_broke(self, call_id: str) -> Callable[[Exception], Input]:
         """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.

@@ -18,6 +18,7 @@ from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
 from ..contract.state import SCOPES
+from ..contract.tasks import TaskView, shown_tasks
 from ..engine.ending import tool_text
 
 
@@ -31,6 +32,7 @@ class RunView:
         termination: why it ended; None before that.
         calls: call id -> status, of the whole run in order.
         tickets: the open ones.
+        tasks: task id -> the background tasks that live.
         usage: of the whole run.
         messages: the thread up to now, with those of the current step.
         state: persistent state keys by name; where a thread's and a run's key share a name, the run's.
@@ -55,6 +57,7 @@ class RunView:
     step: int
     last_sequence: int
     pending: int
+    tasks: Mapping[str, TaskView] = attrs.field(factory=dict)
     degraded: str | None = None
 
 
@@ -108,6 +111,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         step=row.step,
         last_sequence=row.last_sequence,
         pending=len(record.inbox),
+        tasks={task.task_id: task for task in shown_tasks(row.tasks)},
         degraded=degraded,
     )
 

@@ -84,7 +84,7 @@ class Run:
     @property
     def at_rest(self) -> bool:
         """True if it is done, or waits and nobody has to act on anything."""
-        waits = self.row.status is RunStatus.WAITING and self.row.termination is None and not self.pending
+        waits = self.row.status is RunStatus.WAITING and not self.row.restless and not self.pending
         return waits or self.ended is not None
 
     @property

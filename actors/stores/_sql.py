@@ -129,7 +129,7 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     row = commit.row
     consumed = max(row.inbox, commit.consumed)
     due = None if row.next_due is None else milliseconds(row.next_due)
-    leaving = int(row.termination is not None)
+    leaving = int(row.restless)
     head: Row = (blob, row.stage.value, row.status.value, row.step, commit.last, consumed, due, leaving)
     fence: Row = (number, token, commit.expected_last)
     if row.stage in TERMINAL:

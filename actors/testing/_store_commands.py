@@ -13,6 +13,7 @@ from greenroom.actors.contract.decisions import Answer, Command, Decision, Inbox
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
 from greenroom.actors.contract.rows import Facts
 from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.contract.tasks import TaskRow
 from greenroom.actors.errors import StoreDown, UnknownRun, UsageError
 from greenroom.actors.testing._store_tools import (
     NOW,
@@ -337,6 +338,12 @@ async def only_what_is_not_at_rest_is_to_do(store: Store, _: Recorder, me: str) 
     await author.write(row=consumed, consumed=1)
     expect(await mine(), [], "and then it waits again")
     expect([one for one in await store.due(NOW) if one == me], [], "without a timer")
+    task = TaskRow(task_id="c.task1", call_id="c", tool="crawl", arguments={}, started_at=NOW)
+    await author.write(row=attrs.evolve(author.row, tasks=(task,)))
+    expect(await mine(), [me], "one whose background task lives is to do though it waits")
+    expect((await loaded(store, me)).row.tasks, (task,), "and its task is kept")
+    await author.write(row=attrs.evolve(author.row, tasks=()))
+    expect(await mine(), [], "until the task has ended")
     leaving = Termination(kind=TerminationKind.CANCELLED)
     await author.write(row=attrs.evolve(author.row, termination=leaving))
     expect(await mine(), [me], "one on its way out rests no more")

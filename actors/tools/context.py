@@ -6,7 +6,7 @@ reports then goes nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
@@ -14,10 +14,14 @@ import trio
 
 from greenroom.actors.contract.decisions import Decision
 from greenroom.actors.contract.ids import idempotency_key
+from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.errors import UsageError
 from greenroom.actors.state.access import WritableState
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from greenroom.actors.tools.definition import Tool
 
     Deps = TypeVar("Deps", default=Any)
 else:
@@ -41,6 +45,40 @@ def _deaf_output(text: str) -> None: ...
 def _carry_on() -> None: ...
 
 
+def _alone(what: str) -> UsageError:
+    return UsageError(
+        f"{what}: nobody runs tasks for a context that was made by hand; give it start_task=, stop_task=, see_tasks="
+    )
+
+
+async def _start_nothing(tool: str, arguments: Mapping[str, Any]) -> str:
+    raise _alone(f"spawn({tool!r})")
+
+
+async def _stop_nothing(task_id: str) -> bool:
+    raise _alone(f"cancel_task({task_id!r})")
+
+
+async def _see_nothing() -> tuple[TaskView, ...]:
+    raise _alone("tasks()")
+
+
+def _start_none(tool: str, arguments: Mapping[str, Any]) -> str:
+    raise _alone(f"spawn({tool!r})")
+
+
+def _stop_none(task_id: str) -> bool:
+    raise _alone(f"cancel_task({task_id!r})")
+
+
+def _see_none() -> tuple[TaskView, ...]:
+    raise _alone("tasks()")
+
+
+def _named(tool: Tool[..., Any] | str) -> str:
+    return tool if isinstance(tool, str) else tool.name
+
+
 def _fraction(value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0.0 <= value <= 1.0:
@@ -62,14 +100,15 @@ class _Call(Generic[Deps]):
     run_id: str = ""
     thread_id: str = ""
     call_id: str = ""
+    task_id: str | None = None
     attempt: int = 1
     decision: Decision | None = None
     state: WritableState = attrs.field(factory=WritableState)
 
     @property
     def idempotency_key(self) -> str:
-        """One key per call, the same in every attempt: the outside world recognises a repetition by it."""
-        return idempotency_key(self.run_id, self.call_id)
+        """One key per call or task, the same in every attempt: the outside world recognises a repetition by it."""
+        return idempotency_key(self.run_id, self.task_id or self.call_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -79,14 +118,19 @@ class ToolContext(_Call[Deps]):
     Attributes:
         deps: what the run was started with.
         run_id, thread_id, call_id: where we are.
+        task_id: in the background: of the task; else None.
         attempt: counts from 1; a tool that is run again (after a crash, a suspension, a decision) sees a higher one.
         decision: the decision that made the call go on; None in the first attempt.
         state: state keys. What the body writes it reads; others see it when the body has returned.
         report_progress, report_output: where the runtime takes reports; call `progress` and `output` instead.
+        start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
     """
 
     report_progress: Callable[[float, str], Awaitable[None]] = attrs.field(default=_nobody_hears_progress, repr=False)
     report_output: Callable[[str], Awaitable[None]] = attrs.field(default=_nobody_hears_output, repr=False)
+    start_task: Callable[[str, Mapping[str, Any]], Awaitable[str]] = attrs.field(default=_start_nothing, repr=False)
+    stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
+    see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Tell how far the body is. Reports may be merged; the newest one wins. A checkpoint.
@@ -114,6 +158,52 @@ class ToolContext(_Call[Deps]):
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
 
+    async def spawn(self, tool: Tool[..., Any] | str, /, **arguments: Any) -> str:
+        """Start a tool of the agent as a background task of this run, and go on beside it.
+
+        The task belongs to the run, not to this call: it goes on when this body has ended, and its result comes to the
+        model as a message. It is stored that it runs before this returns. A body that is run again (after a crash, a
+        suspension) spawns the same tasks again: a spawn with the same tool and arguments, at the same place among such
+        spawns of its attempt, is the task that there is already, also if that has ended.
+
+        Args:
+            tool: of the agent; one that needs no approval, and is neither ordered nor exclusive.
+            arguments: as the model would give them, JSON data.
+
+        Returns:
+            The task's id.
+
+        Raises:
+            ToolError: it can not be spawned: there is no such tool, it needs an approval, the arguments do not fit, or
+                the run has as many tasks as it may have (`Agent(max_tasks=...)`).
+            UsageError: nobody runs tasks here: the context was made by hand.
+        """
+        await trio.lowlevel.checkpoint()
+        return await self.start_task(_named(tool), arguments)
+
+    async def cancel_task(self, task_id: str) -> bool:
+        """Cancel a background task of this run. Its clean-up has its tool's grace; how it ended comes as a message.
+
+        Returns:
+            True if the task lived.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            UsageError: nobody runs tasks here: the context was made by hand.
+        """
+        await trio.lowlevel.checkpoint()
+        return await self.stop_task(task_id)
+
+    async def tasks(self) -> tuple[TaskView, ...]:
+        """The background tasks of this run that live now, oldest first.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            UsageError: nobody runs tasks here: the context was made by hand.
+        """
+        await trio.lowlevel.checkpoint()
+        return await self.see_tasks()
+
 
 @attrs.frozen(kw_only=True)
 class SyncToolContext(_Call[Deps]):
@@ -126,15 +216,19 @@ class SyncToolContext(_Call[Deps]):
     Attributes:
         deps: what the run was started with.
         run_id, thread_id, call_id: where we are.
+        task_id: in the background: of the task; else None.
         attempt: counts from 1.
         decision: the decision that made the call go on; None in the first attempt.
         state: as in `ToolContext`.
-        report_progress, report_output, heed: set by the runtime.
+        report_progress, report_output, heed, start_task, stop_task, see_tasks: set by the runtime.
     """
 
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
     report_output: Callable[[str], None] = attrs.field(default=_deaf_output, repr=False)
     heed: Callable[[], None] = attrs.field(default=_carry_on, repr=False)
+    start_task: Callable[[str, Mapping[str, Any]], str] = attrs.field(default=_start_none, repr=False)
+    stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
+    see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
         """Tell how far the body is; as `ToolContext.progress`.
@@ -157,6 +251,39 @@ class SyncToolContext(_Call[Deps]):
         chunk = _text(chunk, "output")
         self.heed()
         self.report_output(chunk)
+
+    def spawn(self, tool: Tool[..., Any] | str, /, **arguments: Any) -> str:
+        """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.
+
+        Raises:
+            ToolError: it can not be spawned, and why.
+            UsageError: nobody runs tasks here: the context was made by hand.
+            trio.Cancelled: the call has been cancelled.
+        """
+        self.heed()
+        return self.start_task(_named(tool), arguments)
+
+    def cancel_task(self, task_id: str) -> bool:
+        """Cancel a background task of this run; as `ToolContext.cancel_task`.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            UsageError: nobody runs tasks here: the context was made by hand.
+            trio.Cancelled: the call has been cancelled.
+        """
+        self.heed()
+        return self.stop_task(task_id)
+
+    def tasks(self) -> tuple[TaskView, ...]:
+        """The background tasks of this run that live now; as `ToolContext.tasks`.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            UsageError: nobody runs tasks here: the context was made by hand.
+            trio.Cancelled: the call has been cancelled.
+        """
+        self.heed()
+        return self.see_tasks()
 
     def check_cancelled(self) -> None:
         """End here if nobody wants the result any more.

@@ -55,6 +55,7 @@ class ToolOptions(TypedDict, total=False):
     on_timeout: Literal["return", "raise"]
     on_conflict: Literal["keep", "retry"]
     grace: float
+    background: bool
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -74,6 +75,7 @@ class Tool(Generic[P, R_co]):
         on_conflict: what happens when another call wrote the same state key: "keep" the result and drop what this call
             wrote, or "retry" it.
         grace: seconds that it gets to end after a cancel.
+        background: a call ends at once, and the body goes on as a task of the run.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
 
@@ -89,6 +91,7 @@ class Tool(Generic[P, R_co]):
     on_timeout: Literal["return", "raise"] = "return"
     on_conflict: Literal["keep", "retry"] = "keep"
     grace: float = 5.0
+    background: bool = False
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
 
@@ -138,6 +141,8 @@ class Tool(Generic[P, R_co]):
             fatal=self.on_error == "raise",
             grace=self.grace,
             on_conflict=self.on_conflict,
+            background=self.background,
+            output=not self.background,
             check=self.check,
         )
 
@@ -201,6 +206,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
                 the result of the later one, drop what it wrote and tell the model; "retry" runs it again alone, and
                 needs replay="safe".
             grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
+            background: a call is checked, gated and approved like any other, and then ends at once with the id of a
+                task: the body goes on beside the steps of the run, and its result comes to the model as a message.
+                Default False.
 
     Raises:
         ToolDefinitionError: the function can not be a tool as it stands, or an option is wrong; names what and the way
@@ -291,6 +299,10 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("timeout", "give seconds greater than 0, or None for no limit")
     if not _is_seconds(grace):
         raise fault("grace", "give seconds, 0 or more")
+    if not isinstance(options.get("background", False), bool):
+        raise fault("background", "use True or False")
+    if options.get("background") and options.get("concurrency", "shared") != "shared":
+        raise fault("concurrency", "a background tool runs beside everything else; leave the option away")
 
 
 def _takes_two(predicate: Any) -> bool:

@@ -45,6 +45,7 @@ from greenroom.actors.contract.outcomes import Failed as Failed
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.rows import RunInfo as RunInfo
+from greenroom.actors.contract.tasks import TaskView as TaskView
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost

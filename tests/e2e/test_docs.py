@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/approvals.md", "docs/client.md")
+RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/approvals.md", "docs/tasks.md", "docs/client.md")
 PAGES = (
     "README.md",
     "CHANGELOG.md",
@@ -23,6 +23,7 @@ PAGES = (
     "docs/tutorial.md",
     "docs/lifecycle.md",
     "docs/approvals.md",
+    "docs/tasks.md",
     "docs/client.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")

@@ -11,6 +11,7 @@ import attrs
 from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.messages import ModelRequest
+from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text
 from greenroom.actors.tools import SyncToolContext, Tool, ToolContext, tool
 
@@ -62,10 +63,29 @@ async def calls() -> None:
     await refund(ToolContext(deps="x"), "7", cents=5)  # type: ignore[arg-type]
 
 
+@tool(background=True)
+async def spawns(ctx: ToolContext[Deps]) -> str:
+    assert_type(await ctx.spawn(refund, order="7", cents=5), str)
+    assert_type(await ctx.spawn("refund", order="7"), str)
+    assert_type(await ctx.cancel_task("a.task1"), bool)
+    assert_type(await ctx.tasks(), tuple[TaskView, ...])
+    assert_type(ctx.task_id, str | None)
+    await ctx.spawn(7)  # type: ignore[arg-type]
+    return (await ctx.tasks())[0].tool
+
+
+@tool
+def spawns_from_a_thread(ctx: SyncToolContext[Deps]) -> None:
+    assert_type(ctx.spawn(refund, order="7", cents=5), str)
+    assert_type(ctx.cancel_task("a.task1"), bool)
+    assert_type(ctx.tasks(), tuple[TaskView, ...])
+
+
 def mistakes(function: Callable[[int], int]) -> None:
     tool(replay="always")  # type: ignore[call-overload]
     tool(needs_aproval=True)  # type: ignore[call-overload]
     tool(function, timeout="soon")  # type: ignore[call-overload]
+    tool(function, background="yes")  # type: ignore[call-overload]
     assert_type(tool(function, name="f"), Tool[[int], int])
     assert_type(tool(function)(3), int)
 

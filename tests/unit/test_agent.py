@@ -28,6 +28,16 @@ async def refund(order: str) -> str:
     return order
 
 
+@tool(background=True)
+async def crawl(url: str) -> str:
+    return url
+
+
+@tool
+async def list_tasks() -> str:
+    return "mine"
+
+
 def test_an_agent_needs_no_more_than_a_key():
     agent = Agent("support")
     assert agent.key == "support"
@@ -113,6 +123,8 @@ def plain(a: int) -> int:
         ({"output_retries": 1.5}, "whole number"),
         ({"max_bodies": 0}, "1 or more"),
         ({"max_bodies": True}, "whole number"),
+        ({"max_tasks": 0}, "1 or more"),
+        ({"tools": [add, crawl, list_tasks]}, "named 'list_tasks', which agents with background tools have built in"),
         ({"settings": {"x": object()}}, "plain JSON data"),
         ({"settings": [1]}, "give a dict"),
         ({"tool_use": "stop"}, "stop_at_tools"),
@@ -194,12 +206,27 @@ def test_the_digest_is_the_same_in_another_process():
         {"on_unknown_tool": "raise"},
         {"output_retries": 0},
         {"max_bodies": 1},
+        {"max_tasks": 1},
+        {"tools": [tool(add.function, name="add", background=True)]},
         {"model": "openai:x"},
     ],
     ids=str,
 )
 def test_whatever_can_change_a_run_changes_the_digest(options):
     assert Agent("a", **{"tools": [add], **options}).spec.digest != Agent("a", tools=[add]).spec.digest
+
+
+def test_the_digest_of_an_agent_without_background_tools_is_what_it_always_was():
+    """Else every run of an older release would be told that its agent has changed."""
+    assert Agent("support", tools=[add]).spec.digest == "e14b2a362d5a3334a40e5e99f50bb1c6"
+
+
+def test_a_background_tool_brings_two_built_in_ones():
+    agent = Agent("a", tools=[add, crawl])
+    assert [info.name for info in agent.tool_infos] == ["add", "crawl", "list_tasks", "cancel_task"]
+    assert [name for name, one in agent.spec.tools.items() if not one.output] == ["crawl", "list_tasks", "cancel_task"]
+    assert Agent("a", tools=[add, list_tasks]).tool("list_tasks") is list_tasks
+    assert Agent("a", tools=[add]).tool("cancel_task") is None
 
 
 def test_a_description_changes_no_run_and_so_not_the_digest():

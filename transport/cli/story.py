@@ -89,6 +89,7 @@ class Story:
             "usage": attrs.asdict(view.usage),
             "calls": dict(view.calls),
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
+            "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
             "pending": view.pending,
             "termination": None if view.termination is None else attrs.asdict(view.termination),
             "output": self._redactor.value(self._record.row.output),

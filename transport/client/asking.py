@@ -19,6 +19,7 @@ from greenroom.actors.contract.codec import SchemaError, parse
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.run.view import RunView
 
 from .address import Address
@@ -142,6 +143,7 @@ def view_of(address: Address, data: Mapping[str, Any]) -> RunView:
             termination=None if ended is None else parse(Termination, ended),
             calls={call_id: CallStatus(status) for call_id, status in dict(data["calls"]).items()},
             tickets=tuple(parse(Ticket, {**ticket, "run_id": data["run"]}) for ticket in data["tickets"]),
+            tasks={name: parse(TaskView, task) for name, task in dict(data["tasks"]).items()},
             usage=parse(Usage, data["usage"]),
             messages=(),
             state={},

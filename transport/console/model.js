@@ -192,6 +192,12 @@ export class RunModel {
     if (result !== undefined) item.result = result;
   }
 
+  /** A background task is drawn like a call, under its own id. */
+  taskStarted({ task_id: id, tool, arguments: given, attempt }, at) {
+    Object.assign(this.#call(id, tool, at), { tool, given, task: true });
+    this.toolStarted({ call_id: id, attempt, status: "running" }, at);
+  }
+
   #call(id, tool, at) {
     let item = this.calls.get(id);
     if (!item) {
@@ -292,6 +298,16 @@ const HANDLERS = {
   "run.tool.progress": it.progressed,
   "run.tool.output.delta": it.printed,
   "run.tool.result": it.result,
+  "run.task.started": it.taskStarted,
+  "run.task.progress"(payload, at) {
+    this.progressed({ ...payload, call_id: payload.task_id }, at);
+  },
+  "run.task.output.delta"(payload, at) {
+    this.printed({ ...payload, call_id: payload.task_id }, at);
+  },
+  "run.task.finished"(payload, at) {
+    this.result({ ...payload, call_id: payload.task_id }, at);
+  },
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,
 };

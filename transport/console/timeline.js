@@ -157,7 +157,7 @@ class CallRow extends Row {
   }
 
   #facts(item) {
-    const facts = [];
+    const facts = item.task ? [t("item.call.task")] : [];
     if (item.effect && item.effect !== "none" && item.effect !== "read")
       facts.push(t("item.call.effect", { effect: oneLine(item.effect, 40) }));
     const attempts = Math.max(item.attempts ?? 0, item.attempt);

@@ -296,6 +296,10 @@ CUSTOM: Final = frozenset(
         "run.decision.refused",
         "run.cleanup.overrun",
         "run.inference.retried",
+        "run.task.started",
+        "run.task.progress",
+        "run.task.output.delta",
+        "run.task.finished",
         "run.approval.requested",
         "run.approval.resolved",
     }

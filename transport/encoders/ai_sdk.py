@@ -22,6 +22,8 @@ before it, every tool part in a state that the protocol knows. At most one block
 | run.approval.requested | `data-ticket`; `tool-approval-request`, or the part is left to the client (see below) |
 | run.approval.resolved | `data-ticket`; v7: `tool-approval-response` |
 | run.tool.result | `tool-output-available`, `tool-output-error`, or `tool-output-denied` |
+| run.task.started, run.task.progress, run.task.finished | `data-task` with `status`, replaced by the next |
+| run.task.output.delta | `data-task-output`, transient |
 | run.input.received | `data-input` |
 | run.degraded, run.cancel.requested, run.decision.refused, run.inference.retried, run.cleanup.overrun | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
@@ -181,6 +183,14 @@ def _printed(d: Draft, payload: Payload) -> None:
     d.say("data-tool-output", data=payload, transient=True)
 
 
+def _task(d: Draft, payload: Payload) -> None:
+    d.data("task", payload["task_id"], {"status": "running", **payload})
+
+
+def _task_printed(d: Draft, payload: Payload) -> None:
+    d.say("data-task-output", data=payload, transient=True)
+
+
 def _opened_ticket(d: Draft, payload: Payload) -> None:
     ticket_id, call_id = payload["ticket_id"], payload["call_id"]
     known = call_id is not None and call_id in d.calls
@@ -315,6 +325,10 @@ _ON: Final[Mapping[str, Callable[[Draft, Payload], None]]] = {
     "run.tool.progress": _progress,
     "run.tool.output.delta": _printed,
     "run.tool.result": _result,
+    "run.task.started": _task,
+    "run.task.progress": _task,
+    "run.task.output.delta": _task_printed,
+    "run.task.finished": _task,
     "run.approval.requested": _opened_ticket,
     "run.approval.resolved": _closed_ticket,
     "run.input.received": _input,

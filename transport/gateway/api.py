@@ -225,6 +225,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "termination": None if view.termination is None else attrs.asdict(view.termination),
         "calls": dict(view.calls),
         "tickets": [plain_ticket(one) for one in view.tickets],
+        "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
         "usage": attrs.asdict(view.usage),
         "step": view.step,
         "sequence": view.last_sequence,

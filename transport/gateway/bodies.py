@@ -15,6 +15,7 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.tasks import TaskView
 
 from ..protocol.codes import ERRORS
 
@@ -53,7 +54,11 @@ class OpenTicket(Body, frozen=True, kw_only=True):
 
 
 class Snapshot(Body, frozen=True, kw_only=True):
-    """A run at one moment. `calls`: call id -> status; `degraded`: why nobody works on it here, or null."""
+    """A run at one moment.
+
+    `calls`: call id -> status; `tasks`: task id -> the background tasks that live; `degraded`: why nobody works on it
+    here, or null.
+    """
 
     run: str
     thread: str
@@ -64,6 +69,7 @@ class Snapshot(Body, frozen=True, kw_only=True):
     termination: Termination | None
     calls: Mapping[str, CallStatus]
     tickets: tuple[OpenTicket, ...]
+    tasks: Mapping[str, TaskView]
     usage: Usage
     step: int
     sequence: Newest

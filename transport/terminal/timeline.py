@@ -160,6 +160,23 @@ class Timeline:
         kind = _ENDS[payload["status"]]
         yield Line(at=at, kind=kind, who=call.tool, what=call.arguments, outcome=outcome, seconds=seconds)
 
+    def _task_started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        """A task is told like a call, under its own id."""
+        tool = words.one_line(payload["tool"], 40)
+        task = self._calls[payload["task_id"]] = _Call(tool, words.arguments(payload["arguments"]), event.timestamp)
+        attempt = payload["attempt"]
+        how = f"in the background, attempt {attempt}" if attempt > 1 else "in the background"
+        yield Line(at=at, kind="start", who=tool, what=task.arguments, outcome=how)
+
+    def _task_progress(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        yield from self._progress(event, {**payload, "call_id": payload["task_id"]}, at)
+
+    def _task_output(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        yield from self._output(event, {**payload, "call_id": payload["task_id"]}, at)
+
+    def _task_finished(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        yield from self._result(event, {**payload, "call_id": payload["task_id"]}, at)
+
     def _requested(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         tool = words.one_line(payload["tool"], 40)
         self._tickets[payload["ticket_id"]] = tool
@@ -222,6 +239,10 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], floa
     "run.tool.progress": Timeline._progress,
     "run.tool.output.delta": Timeline._output,
     "run.tool.result": Timeline._result,
+    "run.task.started": Timeline._task_started,
+    "run.task.progress": Timeline._task_progress,
+    "run.task.output.delta": Timeline._task_output,
+    "run.task.finished": Timeline._task_finished,
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
     "run.cleanup.overrun": Timeline._overrun,

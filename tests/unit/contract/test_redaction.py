@@ -93,7 +93,17 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     """A new field of a free kind must be marked, or be put on this list with a reason."""
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ours |= {"reviewers", "plugin", "key", "keys", "writer", "other"}
-    ids = {"call_id", "message_id", "ticket_id", "command_id", "thread_id", "parent", "forked_from", "target"}
+    ids = {
+        "call_id",
+        "task_id",
+        "message_id",
+        "ticket_id",
+        "command_id",
+        "thread_id",
+        "parent",
+        "forked_from",
+        "target",
+    }
     static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():
         for field in msgspec.structs.fields(cls):

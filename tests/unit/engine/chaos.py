@@ -41,6 +41,9 @@ TOOLS = {
         ToolSpec(name="deploy", effect="deploy", concurrency="exclusive"),
         ToolSpec(name="vote", gate="always", concurrency="exclusive"),
         ToolSpec(name="strict", check=needs_number),
+        ToolSpec(name="fetch", replay_safe=True, background=True, output=False),
+        ToolSpec(name="crawl", background=True, output=False),
+        ToolSpec(name="send", gate="always", background=True, output=False),
     )
 }
 LIMIT = 400
@@ -69,7 +72,7 @@ class Chaos:
         moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.15)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
-        moves += [(self.send, 0.4), (self.admit, 3)]
+        moves += [(self.send, 0.4), (self.admit, 3), (self.ask, 2)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -119,7 +122,11 @@ class Chaos:
             case fx.CallModel():
                 return self.model(effect)
             case fx.StartCall():
-                return self.body(effect)
+                return self.body(effect, effect.call_id)
+            case fx.StartTask():
+                return self.body(effect, effect.task_id)
+            case fx.CancelTask():
+                return inp.TaskStopped(task_id=effect.task_id, attempt=effect.attempt), True
             case _:
                 calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
                 stubborn = tuple(inp.Stubborn(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
@@ -190,9 +197,9 @@ class Chaos:
             name = "read"
         return CallRequest(call_id=call_id, tool=name, arguments=arguments)
 
-    def body(self, effect: fx.StartCall) -> tuple[inp.Input, bool]:
+    def body(self, effect: fx.StartCall | fx.StartTask, name: str) -> tuple[inp.Input, bool]:
         rng = self.rng
-        who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
+        who: dict[str, Any] = {"call_id": name, "attempt": effect.attempt}
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
             case "return":
                 return inp.CallReturned(**who, result={"r": 1}, shown="r", large=rng.random() < 0.1), True
@@ -205,6 +212,19 @@ class Chaos:
                 return inp.CallProgressed(**who, fraction=0.5), False
             case _:
                 return inp.CallPrinted(**who, index=0, text="line"), False
+
+    def ask(self) -> None:
+        """A body spawns a task, or wants one to end, or wants to know which there are."""
+        world, rng = self.world, self.rng
+        bodies = [key[1] for key in world.outstanding if key[0] in ("call", "task")]
+        kind = rng.choices(("spawn", "cancel", "look"), (3, 2, 1))[0]
+        if kind == "spawn" and bodies:
+            nth = rng.choice((1, 1, 2, 3))
+            world.spawns(rng.choice(bodies), rng.choice((*TOOLS, "nowhere")), nth=nth, n=rng.randrange(2))
+        elif kind == "cancel":
+            world.asks(inp.CancelAsked, task_id=rng.choice(["c0.task1", *(t.task_id for t in world.row.tasks)]))
+        elif kind == "look":
+            world.asks(inp.TasksAsked)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -304,6 +324,8 @@ class Chaos:
         """True if the message names an attempt that is over (a lost commit makes numbers come again)."""
         if isinstance(message, inp.CallReturned | inp.CallRaised | inp.CallSuspended | inp.CallPrinted):
             now = self.world.state.calls.get(message.call_id)
+            if any((t.task_id, t.attempts) == (message.call_id, message.attempt) for t in self.world.row.tasks):
+                return False
             return now is None or now.attempts != message.attempt or now.status is not CallStatus.RUNNING
         return False
 
@@ -320,6 +342,10 @@ class Chaos:
             case fx.StartCall():
                 who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
                 self.world.answer(inp.CallReturned(**who, result="ok", shown="ok"))
+            case fx.StartTask():
+                self.world.task_returns(effect.task_id)
+            case fx.CancelTask():
+                self.world.answer(inp.TaskStopped(task_id=effect.task_id, attempt=effect.attempt))
             case _:
                 self.world.answer(inp.WorkStopped())
 

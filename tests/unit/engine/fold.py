@@ -25,6 +25,8 @@ class Fold:
         self.attempts: Counter[str] = Counter()
         self.results: dict[str, tuple[object, str | None]] = {}
         self.tickets: dict[str, str] = {}
+        self.tasks: dict[str, int] = {}  # those that live, with their attempts
+        self.finished: dict[str, tuple[str, str | None]] = {}
         self.approvals: Counter[str] = Counter()
         self.consequences: Counter[str | None] = Counter()
         self.deltas: Counter[tuple[str, str]] = Counter()
@@ -42,6 +44,8 @@ class Fold:
                 self._take_lifecycle(event)
             case ev.ApprovalRequested() | ev.ApprovalResolved() | ev.DecisionRefused():
                 self._take_decision(event.payload)
+            case ev.TaskStarted() | ev.TaskProgress() | ev.TaskOutputDelta() | ev.TaskFinished():
+                self._take_task(event.payload)
             case _:
                 self._take_step(event)
                 self._take_call(event)
@@ -60,6 +64,7 @@ class Fold:
                 self._move(payload.source, payload.to)
                 assert payload.last_sequence == self.sequence
                 assert (payload.usage, payload.steps) == (self.usage, self.steps)
+                assert not self.tasks, "a task outlives its run"
                 self.terminal = event
 
     def _take_step(self, event: EventDraft) -> None:
@@ -119,6 +124,19 @@ class Fold:
                 self.results[payload.call_id] = (payload.result, payload.code)
             case ev.ToolProgress() | ev.ToolOutputDelta():
                 assert self.status[payload.call_id] is CallStatus.RUNNING
+
+    def _take_task(self, payload: ev.TaskStarted | ev.TaskProgress | ev.TaskOutputDelta | ev.TaskFinished) -> None:
+        name = payload.task_id
+        match payload:
+            case ev.TaskStarted():
+                assert name not in self.finished, "a task that has ended starts again"
+                assert payload.attempt == self.tasks.get(name, 0) + 1
+                self.tasks[name] = payload.attempt
+            case ev.TaskProgress() | ev.TaskOutputDelta():
+                assert payload.attempt == self.tasks[name]
+            case ev.TaskFinished():
+                assert payload.attempts == self.tasks.pop(name)
+                self.finished[name] = (payload.status, payload.code)
 
     def _move(self, source: Stage, target: Stage) -> None:
         assert source is self.stage, f"{source} -> {target}, but the run is {self.stage}"

@@ -24,6 +24,7 @@ TOOLS = (
     ToolSpec(name="write", effect="write"),
     ToolSpec(name="pay", gate="always"),
     ToolSpec(name="perhaps", gate="ask"),
+    ToolSpec(name="crawl", background=True, output=False),
 )
 
 
@@ -239,12 +240,19 @@ def at(*acts: Callable[[World], Any], admitted: bool = True) -> Callable[[], Wor
     return make
 
 
+def beside_a_task(w: World) -> None:
+    """The model has nothing more to say, and a task lives."""
+    w.says(calls=[call("A", "crawl")])
+    w.says("done")
+
+
 PLACES: dict[str, Callable[[], World]] = {
     "planned": at(admitted=False),
     "inference": at(),
     "body": at(lambda w: w.says(calls=[call("A", "write")])),
     "gate": at(lambda w: w.says(calls=[call("A", "perhaps")])),
     "waiting": at(waiting),
+    "tasks": at(beside_a_task),
     "stopping": at(lambda w: w.feed(inp.DeadlinePassed())),
     **{f"hooks of {phase.value}": hooked_at(phase) for phase in Phase},
 }

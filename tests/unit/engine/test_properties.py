@@ -48,6 +48,7 @@ specs = st.builds(
     on_unknown_tool=st.sampled_from(("return", "return", "raise")),
     check_output=st.sampled_from((lambda text: (text, None), checked)),
     max_bodies=st.sampled_from((1, 2, 16)),
+    max_tasks=st.sampled_from((1, 2, 16)),
 )
 
 

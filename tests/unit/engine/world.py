@@ -71,6 +71,7 @@ class Store:
         assert {key: n for key, n in fold.attempts.items() if n} == {
             call.call_id: call.attempts for call in self.calls.values() if call.attempts
         }
+        assert fold.tasks == {task.task_id: task.attempts for task in row.tasks}
         for call in self.calls.values():
             if call.status is CallStatus.SUCCEEDED:
                 assert fold.results[call.call_id][0] in (call.result, call.shown)
@@ -149,6 +150,8 @@ class World:
         self.parked: set[str] = set()
         self.unacked: deque[tuple[Commit, tuple[fx.Effect, ...]]] = deque()
         self.starts: dict[str, int] = {}
+        self.task_starts: set[str] = set()
+        self.replies: dict[int, fx.AnswerBody] = {}
         self.finished = False
         self.inputs = 0
         self.trace: list[str] = []
@@ -227,6 +230,11 @@ class World:
                     self.parked.add(effect.call_id)
                 case fx.ReleaseCall():
                     self.parked.discard(effect.call_id)
+                case fx.AnswerBody():
+                    assert effect.ask not in self.replies, "a question was answered twice"
+                    self.replies[effect.ask] = effect
+                case fx.StartTask() if not self._wanted(effect):
+                    pass
                 case fx.CancelWork():
                     assert ("cancel",) not in self.outstanding
                     self.dying, self.outstanding = self.outstanding, {("cancel",): effect}
@@ -242,9 +250,17 @@ class World:
                 case _:
                     self._begin(effect)
 
-    def _begin(self, effect: fx.RunPhase | fx.CallModel | fx.StartCall) -> None:
+    def _wanted(self, effect: fx.StartTask) -> bool:
+        """False if the machine has gone on while the start of a task waited for its receipt."""
+        task = next((task for task in self.row.tasks if task.task_id == effect.task_id), None)
+        return task is not None and (task.attempts, task.status) == (effect.attempt, "running")
+
+    def _begin(self, effect: fx.RunPhase | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask) -> None:
         key = key_of(effect)
         assert key not in self.outstanding, f"{key} was asked for twice"
+        if isinstance(effect, fx.StartTask) and not self._safe(effect.tool):
+            assert effect.task_id not in self.task_starts, f"{effect} was started again"
+            self.task_starts.add(effect.task_id)
         if isinstance(effect, fx.StartCall):
             self._check_start(effect)
             self.parked.discard(effect.call_id)
@@ -255,6 +271,11 @@ class World:
     def answer(self, message: inp.Input) -> Step:
         """The final answer to an outstanding effect: it must matter."""
         key = answered_by(message)
+        if key[0] == "call" and ("task", key[1]) in self.outstanding:
+            key = ("task", key[1])
+            self.outstanding.pop(("stop", key[1]), None)  # what has happened before the cancel has happened
+        elif key[0] == "stop":
+            self.outstanding.pop(("task", key[1]), None)
         assert key in self.outstanding, f"nobody asked for {message}; outstanding: {list(self.outstanding)}"
         del self.outstanding[key]
         self.dying = {} if key == ("cancel",) else self.dying
@@ -366,6 +387,29 @@ class World:
         attempt = self.running(call_id).attempt
         return self.answer(inp.CallReturned(call_id=call_id, attempt=attempt, result=result, shown=str(result)))
 
+    def task(self, task_id: str) -> fx.StartTask:
+        """The body that runs for a task."""
+        effect = self.outstanding["task", task_id]
+        assert isinstance(effect, fx.StartTask)
+        return effect
+
+    def task_returns(self, task_id: str, result: Any = "ok") -> Step:
+        attempt = self.task(task_id).attempt
+        return self.answer(inp.CallReturned(call_id=task_id, attempt=attempt, result=result, shown=str(result)))
+
+    def asks(self, make: Any, **more: Any) -> fx.AnswerBody | None:
+        """A body asks the machine something. What it is told, if that is durable."""
+        self._posted += 1
+        self.feed(make(ask=self._posted, **more))
+        return self.replies.get(self._posted)
+
+    def spawns(self, spawner: str, tool: str, *, nth: int = 1, **arguments: Any) -> fx.AnswerBody | None:
+        """The body of a call or of a task spawns a task."""
+        effect = self.outstanding.get(("call", spawner)) or self.outstanding["task", spawner]
+        assert isinstance(effect, fx.StartCall | fx.StartTask)
+        who: dict[str, Any] = {"spawner": spawner, "attempt": effect.attempt, "mark": f"{tool} {arguments}", "nth": nth}
+        return self.asks(inp.SpawnAsked, tool=tool, arguments=arguments, **who)
+
     def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Step:
         attempt = self.running(call_id).attempt
         return self.answer(
@@ -415,7 +459,7 @@ class World:
         assert commit.row is taken.state.row
         assert commit.row.last_sequence == commit.last
         for effect in taken.effects:
-            if isinstance(effect, fx.StartCall) and not self._safe(effect.tool):
+            if isinstance(effect, fx.StartCall | fx.StartTask) and not self._safe(effect.tool):
                 assert effect.durable
 
     def _safe(self, tool: str) -> bool:
@@ -439,7 +483,7 @@ class World:
         if row.cursor is Cursor.TOOLS:
             assert row.stage is derive_stage(calls)
             self._check_projection(calls)
-            hanging = [key for key in self.outstanding if key[0] != "cancel"]
+            hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
             assert row.stage is not Stage.NEEDS_APPROVAL or not hanging, f"waiting, but {hanging} is in flight"
 
     def _check_projection(self, calls: Sequence[CallRow]) -> None:
@@ -460,6 +504,8 @@ class World:
         assert store.row.inbox == len(store.inbox)
         assert not store.row.pending_input
         check_history(store.messages, store.calls)
+        told = [m.content.split()[2] for m in store.messages if m.content.startswith("[Background task ")]
+        assert sorted(told) == sorted(fold.finished), "each task has one message"
         for command, _ in store.inbox:
             if command.kind == "decide" and command.decision is not None:
                 names = {command.command_id, command.decision.reason}  # resolved tickets carry the reason
@@ -483,7 +529,7 @@ def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> Non
     assert sorted(answered) == sorted(calls)
 
 
-def key_of(effect: fx.RunPhase | fx.CallModel | fx.StartCall) -> Key:
+def key_of(effect: fx.RunPhase | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask) -> Key:
     """What an effect is asked for as."""
     match effect:
         case fx.RunPhase():
@@ -492,6 +538,10 @@ def key_of(effect: fx.RunPhase | fx.CallModel | fx.StartCall) -> Key:
             return ("model", effect.message_id)
         case fx.StartCall():
             return ("call", effect.call_id)
+        case fx.StartTask():
+            return ("task", effect.task_id)
+        case fx.CancelTask():
+            return ("stop", effect.task_id)
 
 
 def answered_by(message: inp.Input) -> Key:
@@ -503,6 +553,8 @@ def answered_by(message: inp.Input) -> Key:
             return ("model", message.message_id)
         case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended():
             return ("call", message.call_id)
+        case inp.TaskStopped():
+            return ("stop", message.task_id)
         case inp.WorkStopped():
             return ("cancel",)
         case _:

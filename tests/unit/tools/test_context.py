@@ -5,6 +5,7 @@ import math
 import pytest
 import trio
 
+from greenroom.actors.errors import UsageError
 from greenroom.actors.tools import SyncToolContext, ToolContext
 
 
@@ -18,6 +19,36 @@ def test_the_idempotency_key_is_the_same_in_every_attempt():
     first = ToolContext(run_id="r", call_id="c", attempt=1)
     second = SyncToolContext(run_id="r", call_id="c", attempt=2)
     assert first.idempotency_key == second.idempotency_key != ToolContext(run_id="r", call_id="d").idempotency_key
+
+
+def test_a_task_has_a_key_of_its_own():
+    task = ToolContext(run_id="r", call_id="c", task_id="c.task1")
+    assert task.idempotency_key == "r/c.task1" != ToolContext(run_id="r", call_id="c").idempotency_key
+
+
+async def test_a_context_that_was_made_by_hand_says_that_nobody_runs_tasks_for_it():
+    for ask in (lambda: ToolContext().spawn("crawl"), lambda: ToolContext().cancel_task("x"), ToolContext().tasks):
+        with pytest.raises(UsageError, match=r"made by hand; give it start_task="):
+            await ask()
+    for ask in (
+        lambda: SyncToolContext().spawn("crawl"),
+        lambda: SyncToolContext().cancel_task("x"),
+        SyncToolContext().tasks,
+    ):
+        with pytest.raises(UsageError, match=r"made by hand; give it start_task="):
+            ask()
+
+
+async def test_a_unit_test_hears_what_a_body_spawns():
+    heard = []
+
+    async def start(tool, arguments):
+        heard.append((tool, arguments))
+        return "t"
+
+    with trio.testing.assert_checkpoints():
+        assert await ToolContext(start_task=start).spawn("crawl", url="x", tool="y") == "t"
+    assert heard == [("crawl", {"url": "x", "tool": "y"})]
 
 
 async def test_reports_reach_who_listens_in_order():

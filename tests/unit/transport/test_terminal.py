@@ -64,6 +64,31 @@ def test_a_call_is_told_by_who_what_how_long_and_its_result(tell: Teller) -> Non
     assert tell.timeline.now(START) == ""
 
 
+def test_a_background_task_is_told_like_a_call_under_its_own_id(tell: Teller) -> None:
+    (start,) = tell(
+        "run.task.started", 1.0, task_id="c.task1", call_id="c", tool="crawl", arguments={"url": "x"}, attempt=1
+    )
+    assert (start.kind, start.who, start.what, start.outcome) == ("start", "crawl", 'url="x"', "in the background")
+    assert tell("run.task.progress", task_id="c.task1", attempt=1, fraction=0.5) == ()
+    assert tell.timeline.now(START + timedelta(seconds=3)) == 'crawl url="x" · 50% · 2.0 s'
+    (line,) = tell("run.task.output.delta", task_id="c.task1", attempt=1, index=0, text="one\n")
+    assert (line.kind, line.what) == ("output", "one")
+    (end,) = tell(
+        "run.task.finished",
+        4.0,
+        task_id="c.task1",
+        call_id="c",
+        tool="crawl",
+        status="failed",
+        result="boom",
+        code="tool_error",
+        attempts=1,
+        duration_ms=3000,
+    )
+    assert (end.kind, end.who, end.outcome, end.seconds) == ("bad", "crawl", "tool_error: boom", 3.0)
+    assert tell.timeline.now(START) == ""
+
+
 def test_several_calls_at_once_are_one_status_line(tell: Teller) -> None:
     for name in ("a", "b", "c"):
         tell("run.tool.call", call_id=name, tool=name, arguments={})

@@ -39,6 +39,7 @@ VIEW = {
     "termination": None,
     "calls": {"c1": "suspended"},
     "tickets": [TICKET],
+    "tasks": {"c0.task1": {"task_id": "c0.task1", "tool": "crawl", "status": "running"}},
     "usage": {"input": 3, "output": 4},
     "step": 1,
     "sequence": 9,

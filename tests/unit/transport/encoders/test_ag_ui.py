@@ -337,6 +337,15 @@ def test_a_failed_run_is_an_error_with_the_code_of_the_failure():
     assert Client([QUESTION]).take(out).messages == [QUESTION]
 
 
+def test_background_tasks_are_custom_events():
+    out = scripted(
+        says(calls=[call("c1", "crawl")]), says("I wait"), lambda world: world.task_returns("c1.task1"), says("done")
+    )
+    customs = only(out, "CUSTOM")
+    assert [event["name"] for event in customs] == ["greenroom.task.started", "greenroom.task.finished"]
+    assert [event["value"]["task_id"] for event in customs] == ["c1.task1"] * 2
+
+
 def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():
     def overruns(world: World) -> None:
         world.feed(inp.Overran(item=inp.Stubborn(call_id="c1", stack="somewhere")))

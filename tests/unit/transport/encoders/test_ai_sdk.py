@@ -292,6 +292,24 @@ def test_what_a_body_reports_comes_in_data_parts(version: Any) -> None:
 
 
 @both
+def test_a_background_task_is_one_data_part_that_changes(version: Any) -> None:
+    world = a_world()
+    world.says(calls=[call("c1", "crawl", n=1)])
+    world.feed(inp.CallProgressed(call_id="c1.task1", attempt=1, fraction=0.5, text="half"))
+    world.feed(inp.CallPrinted(call_id="c1.task1", attempt=1, index=0, text="line"))
+    world.says("I wait")
+    world.task_returns("c1.task1", "42")
+    world.says("done")
+    parts = parts_of(events_of(world), version)
+    told = [(one["id"], one["data"]["status"]) for one in of(parts, "data-task")]
+    assert told == [("c1.task1", "running"), ("c1.task1", "running"), ("c1.task1", "succeeded")]
+    chat = Chat(version).stream(parts)
+    (part,) = of(chat.parts, "data-task")
+    assert part["data"]["result"] == "42"
+    assert [one["data"]["text"] for one in chat.transient] == ["line"]
+
+
+@both
 def test_a_failed_call_and_an_unknown_tool_are_errors(version: Any) -> None:
     world = a_world()
     world.says(calls=[call("c1", "read", n=1), call("c2", "nowhere")])

@@ -1,0 +1,55 @@
+"""Background tasks: a tool call that goes on beside the steps of its run. What a run keeps of one, and what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import attrs
+
+from .decisions import Decision
+
+TaskStatus = Literal["running", "cancelling"]
+
+MAX_SPAWNS: Final = 1_000
+"""Tasks that one body may spawn in all its attempts: each is remembered, for a body that runs again, while it lives."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskRow:
+    """A task that lives; one that has ended is in the events and in the thread.
+
+    Attributes:
+        task_id: unique in the run, among its calls, too. call_id: of the call that it comes from.
+        tool, arguments: what runs.
+        attempts: bodies started. A message of another attempt is ignored.
+        status: cancelling: it has been cancelled, and its body has not ended.
+        decision: that the call was approved with, for ctx.decision.
+        spawned: marks of the tasks that it has spawned itself, in order.
+        started_at: when the newest body started, UTC.
+    """
+
+    task_id: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    started_at: datetime
+    attempts: int = 1
+    status: TaskStatus = "running"
+    decision: Decision | None = None
+    spawned: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class TaskView:
+    """A task that lives, as tools and people see it."""
+
+    task_id: str
+    tool: str
+    status: TaskStatus
+
+
+def shown_tasks(rows: tuple[TaskRow, ...]) -> tuple[TaskView, ...]:
+    """What is seen of tasks."""
+    return tuple(TaskView(task_id=row.task_id, tool=row.tool, status=row.status) for row in rows)

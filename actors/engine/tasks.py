@@ -1,0 +1,180 @@
+"""Background tasks: a body that goes on beside the steps of its run, and whose result comes as a message.
+
+Theory of operation. A task begins with the call of a background tool (which ends at once), or because a body spawns
+it. Its row is in the run's row while it lives. It ends exactly once: with a `run.task.finished` and one message that
+waits for the next step, in one commit. A run whose model has nothing more to say stays at `Cursor.TASKS` until such a
+message, new input, a cancel or the deadline; a run that ends for another reason ends its tasks with the rest.
+
+A body that is run again spawns again. A spawn is known by its mark (of tool and arguments) and by how many of the
+same mark its attempt has spawned before: the spawner's row keeps the marks of all its tasks in order, so that the same
+spawn is the same task, whether that lives or has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.excerpt import shown_value
+from ..contract.ids import task_id
+from ..contract.messages import Message, Producer
+from ..contract.phases import CallAt
+from ..contract.rows import CallRow
+from ..contract.tasks import TaskRow
+from .effects import ReleaseCall, StartTask
+from .state import Draft, milliseconds
+from .tickets import close_call
+
+Ended = Literal["succeeded", "failed", "cancelled"]
+
+UNKNOWN_TEXT: Final = (
+    "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
+    "start it once more."
+)
+
+
+def task_of(d: Draft, name: str) -> TaskRow | None:
+    """The task that lives under this id."""
+    return next((task for task in d.tasks if task.task_id == name), None)
+
+
+def put_task(d: Draft, task: TaskRow, **changes: Any) -> TaskRow:
+    """Change a task's row."""
+    new = attrs.evolve(task, **changes)
+    d.tasks = tuple(new if one.task_id == task.task_id else one for one in d.tasks)
+    d.changed = True
+    return new
+
+
+def no_room(d: Draft, name: str) -> str | None:
+    """Why no task of this id can start now, and the way out; None if it can."""
+    limit = d.spec.max_tasks
+    if len(d.tasks) >= limit:
+        live = ", ".join(task.task_id for task in d.tasks)
+        return (
+            f"This run has {len(d.tasks)} background tasks already, and may have {limit} (Agent(max_tasks={limit})): "
+            f"{live}. Wait until one of them has finished, or cancel one."
+        )
+    if name in d.used or task_of(d, name) is not None:
+        return f"The id {name!r} of the task is taken by a call. Call again under another call id."
+    return None
+
+
+def call_in_background(d: Draft, call: CallRow) -> None:
+    """The body of a background tool would start: it goes on as a task, and the call ends."""
+    parked, name = call.ticket is not None, task_id(call.call_id, 1)
+    call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
+    d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    if parked:
+        d.do(ReleaseCall(call_id=call.call_id))
+    fault = no_room(d, name)
+    if fault is not None:
+        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
+        return
+    task = TaskRow(
+        task_id=name,
+        call_id=call.call_id,
+        tool=call.tool,
+        arguments=call.arguments,
+        decision=call.decision,
+        started_at=d.now,
+    )
+    start_task(d, task)
+    result = {"task": name, "status": "running"}
+    close_call(d, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
+
+
+def start_task(d: Draft, task: TaskRow) -> None:
+    """A new task."""
+    d.tasks = (*d.tasks, task)
+    d.changed = True
+    run_task(d, task)
+
+
+def run_task(d: Draft, task: TaskRow) -> None:
+    """Let its body run."""
+    tool = d.spec.tools.get(task.tool)
+    d.emit(
+        "run.task.started",
+        ev.TaskStarted(
+            task_id=task.task_id,
+            call_id=task.call_id,
+            tool=task.tool,
+            arguments=task.arguments,
+            attempt=task.attempts,
+        ),
+    )
+    d.do(
+        StartTask(
+            task_id=task.task_id,
+            call_id=task.call_id,
+            attempt=task.attempts,
+            tool=task.tool,
+            arguments=task.arguments,
+            decision=task.decision,
+            state=d.snapshot,
+            durable=tool is None or not tool.replay_safe,
+        )
+    )
+
+
+def finish_task(
+    d: Draft,
+    task: TaskRow,
+    status: Ended,
+    *,
+    shown: str,
+    result: Any = None,
+    code: str | None = None,
+    large: bool = False,
+) -> None:
+    """A task has ended: its row goes, its event and its message come."""
+    d.tasks = tuple(one for one in d.tasks if one.task_id != task.task_id)
+    d.changed = True
+    d.emit(
+        "run.task.finished",
+        ev.TaskFinished(
+            task_id=task.task_id,
+            call_id=task.call_id,
+            tool=task.tool,
+            status=status,
+            result=shown if large or status != "succeeded" else result,
+            code=code,
+            attempts=task.attempts,
+            duration_ms=milliseconds(task.started_at, d.now),
+        ),
+    )
+    message = Message(
+        id=d.new_message_id(),
+        role="user",
+        content=task_text(task, status, code, shown),
+        producer=Producer(run_id=d.info.run_id, step=d.step),
+    )
+    d.pending_input += (message,)
+
+
+def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
+    """What the model is told of a task that has ended."""
+    how = f"{status} ({code})" if status == "failed" and code else status
+    return f"[Background task {task.task_id} ({task.tool}) {how}.]\n{shown}"
+
+
+def end_tasks(d: Draft, why: str) -> None:
+    """The run ends, and nothing of it is alive: each task that its row still has was cancelled with it."""
+    for task in d.tasks:
+        finish_task(d, task, "cancelled", shown=why, code="cancelled")
+
+
+def recover_tasks(d: Draft) -> None:
+    """The run has an owner again: a task that may be repeated runs again, any other has an outcome nobody knows."""
+    for task in d.tasks:
+        tool = d.spec.tools.get(task.tool)
+        if task.status == "cancelling":
+            finish_task(d, task, "cancelled", shown="It was cancelled.", code="cancelled")
+        elif tool is not None and tool.replay_safe:
+            run_task(d, put_task(d, task, attempts=task.attempts + 1, started_at=d.now))
+        else:
+            finish_task(d, task, "failed", shown=UNKNOWN_TEXT, code="outcome_unknown")

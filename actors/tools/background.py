@@ -1,0 +1,26 @@
+"""The tools that a model is offered beside background tools: to see what still runs, and to end it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from greenroom.actors.tools.context import ToolContext
+from greenroom.actors.tools.definition import tool
+
+
+@tool(replay="safe")
+async def list_tasks(ctx: ToolContext) -> list[dict[str, str]]:
+    """List the background tasks that are still running. The result of one that has finished comes as a message."""
+    return [{"task": task.task_id, "tool": task.tool, "status": task.status} for task in await ctx.tasks()]
+
+
+@tool(replay="safe")
+async def cancel_task(ctx: ToolContext, task_id: str) -> str:
+    """Cancel a background task that is still running."""
+    if await ctx.cancel_task(task_id):
+        return f"The task {task_id} is being cancelled; a message will say when it has ended."
+    return f"No task {task_id} is running: it has finished, or there never was one. list_tasks names those that run."
+
+
+BUILTIN: Final = (list_tasks, cancel_task)
+"""In the order in which the model is told of them."""

@@ -1,0 +1,424 @@
+"""Rules of background tasks: they belong to their run, their results are messages, and none is repeated silently."""
+
+import threading
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import FunctionModel, call, delay
+
+from ..support.cast import FAR, TOOLS, Context
+from ..support.lives import RUN, Act, Life, Play, Scene, after, approve, cancel, deny, pause, restart, send
+from ..support.runs import agent, events_of, home, payloads
+
+pytestmark = pytest.mark.parametrize("mode", ["sequential"])
+
+
+@gr.tool(background=True, replay="safe")
+async def fetch(ctx: Context, url: str = "x", seconds: float = 10.0) -> str:
+    """A task that may be repeated."""
+    await ctx.progress(0.5, "half")
+    await ctx.deps.work(named(ctx), seconds, url=url)
+    return f"fetched {url}"
+
+
+@gr.tool(background=True)
+async def crawl(ctx: Context, url: str = "x", seconds: float = 10.0) -> str:
+    """A task that must not be repeated."""
+    await ctx.output("going\n")
+    await ctx.deps.work(named(ctx), seconds, url=url)
+    return f"crawled {url}"
+
+
+@gr.tool(background=True, needs_approval=True)
+async def publish(ctx: Context) -> str:
+    """A task that a person approves."""
+    await ctx.deps.work(named(ctx))
+    return f"published, attempt {ctx.attempt}"
+
+
+@gr.tool(background=True, grace=2.0)
+async def tidy_up(ctx: Context, seconds: float = 1.0) -> str:
+    """A task that cleans up when it is cancelled: for longer than its grace, if it is told to."""
+    with ctx.deps.body(named(ctx)):
+        try:
+            await trio.sleep(FAR)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(seconds)
+    return "never"
+
+
+@gr.tool(background=True, timeout=5.0)
+async def stalls(ctx: Context) -> str:
+    """A task with a time limit, which it overruns."""
+    await trio.sleep(FAR)
+    return "never"
+
+
+@gr.tool(background=True)
+async def wonders(ctx: Context) -> str:
+    """A task that wants a decision."""
+    raise gr.Suspend(message="shall I?")
+
+
+@gr.tool(background=True, on_error="raise")
+async def collapses(ctx: Context) -> str:
+    """A task whose failure ends the run."""
+    await trio.sleep(5)
+    raise RuntimeError("beyond repair")
+
+
+@gr.tool(replay="safe")
+async def boss(ctx: Context, urls: list[str], seconds: float = 0.0) -> str:
+    """Spawns a task for each; may be repeated."""
+    names = [await ctx.spawn(crawl, url=url) for url in urls]
+    await trio.sleep(seconds)
+    return " ".join(names)
+
+
+MINE = (fetch, crawl, publish, tidy_up, stalls, wonders, collapses, boss)
+
+
+def named(ctx: Context) -> Context:
+    """The context under the name of the task, for the world outside to count by."""
+    return attrs.evolve(ctx, call_id=ctx.task_id or ctx.call_id)
+
+
+F, C = call("fetch", id="F"), call("crawl", id="C")
+
+
+async def played(play: Play, *script: Any, **options: Any) -> Life:
+    """A scene with the tools above beside the cast."""
+    return await play(*script, **{"tools": [*TOOLS, *MINE], **options})
+
+
+def ends(life: Life) -> dict[str, str]:
+    """Task -> how it ended."""
+    return {one["task_id"]: f"{one['status']} {one.get('code', '')}".strip() for one in life.payloads("task.finished")}
+
+
+def notes(life: Life) -> list[str]:
+    """The messages about tasks."""
+    return [line for line in life.history if line.startswith("user: [Background task")]
+
+
+# --- the whole life --------------------------------------------------------------------------------------------------
+
+
+async def test_the_result_of_a_task_comes_to_the_model_as_a_message(play, autojump_clock):
+    life = await played(play, F, "I wait", "x is there")
+    assert life.history == [
+        "user: hi",
+        "assistant: (F)",
+        'F: {"task":"F.task1","status":"running"}',
+        "assistant: I wait",
+        "user: [Background task F.task1 (fetch) succeeded.]\nfetched x",
+        "assistant: x is there",
+    ]
+    assert (life.outcome.output, life.path) == ("x is there", "running completed")
+    assert life.seconds("completed") == 10.0
+    assert life.requests[-1].messages[-1].content.endswith("fetched x")
+
+
+async def test_steps_go_on_beside_a_task(play, autojump_clock):
+    life = await played(play, F, call("look", id="L", seconds=4), "I wait", "done")
+    assert life.seconds("tool.result", call_id="L") == 4.0
+    assert life.seconds("task.finished") == 10.0
+
+
+async def test_a_task_reports_under_its_own_name(play, autojump_clock):
+    life = await played(play, [F, C], "I wait", *["done"] * 2)
+    (progress,), (output,) = life.payloads("task.progress"), life.payloads("task.output.delta")
+    assert (progress["task_id"], progress["fraction"], progress["text"]) == ("F.task1", 0.5, "half")
+    assert (output["task_id"], output["text"]) == ("C.task1", "going\n")
+    assert set(life.effects) == {"F.task1", "C.task1"}
+
+
+async def test_a_sync_tool_goes_on_in_the_background_too(play):
+    """In real time: a thread does not know virtual time."""
+    gate = threading.Event()
+
+    @gr.tool(background=True)
+    def slow() -> str:
+        gate.wait(10)
+        return "from a thread"
+
+    @gr.tool
+    def opens(ctx: gr.SyncToolContext) -> str:
+        (task,) = ctx.tasks()
+        other = ctx.spawn(slow)
+        gate.set()
+        return f"{task.task_id} {other} {ctx.cancel_task('nothing')}"
+
+    helper = agent([call("slow", id="S")], [call("opens", id="O")], *["done"] * 3, tools=[slow, opens])
+    async with gr.open_runtime(play.shelf.open()) as runtime:
+        run = await runtime.start(helper, "hi")
+        assert isinstance(await run.wait(), gr.Completed)
+        events = await events_of(run)
+    assert [one["result"] for one in payloads(events, "tool.result")][1] == "S.task1 O.task1 False"
+    assert [one["result"] for one in payloads(events, "task.finished")] == ["from a thread"] * 2
+
+
+async def test_an_approved_call_goes_on_in_the_background(play, autojump_clock):
+    life = await played(play, call("publish", id="P"), "I wait", "done", do=[approve("P")])
+    assert life.calls["P"] == "new suspended resuming running succeeded"
+    assert life.path == "running waiting running completed"
+    assert (ends(life), life.effects) == ({"P.task1": "succeeded"}, ["P.task1"])
+    assert notes(life)[0].endswith("published, attempt 1")
+
+
+async def test_a_denied_call_starts_no_task(play, autojump_clock):
+    life = await played(play, call("publish", id="P"), "done", do=[deny("P")])
+    assert life.payloads("task.started") == []
+
+
+async def test_each_task_has_a_key_of_its_own_for_the_world(play, autojump_clock):
+    keys: list[str] = []
+
+    @gr.tool(background=True, replay="safe")
+    async def keyed(ctx: gr.ToolContext) -> str:
+        keys.append(ctx.idempotency_key)
+        await trio.sleep(10)
+        return "done"
+
+    await played(play, call("keyed", id="K"), "I wait", "done", tools=[keyed], do=[after(5, restart)])
+    assert keys == ["r/K.task1"] * 2
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_keeps_the_time_limit_of_its_tool(play, autojump_clock):
+    life = await played(play, call("stalls", id="S"), "I wait", "done")
+    assert (ends(life), life.seconds("task.finished")) == ({"S.task1": "failed tool_timeout"}, 5.0)
+
+
+async def test_a_task_that_wants_a_decision_fails_with_the_way_out(play, autojump_clock):
+    life = await played(play, call("wonders", id="W"), "I wait", "done")
+    assert (ends(life), life.tickets) == ({"W.task1": "failed task_suspended"}, {})
+    assert "needs_approval" in notes(life)[0]
+
+
+async def test_a_task_whose_failure_is_fatal_ends_the_run_and_the_other_tasks(play, autojump_clock):
+    life = await played(play, [call("collapses", id="X"), F], "I wait")
+    assert (life.outcome.code, life.seconds("failed")) == ("tool_error", 5.0)
+    assert ends(life) == {"X.task1": "failed tool_error", "F.task1": "cancelled cancelled"}
+    assert life.scene.outside.running == []
+
+
+async def test_one_task_too_many_is_refused(play, autojump_clock):
+    life = await played(play, [F, C], "I wait", "done", max_tasks=1)
+    assert life.codes == {"F": None, "C": "too_many_tasks"}
+    assert life.effects == ["F.task1"]
+
+
+# --- built-in tools --------------------------------------------------------------------------------------------------
+
+
+async def test_the_model_sees_and_cancels_tasks(play, autojump_clock):
+    script = [C, call("list_tasks", id="L"), call("cancel_task", id="X", task_id="C.task1"), "I wait", "done"]
+    life = await played(play, *script)
+    assert life.told["L"] == '[{"task":"C.task1","tool":"crawl","status":"running"}]'
+    assert ends(life) == {"C.task1": "cancelled cancelled"}
+    assert life.effects == []
+    assert life.scene.outside.running == []
+    assert {"list_tasks", "cancel_task"} <= {tool.name for tool in life.requests[0].tools}
+
+
+async def test_to_cancel_what_never_was_is_told(play, autojump_clock):
+    life = await played(play, call("cancel_task", id="X", task_id="nothing"), "done")
+    assert "No task nothing is running" in life.told["X"]
+
+
+async def test_a_task_that_is_cancelled_has_its_grace(play, autojump_clock):
+    script = [call("tidy_up", id="T"), call("cancel_task", id="X", task_id="T.task1"), "I wait", "done"]
+    life = await played(play, *script)
+    assert life.seconds("task.finished") == 1.0
+    assert life.payloads("cleanup.overrun") == []
+
+
+async def test_a_task_that_overruns_its_grace_is_named(play, autojump_clock):
+    script = [call("tidy_up", id="T", seconds=30), call("cancel_task", id="X", task_id="T.task1"), "I wait", "done"]
+    life = await played(play, *script)
+    (overrun,) = life.payloads("cleanup.overrun")
+    assert (overrun["call_id"], overrun["tool"]) == ("T.task1", "tidy_up")
+    assert (life.seconds("task.finished"), life.outcome.output) == (3.0, "done")
+    assert life.end["stubborn"] == ["T.task1"]
+
+
+# --- spawning --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_spawns_tasks_of_the_run(play, autojump_clock):
+    life = await played(play, call("boss", id="B", urls=["a", "b"]), "I wait", *["done"] * 2)
+    assert life.told["B"] == "B.task1 B.task2"
+    assert ends(life) == {"B.task1": "succeeded", "B.task2": "succeeded"}
+    assert [one["call_id"] for one in life.payloads("task.started")] == ["B", "B"]
+
+
+async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, autojump_clock):
+    """The tasks must not be repeated: what came of them nobody knows, and that is told."""
+    script = [call("boss", id="B", urls=["a", "b"], seconds=20), "I wait", *["done"] * 3]
+    life = await played(play, *script, do=[after(7, restart)])
+    assert (life.told["B"], sorted(life.effects)) == ("B.task1 B.task2", ["B.task1", "B.task2"])
+    assert set(ends(life).values()) == {"failed outcome_unknown"}
+
+
+async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_clock):
+    @gr.tool
+    async def bold(ctx: gr.ToolContext) -> str:
+        return await ctx.spawn("sign")
+
+    life = await played(play, call("bold", id="B"), "done", tools=[*TOOLS, bold])
+    assert (life.codes["B"], "needs_approval" in life.told["B"]) == ("tool_error", True)
+
+
+# --- who waits -------------------------------------------------------------------------------------------------------
+
+
+async def view_of(scene: Scene) -> gr.RunView:
+    return await scene.run.view()
+
+
+async def test_a_run_that_waits_for_its_tasks_is_running_and_shows_them(play, autojump_clock):
+    views: list[gr.RunView] = []
+
+    async def look(scene: Scene) -> None:
+        views.append(await scene.run.view())
+
+    life = await played(play, F, "I wait", "done", do=[after(5, look)])
+    assert (views[0].stage, views[0].step) == (gr.Stage.RUNNING, 2)
+    assert views[0].tasks == {"F.task1": gr.TaskView(task_id="F.task1", tool="fetch", status="running")}
+    assert life.view.tasks == {}
+
+
+async def test_new_input_comes_to_the_model_while_a_task_runs(play, autojump_clock):
+    life = await played(play, F, "I wait", "still waiting", "done", do=[after(5, send("and?"))])
+    assert life.seconds("step.started", step=3) == 5.0
+    assert (life.outcome.output, ends(life)) == ("done", {"F.task1": "succeeded"})
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "after_step"}], ids=["now", "after_step"])
+async def test_a_cancel_leaves_no_task_alive(play, autojump_clock, options):
+    """Also none that a body has spawned, and none in its clean-up."""
+    calls = [F, call("boss", id="B", urls=["a"]), call("tidy_up", id="T")]
+    life = await played(play, calls, "I wait", do=[after(3, cancel(**options))])
+    assert isinstance(life.outcome, gr.Cancelled)
+    assert set(ends(life).values()) == {"cancelled cancelled"}
+    assert (len(ends(life)), life.scene.outside.running, life.effects) == (3, [], [])
+    assert life.seconds("cancelled") == 4.0
+
+
+async def test_the_deadline_leaves_no_task_alive(play, autojump_clock):
+    life = await played(play, F, "I wait", start={"deadline": 3})
+    assert (life.outcome.code, ends(life)) == ("run_timeout", {"F.task1": "cancelled cancelled"})
+    assert life.scene.outside.running == []
+
+
+async def test_a_stop_condition_leaves_no_task_alive(play, autojump_clock):
+    life = await played(play, F, call("look", id="L", seconds=1), stop=[gr.stop.MaxRounds(2)])
+    assert (life.outcome.code, ends(life)) == ("max_rounds", {"F.task1": "cancelled cancelled"})
+    assert life.scene.outside.running == []
+
+
+async def test_a_task_that_overruns_the_runs_end_is_named_by_it(play, autojump_clock):
+    life = await played(play, call("tidy_up", id="T", seconds=30), "I wait", do=[after(3, cancel())])
+    assert life.end["stubborn"] == ["T.task1"]
+    assert ends(life) == {"T.task1": "cancelled cancelled"}
+
+
+async def test_people_are_asked_while_a_task_runs(play, autojump_clock):
+    life = await played(play, [F, call("sign", id="S")], "I wait", "done", do=[approve("S")])
+    assert life.seconds("approval.resolved") == 0.0
+    assert life.path == "running waiting running completed"
+
+
+async def test_a_run_with_a_task_does_not_leave_memory_though_it_waits(play, autojump_clock):
+    play.runtime = {"passivate_after": 1.0}
+    life = await played(play, [C, call("sign", id="S")], *["done"] * 2, do=[after(30, approve("S"))])
+    assert (ends(life), life.effects) == ({"C.task1": "succeeded"}, ["C.task1", "S"])
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+async def test_after_a_restart_a_task_that_may_be_repeated_runs_again(play, autojump_clock):
+    life = await played(play, F, "I wait", "done", do=[after(7, restart)])
+    assert [one["attempt"] for one in life.payloads("task.started")] == [1, 2]
+    assert (ends(life), life.seconds("task.finished")) == ({"F.task1": "succeeded"}, 17.0)
+
+
+async def test_after_a_restart_the_model_is_told_of_any_other_that_nobody_knows(play, autojump_clock):
+    life = await played(play, C, "I wait", "I will look", do=[after(7, restart)])
+    assert (ends(life), life.effects) == ({"C.task1": "failed outcome_unknown"}, ["C.task1"])
+    assert "may or may not have taken effect" in notes(life)[0]
+    assert life.outcome.output == "I will look"
+
+
+async def test_a_run_that_waits_for_a_person_is_taken_up_for_its_task(play, autojump_clock):
+    """The task goes on though nobody decides."""
+    life = await played(play, [F, call("sign", id="S")], do=[after(7, restart), pause(30)])
+    assert (ends(life), life.path) == ({"F.task1": "succeeded"}, "running waiting")
+
+
+def until(number: int) -> Act:
+    """Waits until so many events are stored, or the run has ended."""
+
+    async def act(scene: Scene) -> None:
+        async with scene.run.events() as events:
+            async for event in events:
+                if event.sequence >= number:
+                    return
+
+    return act
+
+
+@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["at once", "later"])
+@pytest.mark.parametrize("number", range(2, 50))
+async def test_after_a_crash_at_any_event_every_task_has_one_end_and_no_effect_comes_twice(
+    play, autojump_clock, number, pace
+):
+    calls = [F, C, call("boss", id="B", urls=["a"], seconds=3)]
+    life = await played(play, calls, "I wait", *["done"] * 4, do=[after(0, until(number)), after(pace, restart)])
+    assert isinstance(life.outcome, gr.Completed)
+    assert sorted(ends(life)) == ["B.task1", "C.task1", "F.task1"]
+    assert ends(life)["F.task1"] == "succeeded"
+    assert all(life.effects.count(name) <= 1 for name in ("C.task1", "B.task1"))
+    assert all(name in life.effects for name, end in ends(life).items() if end == "succeeded")
+    assert len(notes(life)) == 3
+
+
+async def test_a_fork_has_no_tasks_of_its_parent(play, autojump_clock):
+    def says(request: gr.ModelRequest) -> Any:
+        return "done" if any(message.role == "tool" for message in request.messages) else F
+
+    helper = gr.Agent("helper", model=FunctionModel(says), tools=MINE)
+    scene = Scene(play, helper)
+    async with home(play.shelf, agents=[helper], deps=scene.outside) as runtime:
+        run = await runtime.start(helper, "hi", run_id=RUN)
+        await trio.sleep(5)
+        fork = await runtime.fork(run.id, step=1)
+        assert isinstance(await fork.wait(), gr.Completed)
+        assert (await fork.view()).tasks == {}
+        assert (await fork.view()).calls == {}
+        assert not payloads(await events_of(fork), "task.started", "task.finished")
+        await run.wait()
+        assert len(payloads(await events_of(run), "task.finished")) == 1
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_without_background_tools_is_not_offered_the_built_in_ones(play, autojump_clock):
+    @gr.tool
+    async def list_tasks() -> str:
+        """My own."""
+        return "mine"
+
+    life = await play(call("list_tasks", id="L"), delay(0), tools=[list_tasks])
+    assert life.told["L"] == "mine"
+    assert [tool.name for tool in life.requests[0].tools] == ["list_tasks"]
