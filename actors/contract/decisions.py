@@ -123,7 +123,8 @@ class Decision:
         target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
         action: "resume" or "cancel".
         decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
-        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says.
+        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says. With cancel,
+            a str is what the model is told, word for word.
         edited_arguments: other arguments for the call than the model's; they pass the gates again.
         reason: for the model and the audit.
         fingerprint: the action that was looked at; without it the ticket's own is taken.
@@ -203,10 +204,19 @@ class Ticket:
             decided_by=by,
         )
 
-    def deny(self, reason: str | None = None, *, by: str | None = None) -> Decision:
-        """A decision to cancel exactly the action of this ticket."""
+    def deny(self, reason: str | None = None, *, text: str | None = None, by: str | None = None) -> Decision:
+        """A decision to cancel exactly the action of this ticket.
+
+        `text` is what the model is told, word for word; without it the agent's `denial` says it, or a sentence with the
+        reason.
+        """
         return Decision(
-            target=self.ticket_id, action="cancel", reason=reason, fingerprint=self.fingerprint, decided_by=by
+            target=self.ticket_id,
+            action="cancel",
+            result=text,
+            reason=reason,
+            fingerprint=self.fingerprint,
+            decided_by=by,
         )
 
 

@@ -91,6 +91,18 @@ async def test_commands_are_idempotent_by_their_id(way):
             assert answer["code"] in ("already_decided", "run_done")
 
 
+async def test_the_text_of_a_denial_comes_through_to_the_model():
+    helper = clerk()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address, welcomed(address) as talk:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        answer = await talk.ask("decide", id="d", run=run.id, target="c1", action="cancel", result="Not this year.")
+        assert answer["status"] == "accepted"
+        await run.result()
+        told = [message.content for message in (await run.view()).messages if message.role == "tool"]
+        assert told == ["Not this year."]
+
+
 async def test_who_comes_too_late_is_told_how_it_was_decided():
     helper = agent(
         [call("refund", order="7", cents=5, id="c1"), call("refund", order="8", cents=5, id="c2")],
