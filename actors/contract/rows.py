@@ -60,7 +60,7 @@ class Counters:
 
     Attributes:
         rounds: finished steps.
-        errors: failed steps in a row.
+        errors: failed steps in a row, and failures of the model since the last step that was finished.
         active_ms: milliseconds of active time up to `active_since`.
         active_since: start of the present stretch of activity, UTC; None while waiting.
         trail: fingerprints of the newest steps (for loop detection), newest last.
