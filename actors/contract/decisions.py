@@ -155,9 +155,10 @@ class Ticket:
 
     Attributes:
         ticket_id: unique; a call that suspends twice gets two.
-        call_id: the suspended call; None for a ticket of the run itself.
-        tool, arguments: exactly what would happen.
-        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action.
+        call_id: the suspended call; None for a ticket of the run itself (manual_pause, external_event).
+        tool, arguments: exactly what would happen; empty for a ticket of the run.
+        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action. A ticket of the run has
+            one of its own.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
         action, message, parameters: what a person should read.
         response_schema: JSON Schema for the decision's result.
@@ -226,7 +227,7 @@ class Command:
 
     Attributes:
         command_id: unique within the run; for a decision its decision_id.
-        kind: decide, cancel, send, or expire (the clock decides a ticket; it goes through the same door as people do).
+        kind: decide, cancel, send, pause, or expire (the clock decides a ticket, through the same door as people do).
         decision: for decide and expire.
         mode: for cancel: "now" or "after_step".
         text: for send.
@@ -236,7 +237,7 @@ class Command:
     """
 
     command_id: str
-    kind: Literal["decide", "cancel", "send", "expire"]
+    kind: Literal["decide", "cancel", "send", "pause", "expire"]
     decision: Decision | None = None
     mode: Literal["now", "after_step"] = "now"
     text: str = ""

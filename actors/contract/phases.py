@@ -31,7 +31,8 @@ class Phase(StrEnum):
 class Cursor(StrEnum):
     """Where the machine stands: the run-level phases, the two stretches between them, and the way out.
 
-    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`).
+    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`). `paused` stands between
+    two steps (or before the first one), while a ticket of the run itself is open.
     """
 
     ADMISSION = "admission"
@@ -42,10 +43,14 @@ class Cursor(StrEnum):
     AFTER_INFERENCE = "after_inference"
     TOOLS = "tools"
     STEP_END = "step_end"
+    PAUSED = "paused"
     STOPPING = "stopping"
     RUN_END = "run_end"
     ENDED = "ended"
 
+
+LEAVING: Final = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
+"""Where a run is on its way out: its termination is settled."""
 
 PHASE_OF: Final[Mapping[Cursor, Phase]] = {
     Cursor.RUN_START: Phase.RUN_START,

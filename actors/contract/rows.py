@@ -90,6 +90,15 @@ class CancelWish:
 
 
 @attrs.frozen(kw_only=True)
+class PauseWish:
+    """A pause that has been accepted and waits for the end of the step."""
+
+    command_id: str
+    by: str | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Inference:
     """The model call in flight, or the one whose answer this step works on.
 
@@ -125,6 +134,9 @@ class RunRow:
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
         early: decisions that came before their call's first ticket.
+        stubborn: what has overrun its grace and may still live.
+        pause: a pause that has not taken effect yet.
+        holds: the open tickets of the run itself; no step begins while there is one.
         next_due: when the earliest timer of the run fires, UTC.
     """
 
@@ -145,6 +157,8 @@ class RunRow:
     pending_input: tuple[Message, ...] = ()
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
+    pause: PauseWish | None = None
+    holds: tuple[Ticket, ...] = ()
     next_due: datetime | None = None
 
     @property
@@ -317,6 +331,7 @@ class Facts:
         ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
         call: the targeted call (the ticket's, or the one with that id).
         prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
+        leaving: the run is on its way out. Looked up for a pause only.
     """
 
     stage: Stage
@@ -325,6 +340,7 @@ class Facts:
     ticket: Ticket | None = None
     call: CallRow | None = None
     prior: Command | None = None
+    leaving: bool = False
 
     @property
     def target_key(self) -> str | None:

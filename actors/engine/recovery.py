@@ -60,8 +60,10 @@ def recover(d: Draft) -> None:
             _recover_calls(d)
         case Cursor.STOPPING if d.termination is not None:
             stop_work(d, d.termination)  # nothing is alive, but commands may wait
-        case Cursor.ENDED | Cursor.ADMISSION:
+        case Cursor.ENDED | Cursor.ADMISSION | Cursor.PAUSED:
             pass
+        case Cursor.STEP_START if d.holds:
+            pass  # its hooks have answered: they hold the run
         case Cursor.RUN_END:
             run_end(d)
         case _:

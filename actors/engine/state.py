@@ -105,6 +105,7 @@ class Draft:
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
         self.stubborn: tuple[str, ...] = row.stubborn
+        self.pause, self.holds = row.pause, row.holds
         self.calls: Mapping[str, CallRow] = state.calls
         self.used = state.used
         self.phase_open = state.phase_open
@@ -246,6 +247,8 @@ class Draft:
             pending_input=self.pending_input,
             early=self.early,
             stubborn=self.stubborn,
+            pause=self.pause,
+            holds=self.holds,
             next_due=self._next_due(),
         )
 
@@ -266,8 +269,7 @@ class Draft:
         if self.stage in TERMINAL:
             return None
         due = self.info.deadline if self.termination is None else None
-        for call in self.calls.values():
-            ticket = call.ticket
+        for ticket in (*(call.ticket for call in self.calls.values()), *self.holds):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
         return due

@@ -31,7 +31,7 @@ from ..engine.inputs import (
     ModelStreamed,
     WorkStopped,
 )
-from ..engine.machine import due, step
+from ..engine.machine import due, step, timed
 from ..engine.state import RunState
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost
 from .performer import Performer
@@ -346,10 +346,11 @@ class Incarnation:
             return leave_at
         clock, info = self._services.clock, self._state.info
         moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
-        for call in self._state.calls.values():
-            ticket = call.ticket
-            if call.at is CallAt.PARKED and ticket is not None and ticket.ticket_id not in self._expiring:
-                moments += [] if ticket.expires_at is None else [ticket.expires_at]
+        moments += [
+            ticket.expires_at
+            for ticket in timed(self._state)
+            if ticket.expires_at is not None and ticket.ticket_id not in self._expiring
+        ]
         return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
 
     async def _wait(self) -> None:

@@ -239,12 +239,27 @@ def at(*acts: Callable[[World], Any], admitted: bool = True) -> Callable[[], Wor
     return make
 
 
+def paused(w: World) -> None:
+    """Between two steps."""
+    w.pause()
+    works(w)
+
+
+def held_by_a_hook() -> World:
+    w = World(agent(hooked=frozenset({Phase.STEP_START})))
+    w.holds(Phase.STEP_START, Suspend())
+    return w
+
+
 PLACES: dict[str, Callable[[], World]] = {
     "planned": at(admitted=False),
     "inference": at(),
     "body": at(lambda w: w.says(calls=[call("A", "write")])),
     "gate": at(lambda w: w.says(calls=[call("A", "perhaps")])),
     "waiting": at(waiting),
+    "paused": at(paused),
+    "paused and waiting": at(lambda w: (waiting(w), w.pause())),
+    "held by a hook": held_by_a_hook,
     "stopping": at(lambda w: w.feed(inp.DeadlinePassed())),
     **{f"hooks of {phase.value}": hooked_at(phase) for phase in Phase},
 }
