@@ -90,8 +90,8 @@ class Fold:
             case ev.ApprovalRequested():
                 assert payload.ticket_id not in self.tickets
                 self.tickets[payload.ticket_id] = "open"
-                assert (payload.call_id is None) is (payload.reason in ("manual_pause", "external_event"))
-                if payload.reason == "manual_pause":
+                assert payload.call_id is not None or payload.reason in ("manual_pause", "external_event")
+                if payload.call_id is None and payload.reason == "manual_pause":
                     assert self.pausing is not None, "nobody asked for a pause"
                     self.pausing = None
             case ev.PauseRequested():
