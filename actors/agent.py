@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
 import attrs
 
 from greenroom.actors.abc import Model
+from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.messages import ToolInfo
 from greenroom.actors.contract.spec import MODES, AgentSpec, ExecutionMode
@@ -101,6 +103,8 @@ class Agent(Generic[T]):
         output_retries: how often an answer of the wrong form is asked for again.
         tool_use: "run_model_again" after tools, "stop_on_first_tool", or `stop_at_tools(...)`.
         on_deny: what a denied approval does: "continue" tells the model, "cancel_run" ends the run.
+        denial: (ticket, decision) -> what the model is told of a denied call whose decision brings no text of its own;
+            a pure function. If it fails or gives no str, an event says so and the model is told a sentence.
         on_new_input: what input does while approvals are open: "queue", or "supersede" withdraws them.
         on_unknown_tool: "return" tells the model, "raise" fails the run.
         settings: for the model (temperature and so on), plain JSON data.
@@ -126,6 +130,7 @@ class Agent(Generic[T]):
     output_retries: int = attrs.field(default=1, kw_only=True)
     tool_use: ToolUse = attrs.field(default="run_model_again", kw_only=True)
     on_deny: Literal["continue", "cancel_run"] = attrs.field(default="continue", kw_only=True)
+    denial: Callable[[Ticket, Decision], str] | None = attrs.field(default=None, kw_only=True)
     on_new_input: Literal["queue", "supersede"] = attrs.field(default="queue", kw_only=True)
     on_unknown_tool: Literal["return", "raise"] = attrs.field(default="return", kw_only=True)
     settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, kw_only=True)
@@ -202,7 +207,13 @@ def _check_parts(agent: Agent[Any]) -> None:
         value = getattr(agent, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
+    _check_denial(agent, agent.denial)
     _check_settings(agent, agent.settings)
+
+
+def _check_denial(agent: Agent[Any], denial: Any) -> None:
+    if denial is not None and (not callable(denial) or inspect.iscoroutinefunction(denial)):
+        raise _fault(agent, f"denial={denial!r}: give a function, (ticket, decision) -> str, that does not await")
 
 
 def _check_settings(agent: Agent[Any], settings: Any) -> None:
@@ -282,6 +293,7 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
         stop=agent.stop,
         tool_use=agent.tool_use,
         on_deny=agent.on_deny,
+        denial=agent.denial,
         on_new_input=agent.on_new_input,
         on_unknown_tool=agent.on_unknown_tool,
         output_retries=agent.output_retries,

@@ -123,7 +123,8 @@ class Decision:
         target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
         action: "resume" or "cancel".
         decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
-        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says.
+        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says. With cancel,
+            a str is what the model is told, word for word.
         edited_arguments: other arguments for the call than the model's; they pass the gates again.
         reason: for the model and the audit.
         fingerprint: the action that was looked at; without it the ticket's own is taken.
@@ -154,9 +155,10 @@ class Ticket:
 
     Attributes:
         ticket_id: unique; a call that suspends twice gets two.
-        call_id: the suspended call; None for a ticket of the run itself.
-        tool, arguments: exactly what would happen.
-        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action.
+        call_id: the suspended call; None for a ticket of the run itself (manual_pause, external_event).
+        tool, arguments: exactly what would happen; empty for a ticket of the run.
+        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action. A ticket of the run has
+            one of its own.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
         action, message, parameters: what a person should read.
         response_schema: JSON Schema for the decision's result.
@@ -211,10 +213,19 @@ class Ticket:
             decided_by=by,
         )
 
-    def deny(self, reason: str | None = None, *, by: str | None = None) -> Decision:
-        """A decision to cancel exactly the action of this ticket."""
+    def deny(self, reason: str | None = None, *, text: str | None = None, by: str | None = None) -> Decision:
+        """A decision to cancel exactly the action of this ticket.
+
+        `text` is what the model is told, word for word; without it the agent's `denial` says it, or a sentence with the
+        reason.
+        """
         return Decision(
-            target=self.ticket_id, action="cancel", reason=reason, fingerprint=self.fingerprint, decided_by=by
+            target=self.ticket_id,
+            action="cancel",
+            result=text,
+            reason=reason,
+            fingerprint=self.fingerprint,
+            decided_by=by,
         )
 
 
@@ -224,7 +235,7 @@ class Command:
 
     Attributes:
         command_id: unique within the run; for a decision its decision_id.
-        kind: decide, cancel, send, or expire (the clock decides a ticket; it goes through the same door as people do).
+        kind: decide, cancel, send, pause, or expire (the clock decides a ticket, through the same door as people do).
         decision: for decide and expire.
         mode: for cancel: "now" or "after_step".
         text: for send.
@@ -234,7 +245,7 @@ class Command:
     """
 
     command_id: str
-    kind: Literal["decide", "cancel", "send", "expire"]
+    kind: Literal["decide", "cancel", "send", "pause", "expire"]
     decision: Decision | None = None
     mode: Literal["now", "after_step"] = "now"
     text: str = ""

@@ -167,9 +167,25 @@ class CancelRequested(Payload, frozen=True, kw_only=True):
     reason: Annotated[str | None, FOREIGN_TEXT] = None
 
 
+@_event("run.pause.requested")
+class PauseRequested(Payload, frozen=True, kw_only=True):
+    """Somebody asked the run to pause. It is held (run.approval.requested, reason manual_pause) before its next step.
+
+    `joins`: the command or the ticket that pauses it already; then this one adds nothing.
+    """
+
+    command_id: str
+    by: str | None = None
+    reason: Annotated[str | None, FOREIGN_TEXT] = None
+    joins: str | None = None
+
+
 @_event("run.decision.refused")
 class DecisionRefused(Payload, frozen=True, kw_only=True):
-    """An accepted decision did not act: an early one that does not fit its ticket, or was never used."""
+    """An accepted decision did not act: an early one that does not fit its ticket, or was never used.
+
+    Or a pause for which the run ended too early (its `target` is the run).
+    """
 
     command_id: str
     target: str

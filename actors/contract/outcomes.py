@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from .decisions import Ticket
-from .lifecycle import Termination
+from .lifecycle import Termination, TerminationKind
 from .messages import Usage
 
 T_co = TypeVar("T_co", covariant=True)
@@ -40,6 +40,12 @@ class Waiting:
     """The run is at rest and waits for decisions about these tickets."""
 
     tickets: tuple[Ticket, ...]
+
+    @property
+    def termination(self) -> Termination:
+        """Why the run left its loop for now: suspended. The detail names the tickets' reasons, each once."""
+        reasons = dict.fromkeys(ticket.reason for ticket in self.tickets)
+        return Termination(kind=TerminationKind.SUSPENDED, detail=", ".join(reasons) or None)
 
 
 @attrs.frozen(kw_only=True)

@@ -31,8 +31,9 @@ class Phase(StrEnum):
 class Cursor(StrEnum):
     """Where the machine stands: the run-level phases, the stretches between them, and the way out.
 
-    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`). `tasks` lies between two
-    steps: the model has nothing more to say, and background tasks live.
+    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`). Two lie between the steps:
+    `tasks`, when the model has nothing more to say and background tasks live, and `paused` (also before the first
+    step), while a ticket of the run itself is open.
     """
 
     ADMISSION = "admission"
@@ -44,10 +45,14 @@ class Cursor(StrEnum):
     TOOLS = "tools"
     TASKS = "tasks"
     STEP_END = "step_end"
+    PAUSED = "paused"
     STOPPING = "stopping"
     RUN_END = "run_end"
     ENDED = "ended"
 
+
+LEAVING: Final = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
+"""Where a run is on its way out: its termination is settled."""
 
 PHASE_OF: Final[Mapping[Cursor, Phase]] = {
     Cursor.RUN_START: Phase.RUN_START,

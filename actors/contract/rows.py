@@ -62,7 +62,7 @@ class Counters:
 
     Attributes:
         rounds: finished steps.
-        errors: failed steps in a row.
+        errors: failed steps in a row, and failures of the model since the last step that was finished.
         active_ms: milliseconds of active time up to `active_since`.
         active_since: start of the present stretch of activity, UTC; None while waiting.
         trail: fingerprints of the newest steps (for loop detection), newest last.
@@ -87,6 +87,15 @@ class CancelWish:
     """A cancel that has been accepted."""
 
     mode: Literal["now", "after_step"]
+    by: str | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PauseWish:
+    """A pause that has been accepted and waits for the end of the step."""
+
+    command_id: str
     by: str | None = None
     reason: str | None = None
 
@@ -169,6 +178,9 @@ class RunRow:
         pending_input: steering messages that wait for the next step.
         early: decisions that came before their call's first ticket.
         tasks: background tasks that live.
+        stubborn: what has overrun its grace and may still live.
+        pause: a pause that has not taken effect yet.
+        holds: the open tickets of the run itself; no step begins while there is one.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: what before_inference hooks changed about the request of this step.
@@ -192,6 +204,8 @@ class RunRow:
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
+    pause: PauseWish | None = None
+    holds: tuple[Ticket, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
     request: RequestChanges | None = None
@@ -373,6 +387,7 @@ class Facts:
         ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
         call: the targeted call (the ticket's, or the one with that id).
         prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
+        leaving: the run is on its way out. Looked up for a pause only.
     """
 
     stage: Stage
@@ -381,6 +396,7 @@ class Facts:
     ticket: Ticket | None = None
     call: CallRow | None = None
     prior: Command | None = None
+    leaving: bool = False
 
     @property
     def target_key(self) -> str | None:

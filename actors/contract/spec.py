@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from .decisions import Decision, Ticket
 from .phases import Phase
 from .state import Keys
 from .stop import MaxRounds, StopCondition
@@ -87,6 +88,7 @@ class AgentSpec:
         keys: declared state keys; those of a recovered run that are not declared have no reducer.
         tool_use: run_model_again, stop_on_first_tool, or the names that stop the run with their result as output.
         on_deny: what a denied approval does to the run.
+        denial: what the model is told of a denied call whose decision brings no text (pure); None: a sentence.
         on_new_input: what new input does to a waiting run.
         on_unknown_tool: tell the model (return) or fail the run (raise).
         output_retries: how often a final answer of the wrong form is asked for again.
@@ -104,6 +106,7 @@ class AgentSpec:
     keys: Keys = attrs.field(factory=dict)
     tool_use: Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] = "run_model_again"
     on_deny: Literal["continue", "cancel_run"] = "continue"
+    denial: Callable[[Ticket, Decision], Any] | None = None
     on_new_input: Literal["queue", "supersede"] = "queue"
     on_unknown_tool: Literal["return", "raise"] = "return"
     output_retries: int = 1

@@ -34,7 +34,11 @@ class TokenBudget:
 
 @attrs.frozen
 class ConsecutiveErrors:
-    """Stop after `n` failed steps in a row; a step fails when its inference fails or all of its tool calls fail."""
+    """Stop after `n` failed steps in a row: all tool calls of the step failed, or the model did.
+
+    Each failure of the model that may pass counts as one; the run is then stopped in place of asking again. A failure
+    that can not pass fails the run.
+    """
 
     n: int | None
 

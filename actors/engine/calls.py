@@ -12,6 +12,7 @@ from .bodies import EXECUTING, start, startable
 from .decisions import cancelled, early_decisions, release_held
 from .ending import end
 from .gates import ask_again, gate, gate_new, outdated
+from .holds import open_pause, rest
 from .state import Draft
 from .writes import merge_held
 
@@ -60,8 +61,8 @@ def show_stage(d: Draft) -> None:
     if target is Stage.NEEDS_APPROVAL and d.cancel is not None:
         end(d, cancelled(d.cancel))
     elif target is Stage.NEEDS_APPROVAL:
-        waiting = (call for call in d.calls.values() if call.at is CallAt.PARKED)
-        d.rest(tuple(call.ticket.ticket_id for call in waiting if call.ticket is not None))
+        open_pause(d)
+        rest(d)
     else:
         d.move(target)
 

@@ -11,10 +11,11 @@ from ..contract.calls import CallStatus
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.phases import CallAt, Cursor
+from ..contract.phases import LEAVING, CallAt, Cursor
 from ..contract.rows import CallRow, CancelWish
 from .decisions import act, cancelled, expire, refuse
-from .ending import LEAVING, end
+from .ending import end
+from .pauses import decide_hold, expire_hold, find_hold, pause
 from .state import Draft
 from .tickets import close_call, withdraw
 
@@ -32,6 +33,8 @@ def command_arrived(d: Draft, item: InboxItem) -> None:
             _cancel(d, command)
         case "send":
             _send(d, command)
+        case "pause":
+            pause(d, command)
         case "decide" | "expire":
             _decide(d, command)
 
@@ -51,6 +54,8 @@ def cancel_unowned(d: Draft, items: tuple[InboxItem, ...]) -> None:
             _note_cancel(d, command)
         elif command.kind == "send":
             _send(d, command)
+        elif command.kind == "pause":
+            pause(d, command)
         elif command.kind == "decide" and command.decision is not None:
             refuse(d, command.decision, "run_done", "the run was cancelled while nobody could work on it")
     if d.cancel is not None:
@@ -106,6 +111,13 @@ def _supersede(d: Draft, by: str | None) -> None:
 def _decide(d: Draft, command: Command) -> None:
     decision = command.decision
     if decision is None:
+        return
+    hold = find_hold(d, decision.target)
+    if hold is not None and d.cursor not in LEAVING:
+        if command.kind == "expire":
+            expire_hold(d, hold, command.command_id)
+        else:
+            decide_hold(d, hold, decision)
         return
     call = _target(d, decision.target)
     waits = call is not None and call.at is CallAt.PARKED and d.in_tools

@@ -16,6 +16,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow, CancelWish, Facts
 from .bodies import out_of_turn
+from .denials import denial_text
 from .ending import end
 from .gates import gate, takes_result
 from .judge import Judge
@@ -94,15 +95,8 @@ def release_held(d: Draft) -> None:
 
 
 def _deny(d: Draft, call: CallRow, decision: Decision) -> None:
-    why = f": {decision.reason}" if decision.reason else "."
-    close_call(
-        d,
-        call,
-        CallStatus.CANCELLED,
-        result=None,
-        shown=f"The reviewer denied this call{why}",
-        code="approval_rejected",
-    )
+    text = denial_text(d, call.ticket, decision)
+    close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
     if d.spec.on_deny == "cancel_run":
         wish = CancelWish(mode="now", by=decision.decided_by, reason=decision.reason)
         end(d, cancelled(wish, "approval_rejected"))

@@ -15,16 +15,14 @@ from ..contract.calls import CallStatus
 from ..contract.failures import FAILURES
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import CallAt, Cursor, Phase
+from ..contract.phases import LEAVING, CallAt, Cursor, Phase
 from .effects import CancelWork, Finish, RunPhase
+from .holds import close_run_ticket
 from .inputs import Stubborn
 from .state import ENGINE, Draft
 from .tasks import end_tasks
 from .tickets import close_call, withdraw
 from .writes import merge_held
-
-LEAVING = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
-"""Where a run is on its way out: its termination is settled."""
 
 CANCELLED_TEXT = "This call was cancelled before it finished."
 
@@ -96,6 +94,8 @@ def settle(d: Draft) -> None:
         elif call.at is not CallAt.SETTLED:
             d.put(call, at=CallAt.SETTLED)
     end_tasks(d, "It was cancelled: the run ended.")
+    for ticket in d.holds:
+        close_run_ticket(d, ticket, "withdrawn", by=None, reason="the run ended")
     append_step(d)
     d.cursor = Cursor.RUN_END
     run_end(d)
@@ -169,6 +169,9 @@ def terminal(d: Draft) -> None:
             ),
         )
     d.early = {}
+    if d.pause is not None:
+        refuse_pause(d, d.pause.command_id, "unused", "the run ended before another step could begin")
+        d.pause = None
     append_input(d)
     target = TERMINATION_STAGE[termination.kind]
     source = d.finish(target)
@@ -201,6 +204,14 @@ def terminal(d: Draft) -> None:
         message = termination.detail or FAILURES[code].message
         d.emit("run.failed", ev.RunFailed(code=code, message=message, **common))
     d.do(Finish())
+
+
+def refuse_pause(d: Draft, command_id: str, code: str, detail: str) -> None:
+    """Say that an accepted pause does not act, and why."""
+    d.emit(
+        "run.decision.refused",
+        ev.DecisionRefused(command_id=command_id, target=d.info.run_id, code=code, detail=detail),
+    )
 
 
 def abandon(d: Draft, detail: str) -> None:

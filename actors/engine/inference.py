@@ -10,13 +10,15 @@ import attrs
 
 from ..contract import events as ev
 from ..contract.ids import fingerprint
+from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
 from ..contract.phases import Cursor
 from ..contract.rows import CallRow, Inference
 from .effects import CallModel
-from .ending import discard_inference, fail
+from .ending import discard_inference, end, fail
 from .inputs import ModelAnswered, ModelFailed, ModelStreamed
 from .state import Draft, milliseconds
+from .stops import too_many_errors
 
 MODEL_ATTEMPTS = 3
 """How often the model may fail one inference before that ends the run. A process that ends meanwhile is no failure."""
@@ -64,17 +66,26 @@ def model_streamed(d: Draft, message: ModelStreamed) -> None:
 
 
 def model_failed(d: Draft, message: ModelFailed) -> None:
-    """The model could not answer: ask again if that may help, else the run fails."""
+    """The model could not answer: ask again if that may help, else the run fails.
+
+    Each failure counts as a failed step in a row, and one that may pass can so meet a ConsecutiveErrors: the run is
+    then stopped in place of asking again, also where it would not be asked again anyway.
+    """
     flight = d.inference
     if d.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     d.answers += 1
+    d.errors += 1
     detail = f"{message.kind}: {message.text}"
-    if not message.retryable or flight.failures + 1 >= MODEL_ATTEMPTS:
+    stopped = message.retryable and too_many_errors(d.spec.stop, d.errors)
+    if stopped or not message.retryable or flight.failures + 1 >= MODEL_ATTEMPTS:
         discard_inference(d, "the model failed")
         d.cursor = Cursor.AFTER_INFERENCE  # the model is not in flight any more
-        d.errors += 1
-        fail(d, "model_error", detail)
+        if stopped:
+            text = f"{d.errors} failed steps; the last one: {detail}"
+            end(d, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=text))
+        else:
+            fail(d, "model_error", detail)
         return
     ask_again(d, message.kind, detail, delay=FIRST_DELAY * 2**flight.failures, failed=True)
 

@@ -77,6 +77,7 @@ class PhaseDone:
         batch: what they wrote to state, together. keys: the keys in it.
         request: of before_inference: what changes about this step's request.
         edits: of after_inference: what changes about the calls.
+        hold: of run_start, step_start and step_end: a hook wants the run to wait for somebody outside.
         end: a hook asked to end the run (behavior_requested), and why.
         failure: a hook failed: plugin and phase and what it raised.
         ignored: failures that their plugins have declared to be none.
@@ -93,6 +94,7 @@ class PhaseDone:
     keys: Keys = attrs.field(factory=dict)
     request: RequestChanges | None = None
     edits: tuple[CallEdit, ...] = ()
+    hold: Suspend | None = None
     end: str | None = None
     failure: str | None = None
     ignored: tuple[str, ...] = ()

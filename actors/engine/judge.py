@@ -46,6 +46,8 @@ class Judge:
             return self._decide(facts, command)
         if facts.stage in TERMINAL:
             return reject(command, "run_done", f"the run is {facts.stage.value}; nothing can be asked of it any more")
+        if command.kind == "pause" and facts.leaving:
+            return reject(command, "run_done", "the run is on its way out; it begins no step that could be held back")
         return self._room(facts, command) or accept(command)
 
     def reviewer(self, ticket: Ticket | None, command: Command) -> Answer | None:
@@ -125,6 +127,10 @@ class Judge:
         edited = decision.edited_arguments
         ticket = facts.ticket
         tool = ticket.tool if ticket is not None else facts.call.tool if facts.call is not None else ""
+        if edited is not None and ticket is not None and ticket.call_id is None:
+            return reject(
+                command, "invalid_arguments", f"{ticket.ticket_id} holds the run itself: nothing can be edited"
+            )
         if edited is not None:
             wrong = self.check_arguments(tool, edited)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)

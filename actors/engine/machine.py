@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import assert_never
 
 from ..contract.calls import CallStatus
+from ..contract.decisions import Ticket
 from ..contract.phases import CallAt, Cursor
 from ..contract.spec import AgentSpec
 from .bodies import FromBody, body_said
@@ -130,14 +131,17 @@ def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
     """What the clock has brought: whether the deadline has passed, and the tickets that have expired."""
     deadline = state.info.deadline
     late = deadline is not None and now >= deadline and state.row.termination is None
-    expired = tuple(
-        call.ticket.ticket_id
-        for call in state.calls.values()
-        if call.ticket is not None
-        and call.at is CallAt.PARKED
-        and call.status is CallStatus.SUSPENDED
-        and call.ticket.status == "open"
-        and call.ticket.expires_at is not None
-        and now >= call.ticket.expires_at
+    expired = (ticket for ticket in timed(state) if ticket.expires_at is not None and now >= ticket.expires_at)
+    return late, tuple(ticket.ticket_id for ticket in expired)
+
+
+def timed(state: RunState) -> tuple[Ticket, ...]:
+    """The open tickets that expire at some time: of calls, and of the run itself."""
+    parked = (
+        call.ticket for call in state.calls.values() if call.at is CallAt.PARKED and call.status is CallStatus.SUSPENDED
     )
-    return late, expired
+    return tuple(
+        ticket
+        for ticket in (*parked, *state.row.holds)
+        if ticket is not None and ticket.status == "open" and ticket.expires_at is not None
+    )

@@ -17,6 +17,7 @@ from .calls import drive
 from .effects import RunPhase
 from .ending import end, fail
 from .gates import gate_answered
+from .holds import open_run_ticket
 from .inputs import CallEdit, PhaseDone
 from .state import Draft
 from .steps import leave, tools_done
@@ -97,6 +98,8 @@ def _run_phase_done(d: Draft, message: PhaseDone) -> None:
             call = d.calls.get(edit.call_id)
             if call is not None and not call.settled:
                 _edit(d, call, edit)
+    if message.hold is not None:
+        open_run_ticket(d, message.hold)
 
 
 def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:

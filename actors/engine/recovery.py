@@ -11,11 +11,11 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.decisions import Suspend
 from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import CallAt, Cursor, Phase
+from ..contract.phases import LEAVING, CallAt, Cursor, Phase
 from ..contract.rows import CallRow
 from .calls import drive
 from .effects import ParkCall, RunPhase
-from .ending import LEAVING, run_end, stop_work
+from .ending import run_end, stop_work
 from .gates import gate, tool_of
 from .inference import ask_again
 from .inputs import Activate
@@ -66,8 +66,10 @@ def recover(d: Draft) -> None:
             _recover_calls(d)
         case Cursor.STOPPING if d.termination is not None:
             stop_work(d, d.termination)  # nothing is alive, but commands may wait
-        case Cursor.ENDED | Cursor.ADMISSION:
+        case Cursor.ENDED | Cursor.ADMISSION | Cursor.PAUSED:
             pass
+        case Cursor.STEP_START if d.holds:
+            pass  # its hooks have answered: they hold the run
         case Cursor.RUN_END:
             run_end(d)
         case _:

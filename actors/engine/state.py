@@ -112,7 +112,7 @@ class Draft:
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
-        self.stubborn, self.tasks = row.stubborn, row.tasks
+        self.stubborn, self.tasks, self.pause, self.holds = row.stubborn, row.tasks, row.pause, row.holds
         self.calls: Mapping[str, CallRow] = state.calls
         self.used = state.used
         self.phase_open = state.phase_open
@@ -279,6 +279,8 @@ class Draft:
             early=self.early,
             stubborn=self.stubborn,
             tasks=self.tasks,
+            pause=self.pause,
+            holds=self.holds,
             next_due=self._next_due(),
             revision=self.snapshot.revision,
             request=self.request,
@@ -301,8 +303,7 @@ class Draft:
         if self.stage in TERMINAL:
             return None
         due = self.info.deadline if self.termination is None else None
-        for call in self.calls.values():
-            ticket = call.ticket
+        for ticket in (*(call.ticket for call in self.calls.values()), *self.holds):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
         return due

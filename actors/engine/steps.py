@@ -8,7 +8,6 @@ model, bodies, a decision) or in the terminal event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from ..contract import events as ev
@@ -21,6 +20,7 @@ from .calls import drive
 from .decisions import cancelled
 from .effects import RunPhase
 from .ending import append_input, append_step, end, fail, terminal
+from .holds import open_pause, rest
 from .inference import ask_model
 from .inputs import Admit
 from .state import Draft
@@ -54,6 +54,32 @@ def leave(d: Draft) -> None:
     """The phase at the cursor is through: go on."""
     d.phase_open = False
     _AFTER[d.cursor](d)
+
+
+def next_step(d: Draft) -> None:
+    """Another step, unless a ticket of the run holds it or a pause was asked for: then it stands between two steps."""
+    if d.cancel is None:
+        open_pause(d)
+    if not _held(d, Cursor.PAUSED):
+        begin_step(d)
+
+
+def step_started(d: Draft) -> None:
+    """On to the inference, unless a hook holds the run."""
+    if not _held(d, Cursor.STEP_START):
+        arrive(d, Cursor.BEFORE_INFERENCE)
+
+
+def _held(d: Draft, cursor: Cursor) -> bool:
+    """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
+    if d.cancel is not None and (d.holds or d.pause is not None):
+        end(d, cancelled(d.cancel))
+        return True
+    if not d.holds:
+        return False
+    d.cursor = cursor
+    rest(d)
+    return True
 
 
 def begin_step(d: Draft) -> None:
@@ -129,7 +155,7 @@ def step_over(d: Draft) -> None:
         if final is not None and not d.pending_input:
             d.cursor = Cursor.TASKS
         else:
-            begin_step(d)
+            next_step(d)
 
 
 def _stopped(d: Draft, *, answered: bool) -> bool:
@@ -151,12 +177,12 @@ def wake(d: Draft) -> None:
         return
     d.clock_in(True)
     if not _stopped(d, answered=False):
-        begin_step(d)
+        next_step(d)
 
 
 _AFTER: Final[Mapping[Cursor, Callable[[Draft], None]]] = {
-    Cursor.RUN_START: begin_step,
-    Cursor.STEP_START: partial(arrive, cursor=Cursor.BEFORE_INFERENCE),
+    Cursor.RUN_START: next_step,
+    Cursor.STEP_START: step_started,
     Cursor.BEFORE_INFERENCE: ask_model,
     Cursor.AFTER_INFERENCE: use_answer,
     Cursor.STEP_END: step_over,

@@ -65,6 +65,11 @@ def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[s
     return None
 
 
+def too_many_errors(conditions: Iterable[StopCondition], errors: int) -> bool:
+    """True if a ConsecutiveErrors is met by so many failed steps in a row."""
+    return any(c.n and errors >= c.n for c in conditions if isinstance(c, ConsecutiveErrors))
+
+
 def _met(condition: StopCondition, facts: StepFacts) -> tuple[str, str] | None:
     match condition:
         case MaxRounds(n):

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..contract import events as ev
 from ..contract.ids import task_id
-from ..contract.phases import CallAt
+from ..contract.phases import LEAVING, CallAt
 from ..contract.rows import CallRow
 from ..contract.tasks import MAX_SPAWNS, TaskRow, shown_tasks
 from .effects import AnswerBody, CancelTask
-from .ending import LEAVING, fail
+from .ending import fail
 from .inputs import (
     CallPrinted,
     CallProgressed,

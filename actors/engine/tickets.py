@@ -1,4 +1,4 @@
-"""Suspending a call, closing its ticket, closing the call."""
+"""Making and closing tickets; suspending a call, closing its ticket, closing the call."""
 
 from __future__ import annotations
 
@@ -19,40 +19,51 @@ from .state import Draft, milliseconds
 
 def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
-    expires = None if wish.expires_after is None else d.now + timedelta(seconds=wish.expires_after)
-    result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
-    ticket = Ticket(
-        ticket_id=d.new_ticket_id(),
-        run_id=d.info.run_id,
-        call_id=call.call_id,
-        tool=call.tool,
-        arguments=call.arguments,
-        fingerprint=call.fingerprint,
-        reason=wish.reason,
-        requested_at=d.now,
-        action=wish.action or f"tool:{call.tool}",
-        message=wish.message,
-        parameters=wish.parameters,
-        response_schema=wish.response_schema,
-        resume_mode=wish.resume_mode,
-        expires_at=expires,
-        on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
-        expiry_result=None if result is None else result.value,
-        reviewers=wish.reviewers,
-    )
-    d.tickets.append(ticket)
+    ticket = new_ticket(d, wish, ticket_id=d.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     call = d.put(call, status=CallStatus.SUSPENDED, at=CallAt.PARKED, ticket=ticket)
     d.emit(
         "run.tool.suspended",
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
     )
+    announce(d, ticket)
+    d.do(ParkCall(call_id=call.call_id, ticket=ticket))
+    return call
+
+
+def new_ticket(d: Draft, wish: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None) -> Ticket:
+    """A ticket as a wish says, of a call or of the run itself."""
+    result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
+    return Ticket(
+        ticket_id=ticket_id,
+        run_id=d.info.run_id,
+        call_id=None if call is None else call.call_id,
+        tool="" if call is None else call.tool,
+        arguments={} if call is None else call.arguments,
+        fingerprint=fingerprint,
+        reason=wish.reason,
+        requested_at=d.now,
+        action=wish.action or ("" if call is None else f"tool:{call.tool}"),
+        message=wish.message,
+        parameters=wish.parameters,
+        response_schema=wish.response_schema,
+        resume_mode=wish.resume_mode,
+        expires_at=None if wish.expires_after is None else d.now + timedelta(seconds=wish.expires_after),
+        on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
+        expiry_result=None if result is None else result.value,
+        reviewers=wish.reviewers,
+    )
+
+
+def announce(d: Draft, ticket: Ticket) -> None:
+    """Write a new ticket, and its event."""
+    d.tickets.append(ticket)
     d.emit(
         "run.approval.requested",
         ev.ApprovalRequested(
             ticket_id=ticket.ticket_id,
-            call_id=call.call_id,
-            tool=call.tool,
-            arguments=call.arguments,
+            call_id=ticket.call_id,
+            tool=ticket.tool,
+            arguments=ticket.arguments,
             fingerprint=ticket.fingerprint,
             reason=ticket.reason,
             action=ticket.action,
@@ -60,13 +71,11 @@ def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
             parameters=ticket.parameters or None,
             response_schema=ticket.response_schema,
             resume_mode=ticket.resume_mode,
-            expires_at=None if expires is None else timestamp(expires),
+            expires_at=None if ticket.expires_at is None else timestamp(ticket.expires_at),
             on_expiry=ticket.on_expiry,
             reviewers=ticket.reviewers,
         ),
     )
-    d.do(ParkCall(call_id=call.call_id, ticket=ticket))
-    return call
 
 
 Resolution = Literal["approved", "denied", "expired", "withdrawn"]
@@ -79,15 +88,22 @@ def resolve(
     ticket = call.ticket
     if ticket is None or ticket.status != "open":
         return call
+    return d.put(call, ticket=closed(d, ticket, how, by=by, reason=reason, edited=edited))
+
+
+def closed(
+    d: Draft, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
+) -> Ticket:
+    """Write an open ticket as closed, and its event."""
     ticket = attrs.evolve(ticket, status=how, decided_by=by, decided_at=d.now, decision_reason=reason)
     d.tickets.append(ticket)
     d.emit(
         "run.approval.resolved",
         ev.ApprovalResolved(
-            ticket_id=ticket.ticket_id, call_id=call.call_id, resolution=how, by=by, reason=reason, edited=edited
+            ticket_id=ticket.ticket_id, call_id=ticket.call_id, resolution=how, by=by, reason=reason, edited=edited
         ),
     )
-    return d.put(call, ticket=ticket)
+    return ticket
 
 
 def withdraw(d: Draft, call: CallRow, *, by: str | None, reason: str) -> CallRow:

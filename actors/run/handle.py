@@ -211,6 +211,24 @@ class Run(Generic[T]):
         )
         return await self._runtime.post(self.id, command)
 
+    async def pause(self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None) -> Answer:
+        """Hold the run before its next step, or at once if it waits for people already. Accepted means journaled.
+
+        What is at work goes on to the end of its step; then the run waits with a ticket of its own (call_id None,
+        reason manual_pause). To resume lets it go on, and a result joins the thread as a message; to cancel ends it. A
+        run that comes to its end first ends: the pause is then recorded as refused. A second pause joins the first.
+
+        Args:
+            reason: for whoever is to decide, and the audit.
+            by: a principal; "local" if not given.
+            command_id: to repeat a pause whose answer was lost.
+
+        Raises:
+            UnknownRun: no such run.
+        """
+        command = Command(command_id=command_id or self._runtime.new_id(), kind="pause", reason=reason, by=by)
+        return await self._runtime.post(self.id, command)
+
     async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
         """Give the run more input; it joins the thread at the next step. Accepted means journaled.
 

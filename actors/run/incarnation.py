@@ -14,7 +14,7 @@ from ..abc import Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import TERMINAL, RunStatus
-from ..contract.phases import CallAt, Cursor
+from ..contract.phases import LEAVING, CallAt, Cursor
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.effects import (
@@ -30,7 +30,6 @@ from ..engine.effects import (
     StartCall,
     StartTask,
 )
-from ..engine.ending import LEAVING
 from ..engine.inputs import (
     Admit,
     CallRaised,
@@ -45,7 +44,7 @@ from ..engine.inputs import (
     TaskStopped,
     WorkStopped,
 )
-from ..engine.machine import due, step
+from ..engine.machine import due, step, timed
 from ..engine.state import RunState
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost
 from .performer import Performer
@@ -383,10 +382,11 @@ class Incarnation:
             return leave_at
         clock, info = self._services.clock, self._state.info
         moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
-        for call in self._state.calls.values():
-            ticket = call.ticket
-            if call.at is CallAt.PARKED and ticket is not None and ticket.ticket_id not in self._expiring:
-                moments += [] if ticket.expires_at is None else [ticket.expires_at]
+        moments += [
+            ticket.expires_at
+            for ticket in timed(self._state)
+            if ticket.expires_at is not None and ticket.ticket_id not in self._expiring
+        ]
         return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
 
     async def _wait(self) -> None:

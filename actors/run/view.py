@@ -62,7 +62,8 @@ class RunView:
 
 
 def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
-    """The tickets that can be decided, as people may see them."""
+    """The tickets that can be decided, of calls and of the run itself, as people may see them."""
+    parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     return tuple(
         attrs.evolve(
             ticket,
@@ -73,8 +74,8 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
             response_schema=redactor.schema(ticket.response_schema),
             expiry_result=redactor.value(ticket.expiry_result),
         )
-        for call in record.calls
-        if (ticket := call.ticket) is not None and ticket.status == "open" and call.status is CallStatus.SUSPENDED
+        for ticket in (*parked, *record.row.holds)
+        if ticket is not None and ticket.status == "open"
     )
 
 

@@ -11,6 +11,7 @@ from greenroom.actors.abc import Created, Receipt
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
 from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.phases import LEAVING
 from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
@@ -125,6 +126,7 @@ class Run:
             known=None if known is None else self.inbox[known - 1],
             ticket=ticket,
             call=call,
+            leaving=self.row.cursor in LEAVING,
         )
         prior = self._prior(facts.target_key, call)
         return facts if prior is None else attrs.evolve(facts, prior=prior)

@@ -19,6 +19,7 @@ from greenroom.actors.abc import Created, Receipt, StoreStatistics
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Command, InboxItem
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
+from greenroom.actors.contract.phases import LEAVING
 from greenroom.actors.contract.rows import Claim, Facts
 from greenroom.actors.errors import LeaseLost, StoreError, ThreadBusy, UnknownRun
 
@@ -330,6 +331,8 @@ class Transactor:
             pending=posted - consumed,
             known=_sql.find_command(connection, number, command.command_id),
         )
+        if command.kind == "pause":
+            return attrs.evolve(facts, leaving=_sql.find_row(connection, number).cursor in LEAVING)
         if command.decision is None:
             return facts
         target = command.decision.target

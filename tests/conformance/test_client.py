@@ -258,3 +258,21 @@ async def test_a_run_that_nobody_works_on_says_why(way, tmp_path):
                 await sequences(events)
             assert caught.value.reason == "agent_unknown"
             assert (await client.view(run.id)).degraded == "agent_unknown"
+
+
+async def test_a_run_is_paused_and_resumed_by_a_client(way):
+    helper = clerk()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        async with client_of(address) as client:
+            answers = [await client.pause(run.id, reason="lunch", command_id="p") for _ in range(2)]
+            assert [answer.status for answer in answers] == ["accepted", "duplicate"]
+            first, second = (await client.view(run.id)).tickets
+            assert (second.call_id, second.tool, second.reason) == (None, "", "manual_pause")
+            assert (await client.decide(run.id, second.approve("back again"))).ok
+            assert (await client.decide(run.id, first.deny(text="Not this year."))).ok
+            await run.result()
+            assert (await client.pause(run.id)).code == "run_done"
+        told = [message.content for message in (await run.view()).messages]
+        assert told[2:4] == ["Not this year.", "back again"]

@@ -91,6 +91,18 @@ async def test_commands_are_idempotent_by_their_id(way):
             assert answer["code"] in ("already_decided", "run_done")
 
 
+async def test_the_text_of_a_denial_comes_through_to_the_model():
+    helper = clerk()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address, welcomed(address) as talk:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        answer = await talk.ask("decide", id="d", run=run.id, target="c1", action="cancel", result="Not this year.")
+        assert answer["status"] == "accepted"
+        await run.result()
+        told = [message.content for message in (await run.view()).messages if message.role == "tool"]
+        assert told == ["Not this year."]
+
+
 async def test_who_comes_too_late_is_told_how_it_was_decided():
     helper = agent(
         [call("refund", order="7", cents=5, id="c1"), call("refund", order="8", cents=5, id="c2")],
@@ -201,6 +213,62 @@ async def test_closing_the_connection_cancels_nothing(way):
         assert isinstance(outcome, gr.Waiting)
 
 
+async def test_a_run_is_paused_and_resumed_by_frames(way):
+    helper = clerk()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        async with welcomed(address) as talk:
+            for status in ("accepted", "duplicate"):
+                answer = await talk.ask("pause", id="p", run=run.id, reason="lunch")
+                assert (answer["type"], answer["status"]) == ("gw.ack", status)
+            assert (await talk.ask("pause", id="p", run=run.id))["code"] == "decision_id_conflict"
+            assert (await talk.ask("pause", id="q", run="nobody"))["code"] == "unknown_run"
+            assert (await talk.ask("decide", id="d1", run=run.id, target="c1", action="resume"))["status"] == "accepted"
+            (ticket,) = (await until_paused(run)).tickets
+            await talk.say("subscribe", run=run.id)
+            requested = [one for one in stored(await talk.until("gw.live")) if one["type"] == "run.approval.requested"]
+            assert (requested[-1]["payload"]["call_id"], requested[-1]["payload"]["reason"]) == (None, "manual_pause")
+            order = {"run": run.id, "target": ticket.ticket_id, "fingerprint": ticket.fingerprint}
+            await talk.say("decide", id="d2", action="resume", result="back again", **order)
+            await talk.until("gw.unsubscribed")
+            late = await talk.ask("decide", id="d3", action="cancel", **order)
+            assert (late["code"], late["current"]["status"]) == ("already_decided", "approved")
+            assert late["current"]["call_id"] is None
+            assert (await talk.ask("pause", id="r", run=run.id))["code"] == "run_done"
+        assert "back again" in [message.content for message in (await run.view()).messages]
+
+
+async def until_paused(run):
+    while True:
+        outcome = await run.wait()
+        if [ticket.reason for ticket in outcome.tickets] == ["manual_pause"]:
+            return outcome
+        await trio.sleep(0.01)
+
+
+async def test_a_run_is_paused_and_ended_by_posts():
+    helper = clerk()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        at, key = f"/v1/runs/{run.id}/commands", {"idempotency-key": "p"}
+        for status in ("accepted", "duplicate"):
+            told = await http(address, "POST", at, body={"type": "pause", "reason": "lunch"}, headers=key)
+            assert (told.status, told.json()["status"]) == (202, status)
+        tickets = (await http(address, "GET", f"/v1/runs/{run.id}")).json()["tickets"]
+        assert [(one["call_id"], one["tool"], one["reason"]) for one in tickets] == [
+            ("c1", "refund", "tool_permission"),
+            (None, "", "manual_pause"),
+        ]
+        denied = {"type": "decide", "target": tickets[1]["ticket_id"], "action": "cancel", "reason": "enough"}
+        assert (await http(address, "POST", at, body=denied)).status == 202
+        outcome = await run.result()
+        assert (outcome.code, outcome.reason) == ("approval_rejected", "enough")
+        over = await http(address, "POST", at, body={"type": "pause"})
+        assert (over.status, over.json()["error"]["code"]) == (409, "run_done")
+
+
 async def test_cancel_and_send_reach_the_run():
     helper = clerk()
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -270,6 +338,7 @@ async def test_scopes_and_visibility_hold_for_every_frame():
                 {"kind": "start", "agent": "helper", "text": "x"},
                 {"kind": "decide", "run": run.id, "target": "c1", "action": "resume"},
                 {"kind": "cancel", "run": run.id},
+                {"kind": "pause", "run": run.id},
                 {"kind": "send", "run": run.id, "text": "x"},
             ):
                 answer = await talk.ask(id="1", **frame)

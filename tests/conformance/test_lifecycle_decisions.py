@@ -324,3 +324,33 @@ async def test_an_old_ticket_is_decided_for_good(play, autojump_clock):
 
 async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autojump_clock):
     assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).answers == ["rejected unknown_target"]
+
+
+# --- what the model is told of a denial ------------------------------------------------------------------------------
+
+
+async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
+    async def hand_in(scene: Scene) -> None:
+        scene.note(await scene.run.decide((await scene.ticket("B")).deny("policy 7", text="Ask again on Monday.")))
+
+    life = await play([B, call("sign", id="D")], "fine", do=[hand_in, decide("D", "cancel", result="Never.")])
+    assert life.told == {"B": "Ask again on Monday.", "D": "Never."}
+    assert life.codes == {"B": "approval_rejected", "D": "approval_rejected"}
+    assert [one.get("reason") for one in life.payloads("approval.resolved")] == ["policy 7", None]
+
+
+async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, autojump_clock):
+    def denial(ticket: gr.Ticket, decision: gr.Decision) -> str:
+        return f"{decision.decided_by} says no to {ticket.tool}: {decision.reason}"
+
+    life = await play([B], "fine", denial=denial, do=[restart, deny("B", "too dear")])
+    assert life.told == {"B": "ada says no to sign: too dear"}
+
+
+async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(play, autojump_clock):
+    def denial(ticket: gr.Ticket, _: gr.Decision) -> str:
+        raise LookupError(ticket.ticket_id)
+
+    life = await play([B], "fine", denial=denial, do=[deny("B", "too dear")])
+    assert (life.told, life.outcome.output) == ({"B": "The reviewer denied this call: too dear"}, "fine")
+    assert [one["reason"] for one in life.payloads("degraded")] == ["denial_failed"]

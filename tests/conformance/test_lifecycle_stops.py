@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.testing import call, delay, text
+from greenroom.testing import call, delay, fail, text
 
 from ..support.cast import FAR
 from ..support.lives import Down, Life, after, approve, deny, pause, restart, send
@@ -220,3 +220,33 @@ async def test_an_answer_with_more_input_behind_it_is_kept_if_there_is_no_next_r
     life = await play([delay(10), "first"], stop=[stop.MaxRounds(1)], do=[after(5, send("and?"))])
     assert isinstance(life.outcome, gr.Stopped)
     assert (life.outcome.output, life.history[-1]) == ("first", "user: and?")
+
+
+# --- a model that fails ----------------------------------------------------------------------------------------------
+
+
+async def test_failures_of_the_model_count_as_failed_steps_and_the_last_one_is_named(play, autojump_clock):
+    life = await play(
+        asks("fails"),
+        fail("overloaded", "first"),
+        fail("rate_limited", "last"),
+        "never",
+        stop=[stop.ConsecutiveErrors(3)],
+    )
+    assert (life.outcome.code, life.outcome.output) == ("consecutive_errors", None)
+    assert life.outcome.detail == life.end["detail"] == "3 failed steps; the last one: rate_limited: last"
+    assert len(life.requests) == 3
+    assert life.types.count("inference.retried") == 1
+
+
+async def test_failures_of_the_model_are_counted_across_processes(play, autojump_clock):
+    """The process ends while the model is asked again; that is no failure, and forgets none."""
+    script = [fail("overloaded"), [delay(10), fail("overloaded")], "never"]
+    life = await play(*script, stop=[stop.ConsecutiveErrors(2)], do=[after(5, Down(FAR))])
+    assert (life.outcome.code, len(life.requests)) == ("consecutive_errors", 3)
+
+
+async def test_an_answer_forgets_the_failures_before_it(play, autojump_clock):
+    script = [fail("overloaded"), step(1), fail("overloaded"), "done"]
+    life = await play(*script, stop=[stop.ConsecutiveErrors(2)])
+    assert life.outcome.output == "done"

@@ -188,6 +188,30 @@ def test_input_is_read_at_the_next_step(inside: Inside, server: Server) -> None:
     assert "It was order 8." in inside("follow", "r1", *DB).stdout
 
 
+def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    done = inside("pause", "r1", "--reason", "the shop is closed", *DB)
+    assert done.stdout == "accepted by r1; the run waits before its next step, until somebody decides.\n"
+    assert inside("approve", "r1", *DB).returncode == 2  # both of them are open
+    assert inside("approve", "r1", "t1", *DB).returncode == 0
+    shown = inside("show", "r1", *DB).stdout
+    assert "pause asked for: the shop is closed" in shown
+    assert "the run" in shown
+    went_on = inside("approve", "r1", "t2", "--result", '"The shop is open again."', *DB)
+    assert went_on.returncode == 0
+    assert "approved the run" in went_on.stdout
+    assert "The shop is open again." in inside("follow", "r1", *DB).stdout
+    late = inside("pause", "r1", *DB)
+    assert (late.returncode, "pause: not accepted (run_done)" in one_line(late.stderr)) == (1, True)
+
+
+def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    assert inside("pause", "r1", *DB).returncode == 0
+    assert inside("deny", "r1", "t2", "--reason", "enough", *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 4
+
+
 def test_nothing_to_decide_is_said_so(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("cancel", "r1", *DB).returncode == 0
@@ -365,7 +389,7 @@ def test_a_server_is_named_by_url_or_by_the_environment(
 def test_a_place_that_can_not_be_is_one_line(
     inside: Inside, server: Server, options: list[str], words: str, code: int
 ) -> None:
-    for command in (["follow", "r1"], ["approve", "r1"], ["cancel", "r1"], ["send", "r1", "text"]):
+    for command in (["follow", "r1"], ["approve", "r1"], ["cancel", "r1"], ["pause", "r1"], ["send", "r1", "text"]):
         done = inside(*command, *(option.format(url=server.url) for option in options))
         assert words in one_line(done.stderr)
         assert done.returncode == code
@@ -400,7 +424,7 @@ def test_wrong_usage_is_one_line_and_code_two(inside: Inside, arguments: list[st
 
 
 def test_every_command_shows_examples(inside: Inside) -> None:
-    for command in ("serve", "follow", "approve", "deny", "cancel", "send"):
+    for command in ("serve", "follow", "approve", "deny", "cancel", "pause", "send"):
         done = inside(command, "--help")
         assert done.returncode == 0
         assert f"greenroom {command} " in done.stdout.split("examples:")[1]

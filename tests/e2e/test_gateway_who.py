@@ -56,9 +56,15 @@ COMMANDS = {
     "decide": {"id": "2", "run": f"run-{SECRET}", "target": "c1", "action": "resume"},
     "send": {"id": "3", "run": f"run-{SECRET}", "text": "more"},
     "cancel": {"id": "4", "run": f"run-{SECRET}"},
+    "pause": {"id": "6", "run": f"run-{SECRET}"},
     "subscribe": {"id": "5", "run": f"run-{SECRET}"},
 }
-MAY = {FOLLOWER: {"subscribe"}, DECIDER: {"decide", "send"}, STARTER: {"start", "cancel"}, ADMIN: set(COMMANDS)}
+MAY = {
+    FOLLOWER: {"subscribe"},
+    DECIDER: {"decide", "send", "pause"},
+    STARTER: {"start", "cancel"},
+    ADMIN: set(COMMANDS),
+}
 
 
 @pytest.mark.parametrize("token", MAY)
@@ -105,7 +111,7 @@ def path_of(route):
 BODIES = {
     "/v1/runs": [{"agent": "clerk", "text": SECRET, "run": f"run-{SECRET}"},
                  {"agent": "helper", "text": "hi", "thread": f"thread-{SECRET}"}],
-    "/v1/runs/{run}/commands": [{"type": "cancel"}, {"type": "send", "text": "x"},
+    "/v1/runs/{run}/commands": [{"type": "cancel"}, {"type": "pause"}, {"type": "send", "text": "x"},
                                 {"type": "decide", "target": "c1", "action": "resume"}],
     "/v1/ai-sdk/{version}/agents/{agent}/chat": [
         {"id": f"thread-{SECRET}", "trigger": "submit-message",

@@ -139,6 +139,15 @@ def cancel(**options: Any) -> Act:
     return act
 
 
+def pause_run(**options: Any) -> Act:
+    """The run is to be held."""
+
+    async def act(scene: Scene) -> None:
+        scene.note(await scene.run.pause(**{"by": "ada", **options}))
+
+    return act
+
+
 @attrs.frozen
 class Down:
     """The process ends, in the middle of whatever it does, and another one begins so many virtual seconds later."""

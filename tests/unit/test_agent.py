@@ -38,6 +38,10 @@ async def list_tasks() -> str:
     return "mine"
 
 
+async def denied_later(*_: object) -> str:
+    return "no"
+
+
 def test_an_agent_needs_no_more_than_a_key():
     agent = Agent("support")
     assert agent.key == "support"
@@ -114,6 +118,8 @@ def plain(a: int) -> int:
         ({"tools": [add, add]}, "two tools are named 'add'; rename one"),
         ({"execution": "parallel"}, "'parallel_streaming'"),
         ({"on_deny": "stop"}, "'cancel_run'"),
+        ({"denial": "no"}, "denial='no': give a function"),
+        ({"denial": denied_later}, "that does not await"),
         ({"on_new_input": "drop"}, "'supersede'"),
         ({"on_unknown_tool": "ignore"}, "'raise'"),
         ({"model": 3}, "Model object"),

@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     "approve": "decide:approve",
     "deny": "decide:deny",
     "cancel": "command:cancel",
+    "pause": "command:pause",
     "send": "command:send",
 }
 """Command -> module and function."""

@@ -1,4 +1,4 @@
-"""`greenroom cancel` and `greenroom send`: other commands to a run, from anywhere."""
+"""`greenroom cancel`, `greenroom pause` and `greenroom send`: other commands to a run, from anywhere."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def cancel(given: argparse.Namespace) -> int:
         return await desk.cancel(run_id, mode, given.reason, given.id)
 
     return _run(given, hand_in, "The run will end.")
+
+
+def pause(given: argparse.Namespace) -> int:
+    """Hold a run before its next step.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+
+    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+        return await desk.pause(run_id, given.reason, given.id)
+
+    return _run(given, hand_in, "The run waits before its next step, until somebody decides.")
 
 
 def send(given: argparse.Namespace) -> int:

@@ -145,7 +145,7 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         return view.tickets
     for ticket in view.tickets:
         screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
-        screen.row(f"{ticket.ticket_id}  {words.one_line(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+        screen.row(f"{ticket.ticket_id}  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
     complain(f"{len(view.tickets)} decisions of {view.run_id} are open; name one of them as TARGET, or say --all")
     return None
 
@@ -157,7 +157,7 @@ def _show_it(run_id: str) -> str:
 def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     """By the ticket's id, the call's id, the tool's name, or the last part of the ticket's id."""
     for name in ("ticket_id", "call_id", "tool"):
-        found = [ticket for ticket in view.tickets if getattr(ticket, name) == target]
+        found = [ticket for ticket in view.tickets if target and getattr(ticket, name) == target]
         if len(found) == 1:
             return found[0]
     found = [ticket for ticket in view.tickets if ticket.ticket_id.endswith(f".{target}")]
@@ -168,7 +168,7 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
 
 
 def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
-    tool = words.one_line(ticket.tool, 64)
+    tool = words.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if ticket.reason == "outcome_unknown":
         title = f"{tool}: nobody knows whether it took effect ({ticket.ticket_id})"
@@ -226,7 +226,7 @@ async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) ->
         return exits.FAILED
     done = "approved" if wish.approve else "denied"
     again = " (already, by the same id)" if answer.status == "duplicate" else ""
-    screen.row(f"{done} {words.one_line(ticket.tool, 64)}{again}", "good" if wish.approve else "warn")
+    screen.row(f"{done} {words.subject(ticket.tool)}{again}", "good" if wish.approve else "warn")
     return exits.COMPLETED
 
 

@@ -45,6 +45,9 @@ class Desk(Protocol):
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
         """Ask a run to end."""
 
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.Answer:
+        """Hold a run before its next step."""
+
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
         """Give a run more input."""
 
@@ -80,6 +83,10 @@ class GatewayDesk:
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
         """Ask a run to end."""
         return await self._client.cancel(run_id, mode=mode, reason=reason, command_id=id_)
+
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.Answer:
+        """Hold a run before its next step."""
+        return await self._client.pause(run_id, reason=reason, command_id=id_)
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
         """Give a run more input."""
@@ -120,6 +127,12 @@ class FileDesk:
         """Ask a run to end."""
         command_id = id_ or self._runtime.new_id()
         command = Command(command_id=command_id, kind="cancel", mode=mode, reason=reason, by=self._by)
+        return await self._runtime.post(run_id, command)
+
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.Answer:
+        """Hold a run before its next step."""
+        command_id = id_ or self._runtime.new_id()
+        command = Command(command_id=command_id, kind="pause", reason=reason, by=self._by)
         return await self._runtime.post(run_id, command)
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:

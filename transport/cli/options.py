@@ -80,6 +80,11 @@ examples:
   greenroom cancel run_4f1c --db support.db --reason "no longer needed"
   greenroom cancel run_4f1c --db support.db --after-step        lets the current step end
 """,
+    "pause": """\
+examples:
+  greenroom pause run_4f1c --db support.db --reason "the shop is closed"
+  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   lets it go on, and tells it why
+""",
     "send": """\
 examples:
   greenroom send run_4f1c "It was order 8, sorry." --db support.db
@@ -114,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
     _decide(commands, "approve", "let a call run that waits for a decision")
     _decide(commands, "deny", "refuse a call that waits for a decision")
     _cancel(commands)
+    _pause(commands)
     _send(commands)
     return whole
 
@@ -296,6 +302,16 @@ def _cancel(commands: _Commands[_Parser]) -> None:
     one = _command(commands, "cancel", "ask a run to end", "Ask a run to end. What it has started is cancelled.")
     one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     one.add_argument("--after-step", action="store_true", help="let the current step end first")
+    one.add_argument("--reason", metavar="TEXT", help="why")
+    _command_id(one)
+    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(one)
+
+
+def _pause(commands: _Commands[_Parser]) -> None:
+    text = "Let a run end its step and hold it there, until somebody approves (it goes on) or denies (it ends)."
+    one = _command(commands, "pause", "hold a run before its next step", text)
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     one.add_argument("--reason", metavar="TEXT", help="why")
     _command_id(one)
     one.add_argument("--json", action="store_true", help="the answer as one line of JSON")

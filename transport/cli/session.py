@@ -351,7 +351,7 @@ class Session:
         self._say()
         self._say(f"Waiting for {words.plural(len(view.tickets), 'decision')}.", "warn")
         for ticket in view.tickets:
-            self._say(f"  {words.one_line(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+            self._say(f"  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
         if job.approve == "yes":
             self._say("--yes approves calls; these need an answer of somebody who looks, in a terminal.", "warn")
         if job.database is None:

@@ -138,7 +138,7 @@ class Story:
         for ticket in self._view.tickets:
             screen.row()
             screen.row(
-                f"waits for a decision: {words.one_line(ticket.tool, 64)} ({ticket.reason}, {ticket.ticket_id})", "warn"
+                f"waits for a decision: {words.subject(ticket.tool)} ({ticket.reason}, {ticket.ticket_id})", "warn"
             )
             for text, style in details(ticket, whole=True):
                 screen.row(text, style)

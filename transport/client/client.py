@@ -19,7 +19,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
-from ..protocol.up import MAX_ID, Cancel, Decide, Send, Start
+from ..protocol.up import MAX_ID, Cancel, Decide, Pause, RunCommand, Send, Start
 from . import asking, frames
 from .address import read_address
 from .errors import refusal
@@ -193,6 +193,17 @@ class Client:
         run = _checked(run_id, "run_id")
         return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
 
+    async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> Answer:
+        """Hold a run before its next step, or at once if it waits; then its own ticket (call_id None) is to be decided.
+
+        Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
+
+        Raises:
+            UsageError: the id can not be. ConnectError: there is no connection any more.
+        """
+        run = _checked(run_id, "run_id")
+        return await self._command(Pause(id=_id(command_id), run=run, reason=_text(reason, "reason")))
+
     async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> Answer:
         """Give a run more input. Accepted means durable. Cancelled, it may have been sent: repeat it with its id.
 
@@ -249,13 +260,13 @@ class Client:
             raise refusal(answer.code, answer.message, run_id=run, retry=answer.retry, current=answer.current)
         return Started(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
 
-    async def _command(self, order: Decide | Cancel | Send) -> Answer:
+    async def _command(self, order: RunCommand) -> Answer:
         answer = await self._ask(order)
         if isinstance(answer, Error):
             return _rejected(order.id, answer.code, answer.message)
         return Answer(status=answer.status, code=answer.code, command_id=order.id)
 
-    async def _ask(self, order: Decide | Cancel | Send | Start) -> Ack | Error:
+    async def _ask(self, order: RunCommand | Start) -> Ack | Error:
         self._link.check()
         text = frames.write(order)
         welcome = self._link.welcome

@@ -7,7 +7,7 @@ import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { isObject, pretty, sameJson } from "./exact.js";
 import { clock, oneLine, wholeSeconds } from "./format.js";
 import { freshId } from "./link.js";
-import { formOf, ticketBody, titleOf } from "./ticket.js";
+import { formOf, subjectOf, ticketBody, titleOf } from "./ticket.js";
 import { knows, t } from "./words.js";
 
 const ARMED_MS = 6_000; // so long a first press waits for the second one
@@ -28,7 +28,8 @@ export class Card {
    */
   constructor(ticket, call, context) {
     Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
-    this.tool = oneLine(ticket.tool, 60);
+    this.tool = subjectOf(ticket);
+    this.ofRun = ticket.call_id === null; // it holds the run: there is no call, and nothing to edit
     this.element = this.#build(call);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.element.addEventListener("focusout", (event) => this.element.contains(event.relatedTarget) || this.#disarm());
@@ -70,6 +71,14 @@ export class Card {
   #actions() {
     if (!this.context.may) return say(this.status, "ask.lookonly");
     this.extra.replaceChildren();
+    if (this.form === "approve" && this.ofRun) {
+      this.primary = this.#button("primary", "ask.go", () => this.approve());
+      return this.buttons.replaceChildren(
+        this.primary,
+        this.#button("", "ask.tell", () => this.tell()),
+        this.#button("", "ask.end", () => this.deny()),
+      );
+    }
     if (this.form === "approve") {
       this.primary = this.#button("primary", ["ask.approve", { tool: this.tool }], () => this.approve());
       const edit = button("", { say: "ask.edit.short", sayLabel: "ask.edit", on: { click: () => this.edit() } });
@@ -154,7 +163,7 @@ export class Card {
     const id = `reason-${freshId()}`;
     const field = h("input", { id, sayHint: "ask.deny.placeholder", autocomplete: "off", maxlength: "2000" });
     const go = () => this.#send({ action: "cancel", ...(field.value.trim() ? { reason: field.value.trim() } : {}) });
-    const key = this.form === "unknown" ? "ask.drop" : ["ask.deny.go", { tool: this.tool }];
+    const key = this.form === "unknown" ? "ask.drop" : this.ofRun ? "ask.end" : ["ask.deny.go", { tool: this.tool }];
     const asked = h("div", { class: "field" }, h("label", { for: id, say: "ask.deny.label" }), field);
     this.#step("denying", asked, this.#button("danger", key, go));
     field.addEventListener("keydown", (event) => {
@@ -166,7 +175,7 @@ export class Card {
   }
 
   edit() {
-    if (this.busy || this.form !== "approve") return;
+    if (this.busy || this.form !== "approve" || this.ofRun) return;
     const given = this.ticket.arguments ?? {};
     const changed = h("p", { class: "hint" });
     const note = (read) => noteChanges(changed, given, read);
@@ -183,6 +192,26 @@ export class Card {
     const content = h("div", { class: "card-edit" }, masked, editor.element, changed);
     this.#step("editing", content, this.#button("primary", "ask.approve.edited", go));
     editor.focus();
+  }
+
+  /** Let the run go on, and tell it what has happened meanwhile. */
+  tell() {
+    if (this.busy) return;
+    const id = `told-${freshId()}`;
+    const field = h("input", { id, autocomplete: "off", maxlength: "10000" });
+    const go = () => {
+      const text = field.value.trim();
+      if (text) this.#send({ action: "resume", result: text });
+      else field.focus();
+    };
+    const asked = h("div", { class: "field" }, h("label", { for: id, say: "ask.tell.label" }), field);
+    this.#step("answering", asked, this.#button("primary", "ask.go", go));
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.isComposing) return;
+      event.preventDefault();
+      go();
+    });
+    field.focus();
   }
 
   use() {

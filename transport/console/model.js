@@ -238,6 +238,10 @@ export class RunModel {
     this.note(`item.cancel.${mode}`, { by }, at, { icon: "slash", tone: "bad", detail: reason });
   }
 
+  pauseAsked({ by, reason }, at) {
+    this.note("item.pause", { by }, at, { icon: "hand", tone: "wait", detail: reason });
+  }
+
   terminal(payload, at, { type }) {
     this.stage = payload.to;
     this.endedAt = at;
@@ -272,6 +276,7 @@ const HANDLERS = {
   },
   "run.input.received": it.received,
   "run.cancel.requested": it.cancelAsked,
+  "run.pause.requested": it.pauseAsked,
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
   },

@@ -17,6 +17,11 @@ export function formOf(ticket) {
   return ticket.response_schema || ticket.resume_mode !== "replay_tool_call" ? "answer" : "approve";
 }
 
+/** What it is about: the tool, or the run itself if it belongs to no call. */
+export function subjectOf(ticket) {
+  return oneLine(ticket.tool ?? "", 60) || t("ask.run");
+}
+
 /** The question, as a key of the words. */
 export function titleOf(ticket) {
   const form = formOf(ticket);
@@ -37,10 +42,12 @@ export function* ticketBody(ticket, call, blocks) {
   if (form === "unknown") yield h("p", { class: "card-unknown" }, icon("warn"), h("span", { say: "ask.unknown.why" }));
   else if (ticket.message && ticket.message !== PLAIN) yield message(ticket.message, blocks);
   const { action } = ticket;
-  const says = action && action !== `tool:${ticket.tool}` && action !== "outcome_unknown";
+  const says = action && !["outcome_unknown", "run:resume", `tool:${ticket.tool}`].includes(action);
   if (says) yield fact("ask.action", foreign(action));
-  yield fact("ask.call", foreign(ticket.tool, "card-tool"), effect(call));
-  yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
+  if (ticket.call_id !== null) {
+    yield fact("ask.call", foreign(ticket.tool, "card-tool"), effect(call));
+    yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
+  }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);
   if (ticket.response_schema && !hasForm(ticket.response_schema)) yield schema(ticket.response_schema, blocks);
   yield* warnings(ticket);

@@ -105,7 +105,7 @@ class NoteRow extends Row {
   constructor(item, origin) {
     const values = {
       ...item.values,
-      tool: oneLine(item.values.tool ?? "", 80),
+      tool: oneLine(item.values.tool ?? "", 80) || t("ask.run"), // a ticket of the run itself has no tool
       by: oneLine(item.values.by ?? t("item.somebody"), 60),
     };
     if (item.values.grace !== undefined) values.grace = duration(item.values.grace);

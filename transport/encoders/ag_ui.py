@@ -293,6 +293,7 @@ CUSTOM: Final = frozenset(
         "run.resumed",
         "run.degraded",
         "run.cancel.requested",
+        "run.pause.requested",
         "run.decision.refused",
         "run.cleanup.overrun",
         "run.inference.retried",

@@ -5,6 +5,9 @@
 | replay_tool_call | `approved`, and maybe `editedArgs`, `reason`, `result`, `approvedActionFingerprint` | of that |
 | use_decision_as_tool_result, pass_decision_to_tool | the result, or the arguments, as they are | the ticket's own |
 
+A ticket of the run itself has no call, so there is no `toolCallId` and nothing to edit: `approved` lets the run go on,
+a `result` joins the conversation, and to decline ends the run.
+
 `status: cancelled` declines, and so does `approved: false`. `editedArgs` replaces the arguments, it is not merged.
 A key of an approval that is not known is refused: a misspelt `editedArgs` must not approve the arguments as they were.
 """
@@ -85,6 +88,9 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
         "reason": {"type": "string", "description": "Why; the agent is told when a call is declined."},
         "approvedActionFingerprint": {"type": "string", "description": "The fingerprint of metadata.greenroom."},
     }
+    if ticket.get("call_id") is None:
+        del properties["editedArgs"]
+        properties["result"] = {"description": "What the agent is to know when it goes on."}
     shared: dict[str, Any] = {}
     if own is not None:
         properties["result"] = {name: value for name, value in own.items() if name not in _SHARED}

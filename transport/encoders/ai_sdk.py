@@ -25,8 +25,10 @@ before it, every tool part in a state that the protocol knows. At most one block
 | run.task.started, run.task.progress, run.task.finished | `data-task` with `status`, replaced by the next |
 | run.task.output.delta | `data-task-output`, transient |
 | run.input.received | `data-input` |
-| run.degraded, run.cancel.requested, run.decision.refused, run.inference.retried, run.cleanup.overrun | `data-notice` |
+| run.degraded, run.inference.retried, run.cleanup.overrun | `data-notice` |
+| run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
+| (the same, for nothing but the run itself: a pause) | `finish-step`, `data-run`, `finish` other |
 | run.completed | `finish-step`, `data-run`, `finish` stop, length or other |
 | run.failed | `finish-step`, `data-run`, `error`, `finish` error or content-filter |
 | run.cancelled | `finish-step`, `data-run`, `abort`, `finish` other |
@@ -121,7 +123,8 @@ def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Par
     elif state.waiting and state.tickets:  # between two events of one commit it may seem to wait for nobody
         for call_id in state.calls:
             _request(draft, call_id)
-        draft.close(End(status="waiting", reason="tool-calls"))
+        of_calls = any(ticket["call_id"] is not None for ticket in state.tickets.values())
+        draft.close(End(status="waiting", reason="tool-calls" if of_calls else "other"))
     else:
         error = {"type": "error", "errorText": reason}
         draft.close(End(status="interrupted", reason="error", last=(error,)))
@@ -304,7 +307,7 @@ _STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "l
 
 _NOTICES: Final = frozenset(
     {
-        *("run.degraded", "run.cancel.requested", "run.decision.refused"),
+        *("run.degraded", "run.cancel.requested", "run.pause.requested", "run.decision.refused"),
         *("run.inference.retried", "run.cleanup.overrun"),
     }
 )

@@ -7,6 +7,9 @@ again, after a crash of either side, and act once.
 
 A ticket that is closed already (decided elsewhere, expired) can still be answered: with the same answer as before, or
 with `cancelled`, which then only says that the client knows. Otherwise it would block the client's thread for ever.
+
+A ticket of the run itself need not be answered with the others: somebody may have paused the run after the client was
+told what it waits for. It is asked for when nothing else holds the run.
 """
 
 from __future__ import annotations
@@ -117,7 +120,8 @@ async def decide(
             await _again(gateway, who, answer)
     fresh = [answer for answer in answers if not answer.closed]
     named = {entry.interruptId for entry in entries}
-    left = [ticket.ticket_id for ticket in open_tickets(record) if ticket.ticket_id not in named]
+    owed = [ticket for ticket in open_tickets(record) if ticket.call_id is not None]
+    left = [ticket.ticket_id for ticket in owed if ticket.ticket_id not in named]
     if fresh and left:
         raise Declined(
             OPEN, f"resume must answer every open interrupt of the thread; these are left: {', '.join(left)}"

@@ -16,7 +16,7 @@ from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, RunCommand, Start
+from ..protocol.up import Cancel, Decide, Pause, RunCommand, Start
 from .access import Principal, everything
 
 
@@ -151,6 +151,8 @@ class Api:
             return await self.runtime.decide(command.run, decision)
         if isinstance(command, Cancel):
             asked = Command(command_id=command.id, kind="cancel", mode=command.mode, reason=command.reason, by=who.name)
+        elif isinstance(command, Pause):
+            asked = Command(command_id=command.id, kind="pause", reason=command.reason, by=who.name)
         else:
             asked = Command(command_id=command.id, kind="send", text=command.text, by=who.name)
         return await self.runtime.post(command.run, asked)

@@ -20,6 +20,7 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "decide": ("gw.ack", "gw.error"),
     "cancel": ("gw.ack", "gw.error"),
     "send": ("gw.ack", "gw.error"),
+    "pause": ("gw.ack", "gw.error"),
     "ping": ("gw.tick", "gw.error"),
 }
 """What a client sends -> what may answer it, with the same id."""

@@ -252,7 +252,7 @@ class Conversation:
                 self._unsubscribe(frame)
             case up.Start():
                 self.tell(await api.start(who, frame))
-            case up.Decide() | up.Cancel() | up.Send():
+            case up.Decide() | up.Cancel() | up.Send() | up.Pause():
                 self.tell(await api.command(who, frame))
             case up.Ping():
                 self.tell(self.tick(frame.id))

@@ -256,7 +256,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",
-        summary="Decide, cancel or send", body="Command", headers=_KEY,
+        summary="Decide, cancel, send or pause", body="Command", headers=_KEY,
         answers={202: ("Durable.", "Accepted")},
     ),
 )  # fmt: skip

@@ -113,18 +113,28 @@ class Send:
 
 
 @attrs.frozen(kw_only=True)
+class Pause:
+    """Hold a run before its next step, by a ticket of its own (its call_id is null) that somebody decides."""
+
+    id: CommandId = attrs.field(validator=_id)
+    run: str
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Ping:
     """Answered by gw.tick with the same id."""
 
     id: str | None = None
 
 
-Up = Hello | Subscribe | Unsubscribe | Start | Decide | Cancel | Send | Ping
-RunCommand = Decide | Cancel | Send
-COMMANDS: Final[Mapping[str, type[Decide | Cancel | Send]]] = {
+RunCommand = Decide | Cancel | Send | Pause
+Up = Hello | Subscribe | Unsubscribe | Start | RunCommand | Ping
+COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "decide": Decide,
     "cancel": Cancel,
     "send": Send,
+    "pause": Pause,
 }
 """The commands to a run; POST /v1/runs/{run}/commands takes the same ones."""
 UP: Final[Mapping[str, type[Any]]] = {
@@ -222,7 +232,7 @@ def read_command(data: Mapping[str, Any]) -> RunCommand:
     if not isinstance(kind, str) or kind not in COMMANDS:
         raise Refused("bad_message", f"type {_shown(kind)} is not a command; use one of {', '.join(COMMANDS)}")
     command = read(data)
-    if not isinstance(command, Decide | Cancel | Send):
+    if not isinstance(command, RunCommand):
         raise Refused("bad_message", f"{kind} is not a command to a run")
     return command
 

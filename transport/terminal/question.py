@@ -105,15 +105,26 @@ class _Form:
 
 
 def _form(ticket: Ticket) -> _Form:
-    tool = words.one_line(ticket.tool, 64)
+    tool = words.subject(ticket.tool)
     after = {"v": "show all", "q": "leave it waiting"}
     if ticket.reason == "outcome_unknown":
         title = f"Did {tool} take effect?"
         return _Form(title, {"r": "run it again", "u": "use a result", "c": "cancel the call", **after})
+    if ticket.call_id is None:
+        return _run_form(ticket, after)
     wanted = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {words.one_line(ticket.action, 200)}"
     if answerable_by_yes(ticket):
         return _Form(f"May {tool} run?{wanted}", {"y": "yes", "n": "no", **after})
     return _Form(f"{tool} asks for an answer{wanted}", {"a": "answer", "n": "no", **after})
+
+
+def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
+    """Of a ticket that holds the run itself: it belongs to no call."""
+    wanted = "" if ticket.action in ("", "run:resume") else f": {words.one_line(ticket.action, 200)}"
+    if not answerable_by_yes(ticket):
+        return _Form(f"The run waits for an answer{wanted}", {"a": "answer", "n": "no, end the run", **after})
+    keys = {"y": "yes", "a": "yes, and tell it why", "n": "no, end the run", **after}
+    return _Form(f"The run is held. May it go on?{wanted}", keys)
 
 
 @attrs.frozen

@@ -178,8 +178,12 @@ class Timeline:
         yield from self._result(event, {**payload, "call_id": payload["task_id"]}, at)
 
     def _requested(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
-        tool = words.one_line(payload["tool"], 40)
+        tool = words.subject(payload["tool"], 40)
         self._tickets[payload["ticket_id"]] = tool
+        if payload.get("call_id") is None:
+            what = words.one_line(payload.get("message", ""), 200)
+            yield Line(at=at, kind="wait", who=tool, what=what, outcome="is held, and waits for a decision")
+            return
         call = self._calls.get(payload.get("call_id") or "")
         if call is not None:
             call.since = None
@@ -196,8 +200,8 @@ class Timeline:
         )
         text += f": {words.one_line(reason, 200)}" if reason else ""
         kind: Kind = "yes" if how == "approved" else "no"
-        if kind == "no":
-            self._refused.add(payload.get("call_id") or "")
+        if kind == "no" and payload.get("call_id") is not None:
+            self._refused.add(payload["call_id"])
         yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticket_id"], "decision"), outcome=text)
 
     def _noted(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
@@ -226,6 +230,7 @@ _NOTES: Final = {
     "run.degraded": "goes on with less than it asked for",
     "run.input.received": "more input",
     "run.cancel.requested": "cancel asked for",
+    "run.pause.requested": "pause asked for",
     "run.decision.refused": "a decision did not act",
 }
 

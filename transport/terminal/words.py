@@ -36,6 +36,11 @@ def one_line(text: str, width: int) -> str:
     return cut(" ".join(clean(text).split()), width)
 
 
+def subject(tool: str, width: int = 64) -> str:
+    """What a ticket is about: its tool, or the run itself if it belongs to no call."""
+    return one_line(tool, width) or "the run"
+
+
 def cut(text: str, width: int) -> str:
     """The text, or its beginning and an ellipsis: at most `width` characters."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"

@@ -103,6 +103,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "parent",
         "forked_from",
         "target",
+        "joins",
     }
     static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():

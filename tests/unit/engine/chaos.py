@@ -4,6 +4,8 @@ import random
 from datetime import timedelta
 from typing import Any
 
+import attrs
+
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import (
     RESUME_MODES,
@@ -46,6 +48,8 @@ TOOLS = {
         ToolSpec(name="send", gate="always", background=True, output=False),
     )
 }
+HOLDING = (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END)
+"""Phases whose hooks may hold the run."""
 LIMIT = 400
 """Inputs within which every run has to end once everything is answered."""
 
@@ -72,7 +76,7 @@ class Chaos:
         moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
         moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.15)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
-        moves += [(self.send, 0.4), (self.admit, 3), (self.ask, 2)]
+        moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
         act()
 
@@ -100,7 +104,11 @@ class Chaos:
 
     def answer(self) -> None:
         key = self.rng.choice(list(self.world.outstanding))
-        message, final = self.random_answer(self.world.outstanding[key])
+        effect = self.world.outstanding[key]
+        if isinstance(effect, fx.RunPhase) and effect.phase in HOLDING and self.rng.random() < 0.1:
+            self.hold(effect)
+            return
+        message, final = self.random_answer(effect)
         self.old.append(message)
         if final:
             self.world.answer(message)
@@ -282,6 +290,14 @@ class Chaos:
     def send(self) -> None:
         self.numbers += 1
         self.world.post(Command(command_id=f"s{self.numbers}", kind="send", text="and this"))
+
+    def pause(self) -> None:
+        self.numbers += 1
+        self.world.post(Command(command_id=f"p{self.numbers}", kind="pause", reason="wait"))
+
+    def hold(self, effect: fx.RunPhase) -> None:
+        """A hook holds the run."""
+        self.world.holds(effect.phase, attrs.evolve(self.suspend(), reason="external_event"))
 
     def admit(self) -> None:
         self.world.feed(inp.Admit())

@@ -33,6 +33,8 @@ class Fold:
         self.closed_messages: set[str] = set()
         self.moves: list[tuple[Stage, Stage]] = []
         self.call_moves: list[tuple[str, CallStatus, CallStatus]] = []
+        self.pauses: Counter[str] = Counter()
+        self.pausing: str | None = None
         self.terminal: EventDraft | None = None
 
     def take(self, event: EventDraft) -> None:
@@ -42,7 +44,7 @@ class Fold:
         match event.payload:
             case ev.RunMoved() | ev.RunWaiting() | ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled():
                 self._take_lifecycle(event)
-            case ev.ApprovalRequested() | ev.ApprovalResolved() | ev.DecisionRefused():
+            case ev.ApprovalRequested() | ev.ApprovalResolved() | ev.DecisionRefused() | ev.PauseRequested():
                 self._take_decision(event.payload)
             case ev.TaskStarted() | ev.TaskProgress() | ev.TaskOutputDelta() | ev.TaskFinished():
                 self._take_task(event.payload)
@@ -65,6 +67,7 @@ class Fold:
                 assert payload.last_sequence == self.sequence
                 assert (payload.usage, payload.steps) == (self.usage, self.steps)
                 assert not self.tasks, "a task outlives its run"
+                assert self.pausing is None, f"nothing became of the pause {self.pausing}"
                 self.terminal = event
 
     def _take_step(self, event: EventDraft) -> None:
@@ -92,6 +95,15 @@ class Fold:
             case ev.ApprovalRequested():
                 assert payload.ticket_id not in self.tickets
                 self.tickets[payload.ticket_id] = "open"
+                assert payload.call_id is not None or payload.reason in ("manual_pause", "external_event")
+                if payload.call_id is None and payload.reason == "manual_pause":
+                    assert self.pausing is not None, "nobody asked for a pause"
+                    self.pausing = None
+            case ev.PauseRequested():
+                self.pauses[payload.command_id] += 1
+                if payload.joins is None:
+                    assert self.pausing is None
+                    self.pausing = payload.command_id
             case ev.ApprovalResolved():
                 assert self.tickets[payload.ticket_id] == "open"
                 self.tickets[payload.ticket_id] = payload.resolution
@@ -99,6 +111,8 @@ class Fold:
                 self.approvals[payload.call_id or ""] += payload.resolution == "approved"
             case ev.DecisionRefused():
                 self.consequences[payload.command_id] += 1
+                if payload.command_id == self.pausing:
+                    self.pausing = None
 
     def _take_call(self, event: EventDraft) -> None:
         payload = event.payload

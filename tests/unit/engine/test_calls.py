@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.contract import events as ev
-from greenroom.actors.contract.decisions import Allow, Block, SetResult, Suspend
+from greenroom.actors.contract.decisions import Allow, Block, Decision, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.phases import Phase
@@ -104,6 +104,38 @@ def test_a_denied_call_is_told_to_the_model_and_the_other_goes_on(first: str) ->
     w.returns(other)
     assert w.statuses() == {first: "cancelled", other: "succeeded"}
     assert "denied this call: too dear" in w.tool_texts()[first]
+    w.says("fine")
+    w.check_end()
+
+
+def told_in_house(ticket: Ticket, decision: Decision) -> str:
+    return f"{ticket.tool} {dict(ticket.arguments)} is {ticket.status} by {decision.decided_by}: {decision.reason}"
+
+
+def test_a_text_of_the_decision_is_what_the_model_is_told_before_the_agents_text_and_the_sentence() -> None:
+    w = world(A, B, denial=told_in_house)
+    w.decide("A", "cancel", "Ask the customer first.", reason="not yet")
+    w.decide("B", "cancel", reason="too dear")
+    assert w.tool_texts() == {"A": "Ask the customer first.", "B": "pay {'n': 2} is denied by ann: too dear"}
+    assert w.statuses() == {"A": "cancelled", "B": "cancelled"}
+    w.says("fine")
+    w.check_end()
+
+
+@pytest.mark.parametrize("value", [None, 7, {"text": "no"}, ["no"]])
+def test_a_result_of_a_denial_that_is_no_text_is_not_told(value: Any) -> None:
+    w = world(A)
+    w.decide("A", "cancel", value, reason="no")
+    assert w.tool_texts() == {"A": "The reviewer denied this call: no"}
+
+
+@pytest.mark.parametrize("denial", [lambda *_: 1 / 0, lambda *_: None, lambda *_: b"no", lambda: "no"])
+def test_a_formatter_that_fails_leaves_an_event_and_the_sentence(denial: Any) -> None:
+    w = world(A, denial=denial)
+    w.decide("A", "cancel", reason="no")
+    assert w.tool_texts() == {"A": "The reviewer denied this call: no"}
+    (degraded,) = [event.payload for event in w.store.events[1:] if event.type == "run.degraded"]
+    assert (degraded.reason, "r.t1" in degraded.detail) == ("denial_failed", True)
     w.says("fine")
     w.check_end()
 

@@ -246,6 +246,18 @@ def beside_a_task(w: World) -> None:
     w.says("done")
 
 
+def paused(w: World) -> None:
+    """Between two steps."""
+    w.pause()
+    works(w)
+
+
+def held_by_a_hook() -> World:
+    w = World(agent(hooked=frozenset({Phase.STEP_START})))
+    w.holds(Phase.STEP_START, Suspend())
+    return w
+
+
 PLACES: dict[str, Callable[[], World]] = {
     "planned": at(admitted=False),
     "inference": at(),
@@ -253,6 +265,9 @@ PLACES: dict[str, Callable[[], World]] = {
     "gate": at(lambda w: w.says(calls=[call("A", "perhaps")])),
     "waiting": at(waiting),
     "tasks": at(beside_a_task),
+    "paused": at(paused),
+    "paused and waiting": at(lambda w: (waiting(w), w.pause())),
+    "held by a hook": held_by_a_hook,
     "stopping": at(lambda w: w.feed(inp.DeadlinePassed())),
     **{f"hooks of {phase.value}": hooked_at(phase) for phase in Phase},
 }
@@ -406,6 +421,63 @@ def test_a_model_that_may_be_asked_again_is_asked_three_times() -> None:
         delays.append(effect.delay)
     w.answer(inp.ModelFailed(message_id=w.in_flight(), kind="overloaded", text="x", retryable=True))
     assert (delays, w.last().code, w.last().message) == ([0.5, 1.0], "model_error", "overloaded: x")
+    w.check_end()
+
+
+def model_fails(w: World, text: str = "x", *, retryable: bool = True) -> None:
+    w.answer(inp.ModelFailed(message_id=w.in_flight(), kind="overloaded", text=text, retryable=retryable))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_failures_of_the_model_in_a_row_stop_the_run_in_place_of_asking_again(n: int) -> None:
+    """Of two limits that are met at once the one that the agent declares wins."""
+    w = World(agent(stop=(stop.MaxRounds(), stop.ConsecutiveErrors(n))))
+    for number in range(n):
+        assert not w.ended
+        model_fails(w, f"the {number + 1}th")
+    assert (w.last().termination, w.last().code) == ("stopped", "consecutive_errors")
+    assert w.last().detail == f"{n} failed steps; the last one: overloaded: the {n}th"
+    assert w.row.counters.errors == n
+    w.check_end()
+
+
+def test_of_two_limits_of_failures_the_first_that_is_met_ends_the_run() -> None:
+    w = World(agent(stop=(stop.ConsecutiveErrors(4),)))
+    for _ in range(3):
+        model_fails(w)
+    assert w.last().code == "model_error"
+
+
+def test_a_failure_of_the_model_that_can_not_pass_fails_the_run_whatever_is_counted() -> None:
+    w = World(agent(stop=(stop.ConsecutiveErrors(1),)))
+    model_fails(w, retryable=False)
+    assert w.last().code == "model_error"
+    w.check_end()
+
+
+@pytest.mark.parametrize("off", [0, None])
+def test_consecutive_errors_can_be_switched_off_for_the_model_too(off: int | None) -> None:
+    w = World(agent(stop=(stop.ConsecutiveErrors(off),)))
+    for _ in range(3):
+        model_fails(w)
+    assert w.last().code == "model_error"
+
+
+def test_failures_of_the_model_and_of_all_calls_are_counted_together_and_a_good_step_forgets_them() -> None:
+    w = World(agent(stop=(stop.ConsecutiveErrors(3),)))
+    model_fails(w)
+    w.says(calls=[call("A", "look")])
+    w.raises("A")
+    assert w.row.counters.errors == 2
+    w.says(calls=[call("B", "look")])
+    w.returns("B")
+    assert w.row.counters.errors == 0
+    model_fails(w)
+    model_fails(w)
+    w.crash()
+    assert w.row.counters.errors == 2, "an interruption is no failure, and forgets none"
+    model_fails(w)
+    assert w.last().code == "consecutive_errors"
     w.check_end()
 
 

@@ -19,7 +19,7 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage, derive_run_status
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
-from greenroom.actors.contract.phases import CallAt, Cursor, Phase
+from greenroom.actors.contract.phases import LEAVING, CallAt, Cursor, Phase
 from greenroom.actors.contract.rows import CallRow, Commit, Facts, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import AgentSpec, ExecutionMode
 from greenroom.actors.engine import effects as fx
@@ -32,6 +32,8 @@ from greenroom.actors.engine.state import RunState, Step
 from .fold import Fold
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+HELD_OPEN = (Cursor.TOOLS, Cursor.STEP_END, Cursor.STOPPING)
+"""Where a run may work, or clean up, while a ticket of its own is open: the rest of its step."""
 Key = tuple[str, ...]
 
 
@@ -94,14 +96,21 @@ class Store:
             call = self.calls.get(target)
             of_call = [ticket for ticket in self.tickets.values() if ticket.call_id == target]
             ticket = self.tickets.get(target) or (of_call[-1] if of_call else None)
-            call = call if ticket is None else self.calls[ticket.call_id or ""]
+            call = call if ticket is None else self.calls.get(ticket.call_id or "")
         facts = Facts(
-            stage=self.row.stage, pending=len(self.inbox) - self.row.inbox, known=known, ticket=ticket, call=call
+            stage=self.row.stage,
+            pending=len(self.inbox) - self.row.inbox,
+            known=known,
+            ticket=ticket,
+            call=call,
+            leaving=self.row.cursor in LEAVING,
         )
         prior = self._targets.get(facts.target_key or "")
         if prior is None and call is not None:
             early = self._targets.get(f"call:{call.call_id}")
-            waits = early is not None and any(item[0] is early for item in self.inbox[self.row.inbox :])
+            waits = early is not None and any(
+                item[0].command_id == early.command_id for item in self.inbox[self.row.inbox :]
+            )
             prior = early if waits or (early is not None and call.call_id in self.row.early) else None
         return attrs.evolve(facts, prior=prior)
 
@@ -178,10 +187,19 @@ class World:
         taken = step(self.spec, before, message, self.now)
         assert before == kept, "the state was changed in place"
         assert step(self.spec, before, message, self.now) == taken, "the same input came to something else"
-        self.inputs += 1
-        self.state = taken.state
         if before.row.cursor is Cursor.ENDED:
             assert taken == Step(before, None, ()), "an ended run did something"
+        return self._take(before, message, taken)
+
+    def holds(self, phase: Phase, wish: Suspend) -> Step:
+        """The hooks of a phase answer, and one of them holds the run."""
+        message = inp.PhaseDone(phase=phase, step=self.row.step, hold=wish)
+        del self.outstanding[answered_by(message)]
+        return self.feed(message)
+
+    def _take(self, before: RunState, message: inp.Input, taken: Step) -> Step:
+        self.inputs += 1
+        self.state = taken.state
         self._check_commit(before, taken)
         if taken.commit is not None and taken.state.row.stage in TERMINAL:
             self._closing = (before, message)
@@ -340,6 +358,12 @@ class World:
         self.deliver_all()
         return answer
 
+    def pause(self, reason: str | None = "wait") -> Answer:
+        self._posted += 1
+        answer = self.post(Command(command_id=f"p{self._posted}", kind="pause", reason=reason, by="ann"))
+        self.deliver_all()
+        return answer
+
     def send(self, text: str) -> Answer:
         self._posted += 1
         answer = self.post(Command(command_id=f"s{self._posted}", kind="send", text=text, by="ann"))
@@ -476,10 +500,12 @@ class World:
         """Somebody is always awaited, and the stage says whether it is a person."""
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [c for c in calls if c.at is CallAt.PARKED]
+        open_tickets = [*(c.ticket for c in calls if c.at is CallAt.PARKED), *row.holds]
         if not in_flight and not self.ended and row.cursor is not Cursor.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
+        if row.holds and row.stage is not Stage.NEEDS_APPROVAL:
+            assert row.cursor in HELD_OPEN, f"a held run is at {row.cursor}"
         if row.cursor is Cursor.TOOLS:
             assert row.stage is derive_stage(calls)
             self._check_projection(calls)
@@ -507,6 +533,8 @@ class World:
         told = [m.content.split()[2] for m in store.messages if m.content.startswith("[Background task ")]
         assert sorted(told) == sorted(fold.finished), "each task has one message"
         for command, _ in store.inbox:
+            if command.kind == "pause":
+                assert fold.pauses[command.command_id] + fold.consequences[command.command_id] >= 1, command
             if command.kind == "decide" and command.decision is not None:
                 names = {command.command_id, command.decision.reason}  # resolved tickets carry the reason
                 assert sum(fold.consequences[name] for name in names) == 1, command

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import greenroom as gr
@@ -127,6 +128,15 @@ class View:
 @pytest.mark.parametrize(("target", "number"), [("r.t2", 2), ("t2", 2), ("call#3", 3), ("write", 3)])
 def test_a_ticket_is_named_by_its_id_its_call_its_tool_or_its_last_part(target: str, number: int) -> None:
     assert _meant(target, View()).ticket_id == f"r.t{number}"
+
+
+def test_a_ticket_of_the_run_itself_is_named_by_its_id_and_by_nothing_else() -> None:
+    class Held(View):
+        tickets = (attrs.evolve(ticket(1, ""), call_id=None, reason="manual_pause"), ticket(2, "refund"))
+
+    assert _meant("t1", Held()).ticket_id == "r.t1"
+    with pytest.raises(gr.UsageError, match="'' is no open ticket"):
+        _meant("", Held())
 
 
 @pytest.mark.parametrize("target", ["refund", "t", "t4", "", "r."])

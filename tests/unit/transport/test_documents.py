@@ -57,6 +57,7 @@ EXAMPLES = {
     },
     "cancel": {"id": "i", "run": "r", "mode": "after_step", "reason": "why"},
     "send": {"id": "i", "run": "r", "text": "t"},
+    "pause": {"id": "i", "run": "r", "reason": "why"},
     "ping": {"id": "i"},
 }
 """Every type with all its fields."""

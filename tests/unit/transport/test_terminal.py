@@ -218,6 +218,26 @@ async def test_a_ticket_that_wants_a_value_asks_for_it() -> None:
     assert answerable_by_yes(ticket(reason="user_input"))
 
 
+HELD: dict[str, Any] = {"call_id": None, "tool": "", "arguments": {}, "reason": "manual_pause", "action": "run:resume"}
+
+
+async def test_a_held_run_is_asked_about_as_a_run() -> None:
+    held = ticket(**HELD, message="ada paused the run: lunch")
+    decision, shown = await answered(held, "y")
+    assert decision == held.approve()
+    assert "The run is held. May it go on?\nada paused the run: lunch\n" in shown
+    assert (await answered(held, "a", "The shop is open."))[0] == held.approve("The shop is open.")
+    assert (await answered(held, "n", "enough"))[0] == held.deny("enough")
+    assert answerable_by_yes(held)
+
+
+async def test_a_run_that_waits_for_an_event_asks_for_what_the_event_brings() -> None:
+    asks = ticket(**{**HELD, "reason": "external_event", "response_schema": {"type": "object"}, "action": "build:done"})
+    decision, shown = await answered(asks, "a", '{"build": 7}')
+    assert decision == asks.approve({"build": 7})
+    assert "The run waits for an answer: build:done" in shown
+
+
 @pytest.mark.parametrize(("typed", "value"), [("", None), ("null", None), ("3", 3), ('"3"', "3"), ("plain", "plain")])
 def test_a_value_is_json_or_text(typed: str, value: object) -> None:
     assert read_value(typed) == value

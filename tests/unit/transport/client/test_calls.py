@@ -48,6 +48,7 @@ async def test_each_command_goes_out_as_the_protocol_has_it(gateway: FakeGateway
         await client.decide("r", attrs_with_id(TICKET.deny("no")))
         await client.cancel("r", mode="after_step", reason="enough", command_id="c1")
         await client.send("r", "more", command_id="s1")
+        await client.pause("r", reason="lunch", command_id="p1")
         started = await client.start("support", "help", thread_id="t", session_id="s", on_busy="refuse", command_id="x")
     assert gateway.acted == [
         {
@@ -72,6 +73,7 @@ async def test_each_command_goes_out_as_the_protocol_has_it(gateway: FakeGateway
         },
         {"type": "cancel", "id": "c1", "run": "r", "mode": "after_step", "reason": "enough"},
         {"type": "send", "id": "s1", "run": "r", "text": "more"},
+        {"type": "pause", "id": "p1", "run": "r", "reason": "lunch"},
         {
             "type": "start",
             "id": "x",

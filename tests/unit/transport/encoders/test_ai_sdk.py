@@ -607,6 +607,27 @@ def test_a_ticket_of_the_run_itself_is_a_data_part(version: Any) -> None:
 
 
 @both
+def test_a_pause_ends_the_stream_without_a_question_and_the_next_one_goes_on(version: Any) -> None:
+    world = a_world()
+    world.pause("lunch")
+    world.says(calls=[call("c1", "read", n=1)])
+    world.returns("c1")
+    events = events_of(world)
+    parts = parts_of(events, version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    assert (chat.reason, chat.answered(), chat.completed()) == ("other", False, False)
+    (notice,) = of(parts, "data-notice")
+    assert (notice["data"]["event"], notice["data"]["reason"]) == ("pause.requested", "lunch")
+    assert [one["data"]["status"] for one in of(parts, "data-run")][-1] == "waiting"
+    world.decide("r.t1", result="go")
+    world.says("done")
+    resumed(chat, events_of(world))
+    assert chat.texts() == "done"
+    assert [one["data"]["text"] for one in of(chat.parts, "data-input")] == ["go"]
+
+
+@both
 def test_an_early_decision_meets_its_ticket_in_one_commit(version: Any) -> None:
     world = World(AgentSpec(key="a", tools=TOOLS, max_bodies=1))
     world.says(calls=[call("c1", "read", n=1), call("c2", "read", n=2)])
@@ -642,13 +663,18 @@ def check_whole(world: World, events: Sequence[Event], version: Any) -> Chat:
     return chat
 
 
-def check_rest(chat: Chat) -> None:
-    """At rest the message may be kept, and the last answer that it asks for makes the client send by itself."""
+def check_rest(chat: Chat, *, of_calls: bool) -> None:
+    """At rest the message may be kept, and the last answer that it asks for makes the client send by itself.
+
+    If only the run itself is held, the message asks for nothing.
+    """
     check_message(chat.message, ended=False, told=chat.version == "v7")
-    assert chat.reason == "tool-calls"
+    assert chat.reason == ("tool-calls" if of_calls else "other")
     copied = Chat(chat.version, copy.deepcopy(chat.message))
     assert not copied.answered()
     assert not copied.completed()
+    if not of_calls:
+        return
     for one in copied.tools():
         if one["state"] == "approval-requested":
             copied.respond(one["approval"]["id"], True)
@@ -663,7 +689,8 @@ def check_split(events: Sequence[Event], at: int, whole: Chat, answer: bool) -> 
     chat = Chat(whole.version).stream(parts_of(events[:at], whole.version))
     assert seen(chat).sequence == at
     if events[at - 1].type == "run.waiting":
-        check_rest(chat)
+        of_run = {e.payload["ticket_id"] for e in events if e.payload.get("call_id", "") is None}
+        check_rest(chat, of_calls=not of_run.issuperset(events[at - 1].payload["tickets"]))
     resolved = {e.payload["ticket_id"]: e.payload for e in events[at:] if e.type == "run.approval.resolved"}
     for one in chat.tools() if answer else ():
         told = resolved.get(one.get("approval", {}).get("id"), {"resolution": "open"})
