@@ -170,6 +170,7 @@ class World:
         injected: the error that a crash sweep has injected.
         unknown: what the decider says when nobody knows whether a call took effect: cancel, resume or result.
         cancels: `scope` is not around the process: when it is struck, the run is told to cancel.
+        make_agent: execution mode -> the agent.
         ended: what the store has of the run in the end: frames, record, history.
     """
 
@@ -179,6 +180,7 @@ class World:
     cancels: bool = False
     faults: Callable[[str], None] | None = None
     patience: float = 30.0
+    make_agent: Callable[[Any], gr.Agent] = support
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     injected: BaseException | None = None
     book: Book = attrs.field(factory=Book)
@@ -239,7 +241,7 @@ class World:
         """One process: open, start or find the run, follow and decide, until it has ended."""
         self.lives += 1
         book = self.book
-        agent = support(self.execution)
+        agent = self.make_agent(self.execution)
         with trio.fail_after(BUDGET):
             async with gr.open_runtime(self.store, agents=[agent], deps=book, store_patience=self.patience) as runtime:
                 run = await runtime.start(agent, "please", run_id=RUN)

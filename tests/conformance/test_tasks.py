@@ -12,7 +12,7 @@ from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import FAR, TOOLS, Context
 from ..support.lives import RUN, Act, Life, Play, Scene, after, approve, cancel, deny, pause, restart, send
-from ..support.runs import agent, events_of, home, payloads
+from ..support.runs import Outages, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
 
@@ -250,6 +250,37 @@ async def test_a_task_that_overruns_its_grace_is_named(play, autojump_clock):
     assert life.end["stubborn"] == ["T.task1"]
 
 
+async def test_the_last_words_of_a_cancelled_task_are_told(play, autojump_clock):
+    """Also what might have been the beginning of a secret, and waited for what follows."""
+
+    @gr.tool(background=True)
+    async def mutters(ctx: gr.ToolContext) -> str:
+        await ctx.output("the token is sk-")
+        await trio.sleep(FAR)
+        return "never"
+
+    script = [call("mutters", id="M"), [delay(5), call("cancel_task", id="X", task_id="M.task1")], "I wait", "done"]
+    life = await play(*script, tools=[mutters])
+    assert "".join(one["text"] for one in life.payloads("task.output.delta")) == "the token is sk-"
+    assert life.types.index("task.output.delta") < life.types.index("task.finished")
+
+
+async def test_a_task_that_is_cancelled_before_its_start_is_stored_never_begins(play, autojump_clock):
+    outages = Outages()
+    play.store = {"faults": outages}
+
+    async def begin(_: Scene) -> None:
+        outages.error = OSError("the disk is full")
+
+    async def end(_: Scene) -> None:
+        outages.error = None
+
+    script = [[delay(10), C], call("cancel_task", id="X", task_id="C.task1"), "I wait", "done"]
+    life = await played(play, *script, do=[after(5, begin), after(15, end)])
+    assert ends(life) == {"C.task1": "cancelled cancelled"}
+    assert life.scene.outside.begun == []
+
+
 # --- spawning --------------------------------------------------------------------------------------------------------
 
 
@@ -363,6 +394,34 @@ async def test_a_run_that_waits_for_a_person_is_taken_up_for_its_task(play, auto
     """The task goes on though nobody decides."""
     life = await played(play, [F, call("sign", id="S")], do=[after(7, restart), pause(30)])
     assert (ends(life), life.path) == ({"F.task1": "succeeded"}, "running waiting")
+
+
+async def test_an_orderly_shutdown_lets_a_task_end_if_it_does_so_in_time(play, autojump_clock):
+    play.runtime = {"drain": 20.0}
+    life = await played(play, C, "I wait", "done", do=[after(3, restart)])
+    assert (ends(life), life.effects) == ({"C.task1": "succeeded"}, ["C.task1"])
+    assert len(life.payloads("task.started")) == 1
+
+
+async def test_a_body_that_asks_in_its_clean_up_is_not_left_waiting(play, autojump_clock):
+    """Its run has no owner any more, who could answer."""
+    heard: list[str] = []
+
+    @gr.tool(background=True, replay="safe")
+    async def curious(ctx: gr.ToolContext) -> str:
+        try:
+            await trio.sleep(10)
+        finally:
+            with trio.CancelScope(shield=True):
+                try:
+                    heard.append(str(len(await ctx.tasks())))
+                except gr.ToolError as error:
+                    heard.append(str(error))
+        return "done"
+
+    life = await play(call("curious", id="Q"), "I wait", "done", tools=[curious], do=[after(5, restart)])
+    assert heard == ["The run has no owner here any more: nothing can be asked of it.", "1"]
+    assert ends(life) == {"Q.task1": "succeeded"}
 
 
 def until(number: int) -> Act:
