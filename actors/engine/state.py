@@ -95,6 +95,7 @@ class Draft:
         self.errors: int = counters.errors
         self.active_before: int = counters.active_ms
         self.active_since: datetime | None = counters.active_since
+        self.unowned: int = counters.unowned_ms
         self.trail: tuple[str, ...] = counters.trail
         self.answers: int = counters.answers
         self.output_retries: int = counters.output_retries
@@ -255,6 +256,7 @@ class Draft:
             errors=self.errors,
             active_ms=self.active_before,
             active_since=self.active_since,
+            unowned_ms=self.unowned,
             trail=self.trail,
             answers=self.answers,
             output_retries=self.output_retries,

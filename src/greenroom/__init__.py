@@ -63,6 +63,9 @@ from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
+from greenroom.actors.replay.report import Difference as Difference
+from greenroom.actors.replay.report import ReplayReport as ReplayReport
+from greenroom.actors.replay.report import Unreplayable as Unreplayable
 from greenroom.actors.run.handle import Run as Run
 from greenroom.actors.run.opening import open_runtime as open_runtime
 from greenroom.actors.run.opening import run as run
