@@ -22,9 +22,8 @@ from ..contract.calls import CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import Event
 from ..contract.messages import CallRequest, ModelResponse, Usage
-from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
+from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
-from ..engine.effects import RunPhase
 from ..engine.ending import LEAVING
 from ..engine.inputs import (
     Abandon,
@@ -61,7 +60,7 @@ class Offer(NamedTuple):
 def offers(record: Record, state: RunState, position: int) -> Iterator[Offer | Unreplayable]:
     """The inputs that may have led to the event at `position` of the log, the likeliest first.
 
-    Answers to `open_phases` are not among them.
+    Answers to the open phases (`hooks.py`) are not among them.
     """
     event = record.events[position]
     for message in _said(record, state, position):
@@ -176,10 +175,10 @@ def _suspended(record: Record, state: RunState, event: Event) -> Iterator[Input 
         text = f"the ticket {event.payload.get('ticket_id')!r} is not stored"
         yield Unreplayable(sequence=event.sequence, missing="ticket", text=text)
     elif ticket.reason != "outcome_unknown":
-        yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=_wish(ticket))
+        yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish(ticket))
 
 
-def _wish(ticket: Ticket) -> Suspend:
+def wish(ticket: Ticket) -> Suspend:
     """What a body asked for, from the ticket that it got."""
     until = ticket.expires_at
     on_expiry: Any = ticket.on_expiry
@@ -299,24 +298,3 @@ def _stopped(record: Record, position: int) -> Iterator[Input]:
     yield WorkStopped(stubborn=both[0])
     if both[1] != both[0]:
         yield WorkStopped(stubborn=both[1])
-
-
-# --- hooks and gates -------------------------------------------------------------------------------------------------
-
-_OF_CALL: Final = {
-    CallAt.GATING: Phase.TOOL_GATE,
-    CallAt.BEFORE: Phase.BEFORE_TOOL_EXECUTE,
-    CallAt.AFTER: Phase.AFTER_TOOL_EXECUTE,
-}
-
-
-def open_phases(state: RunState) -> Iterator[RunPhase]:
-    """The phases whose hooks or gates the machine waits for."""
-    row = state.row
-    if state.phase_open and row.cursor in PHASE_OF:
-        yield RunPhase(phase=PHASE_OF[row.cursor], step=row.step)
-    if row.cursor is Cursor.TOOLS:
-        for call in state.calls.values():
-            phase = _OF_CALL.get(call.at)
-            if phase is not None:
-                yield RunPhase(phase=phase, step=row.step, call_id=call.call_id)

@@ -29,18 +29,17 @@ from typing import Final, NamedTuple
 import attrs
 import msgspec
 
-from ..contract.decisions import Allow
 from ..contract.envelope import decode_event
 from ..contract.lifecycle import STATUS, RunStatus
-from ..contract.phases import CallAt, Cursor, Phase
+from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..engine.effects import RunPhase
-from ..engine.gates import APPROVAL
 from ..engine.inputs import Activate, PhaseDone
 from ..engine.machine import step
 from ..engine.state import RunState, Step, milliseconds
-from .derive import Offer, offers, open_phases
+from .derive import Offer, offers
+from .hooks import open_phases, told
 from .record import Record
 from .report import Difference, ReplayReport, Unreplayable, compared
 
@@ -51,26 +50,20 @@ CROWD: Final = 256
 
 
 class Asked(NamedTuple):
-    """What do the hooks or gates of a phase say? `state` is the run's as it would be given to them."""
+    """What do the hooks or gates of a phase say?
+
+    Attributes:
+        effect: the phase. state: the run's, as it would be given to them.
+        told: what they may have said, as far as the record tells; to be sent back by who does not know better.
+    """
 
     effect: RunPhase
     state: RunState
+    told: tuple[PhaseDone, ...]
 
 
 Replaying = Generator[Asked | None, "tuple[PhaseDone, ...] | None", ReplayReport]
 """Yields questions about phases, to be sent the answers; and None, to be sent None."""
-
-
-def passed(asked: Asked) -> tuple[PhaseDone, ...]:
-    """The answers of a run without plugins: every phase passes, and an approval predicate has said one or the other.
-
-    A predicate is user code with the run's dependencies; it is not asked again, what it said is in the record.
-    """
-    effect = asked.effect
-    done = PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id)
-    if effect.phase is not Phase.TOOL_GATE:
-        return (done,)
-    return (attrs.evolve(done, verdict=Allow()), attrs.evolve(done, verdict=APPROVAL))
 
 
 class _Story(NamedTuple):
@@ -145,9 +138,12 @@ class _Replay:
             ticket = None if call is None or call.ticket is None else call.ticket.ticket_id
             key = (effect.phase, effect.step, effect.call_id, call and (call.attempts, call.status, ticket))
             if key not in self._answers:
-                self._answers[key] = (yield Asked(effect, state)) or ()
+                self._answers[key] = (yield Asked(effect, state, self._told(effect))) or ()
             found += self._answers[key]
         return found
+
+    def _told(self, effect: RunPhase) -> tuple[PhaseDone, ...]:
+        return told(self._record, effect, plugins=bool(self._spec.hooked))
 
     def _story_goes_on(self, story: _Story, position: int, answers: list[PhaseDone]) -> Iterator[_Story]:
         """Every input that may have come next. Yields the stories that stay at this place; others go to theirs."""
@@ -182,9 +178,7 @@ class _Replay:
         events, counters = self._record.events, story.state.row.counters
         lost = self._record.row.counters.unowned_ms - counters.unowned_ms
         if lost and "termination" in events[-1].payload and events[position].timestamp == events[-1].timestamp:
-            told = attrs.evolve(
-                counters, unowned_ms=counters.unowned_ms + lost, active_ms=max(0, counters.active_ms - lost)
-            )
+            told = attrs.evolve(counters, unowned_ms=counters.unowned_ms + lost, active_ms=counters.active_ms - lost)
             row = attrs.evolve(story.state.row, counters=told)
             yield story._replace(state=msgspec.structs.replace(story.state, row=row))
 

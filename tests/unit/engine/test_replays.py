@@ -4,12 +4,15 @@ from collections import defaultdict
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
+from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import EventEncoder
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
 from greenroom.actors.contract.spec import MODES, AgentSpec
@@ -71,15 +74,31 @@ def played(record: Record, spec: AgentSpec, answers: Any) -> ReplayReport:
     try:
         while True:
             asked = replay.send(reply)
-            reply = None if asked is None else tuple(_answered(asked, answers))
+            reply = None if asked is None else answered(asked, spec, answers)
     except StopIteration as ended:
         report: ReplayReport = ended.value
         return report
 
 
-def _answered(asked: Asked, answers: Any) -> list[inp.PhaseDone]:
+def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone, ...]:
+    """As hooks that are run again would, or what the record tells of them: both must do.
+
+    Where no plugin has a gate, predicates alone are asked; a life here has them say what only gates may.
+    """
     effect = asked.effect
-    return list(answers[effect.phase, effect.step, effect.call_id])
+    if Phase.TOOL_GATE in spec.hooked:
+        return asked.told
+    return tuple(answers[effect.phase, effect.step, effect.call_id])
+
+
+def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Chaos]:
+    world = Remembered(spec, **options)
+    chaos = Chaos(world, seed)
+    for _ in range(moves):
+        if world.finished:
+            break
+        chaos.move()
+    return world, chaos
 
 
 @pytest.mark.slow
@@ -97,17 +116,59 @@ def test_every_life_of_a_run_is_replayed(
     mode: Any, spec: AgentSpec, seed: int, moves: int, deadline: float | None, admitted: bool, lazy: bool
 ) -> None:
     """Of a life that is over, and of what is durable in the middle of one, every event comes again."""
-    world = Remembered(spec, execution=mode, deadline=deadline, admitted=admitted, lazy=lazy)
-    chaos = Chaos(world, seed)
-    for _ in range(moves):
-        if world.finished:
-            break
-        chaos.move()
-    for report in (world.replay(), (chaos.finish(), world.replay())[1]):
+    world, chaos = begun(spec, seed, moves, execution=mode, deadline=deadline, admitted=admitted, lazy=lazy)
+    for ends in (False, True):
+        if ends:
+            chaos.finish()
+        report = world.replay()
         missing = report.unreplayable
-        if missing is not None and missing.missing == "time":
-            continue  # an owner was lost where its return leaves no event
+        if missing is not None and missing.missing == "time" and any(isinstance(s, stop.Timeout) for s in spec.stop):
+            continue  # an owner was lost where its return leaves no event, and a limit of active time was looked at
         if not report.equal:
             note("\n".join(world.trace))
         assert report.equal, report.difference or missing
         assert report.events == len(world.frames)
+
+
+LOG_ALONE = (
+    *("run.message.delta", "run.reasoning.delta", "run.tool.progress", "run.tool.output.delta"),
+    *("run.cleanup.overrun", "run.degraded"),
+)
+"""Events whose payload is stored nowhere else: they are their own evidence. Of an answer, so are model and duration."""
+
+
+@pytest.mark.slow
+@settings(max_examples=settings.default.max_examples * 2)
+@given(spec=specs, seed=st.integers(0, 2**32 - 1), moves=st.integers(0, 60), data=st.data())
+def test_an_event_that_was_edited_is_found(spec: AgentSpec, seed: int, moves: int, data: st.DataObject) -> None:
+    """Whatever event it is, and whatever in it: there, or where it first shows."""
+    world, _ = begun(spec, seed, moves)
+    frames = list(world.frames)
+    at = data.draw(st.integers(0, len(frames) - 1))
+    event = msgspec.json.decode(frames[at])
+    assume(event["type"] not in LOG_ALONE)
+    name = data.draw(st.sampled_from(sorted(event["payload"])))
+    assume(name != "model")
+    event["payload"][name] = {"edited": event["payload"][name]}
+    frames[at] = msgspec.json.encode(event)
+    world.frames[:] = frames
+    report = world.replay()
+    found = report.difference or report.unreplayable
+    assert found is not None
+    assert found.sequence > at
+    assert not report.equal
+
+
+@pytest.mark.slow
+@settings(max_examples=settings.default.max_examples * 2)
+@given(spec=specs, other=specs, seed=st.integers(0, 2**32 - 1), moves=st.integers(0, 100))
+def test_another_agent_leads_to_a_report_and_never_to_an_error(
+    spec: AgentSpec, other: AgentSpec, seed: int, moves: int
+) -> None:
+    """And what agrees up to there is what the report says."""
+    world, _ = begun(spec, seed, moves)
+    report = world.replay(other)
+    if report.difference is not None:
+        assert report.difference.sequence == report.events + 1
+    assert report.equal == (report.difference is None and report.unreplayable is None)
+    assert report.events == len(world.frames) or not report.equal
