@@ -280,6 +280,10 @@ class Store(abc.ABC):
         """Up to `limit` encoded events with sequence > `after`, in order; empty at the end."""
 
     @abc.abstractmethod
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Every accepted command of a run, consumed or not, in the order of the inbox."""
+
+    @abc.abstractmethod
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""
 

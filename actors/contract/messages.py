@@ -72,6 +72,7 @@ class Message:
         calls: the tool calls of an assistant message, in the model's order.
         call_id: the call that a tool message answers. A call has exactly one tool message.
         producer: the run and step that wrote it.
+        final_at: where the answer's final text begins in `content`: 0 unless the model gave several texts.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Message:
     calls: tuple[CallRequest, ...] = ()
     call_id: str | None = None
     producer: Producer | None = None
+    final_at: int = 0
 
 
 @attrs.frozen(kw_only=True)

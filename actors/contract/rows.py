@@ -65,6 +65,7 @@ class Counters:
         errors: failed steps in a row, and failures of the model since the last step that was finished.
         active_ms: milliseconds of active time up to `active_since`.
         active_since: start of the present stretch of activity, UTC; None while waiting.
+        unowned_ms: milliseconds in which it would have been active if it had had an owner; not in `active_ms`.
         trail: fingerprints of the newest steps (for loop detection), newest last.
         answers: answers and errors from the model, for scripted models.
         output_retries: how often the final answer was asked for again.
@@ -75,6 +76,7 @@ class Counters:
     errors: int = 0
     active_ms: int = 0
     active_since: datetime | None = None
+    unowned_ms: int = 0
     trail: tuple[str, ...] = ()
     answers: int = 0
     output_retries: int = 0

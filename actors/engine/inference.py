@@ -175,9 +175,16 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
         d.emit(
             "run.message.discarded", ev.MessageDiscarded(message_id=flight.message_id, reason="the answer has no text")
         )
-    d.answer = response.text[-1] if response.text else ""
+    d.answer = final = response.text[-1] if response.text else ""
     producer = Producer(run_id=d.info.run_id, step=d.step)
-    d.draft = Message(id=flight.message_id, role="assistant", content=text, calls=requests, producer=producer)
+    d.draft = Message(
+        id=flight.message_id,
+        role="assistant",
+        content=text,
+        calls=requests,
+        producer=producer,
+        final_at=len(text) - len(final),
+    )
     for index, request in enumerate(requests):
         _note_call(d, index, request)
     if requests:

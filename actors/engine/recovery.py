@@ -19,7 +19,7 @@ from .ending import run_end, stop_work
 from .gates import gate, tool_of
 from .inference import ask_again
 from .inputs import Activate
-from .state import Draft
+from .state import Draft, milliseconds
 from .steps import admit, arrive, tools_done, wake
 from .tasks import recover_tasks
 from .tickets import open_ticket
@@ -53,6 +53,7 @@ def _compare_digest(d: Draft, digest: str) -> None:
 def recover(d: Draft) -> None:
     """Ask again for what was in flight."""
     if STATUS[d.stage] is RunStatus.RUNNING:
+        d.unowned += 0 if d.active_since is None else milliseconds(d.active_since, d.now)
         d.active_since = d.now  # the time without an owner was not active time
         d.changed = True
     if d.cursor not in LEAVING:

@@ -102,13 +102,13 @@ class Draft:
         self.errors: int = counters.errors
         self.active_before: int = counters.active_ms
         self.active_since: datetime | None = counters.active_since
+        self.unowned: int = counters.unowned_ms
         self.trail: tuple[str, ...] = counters.trail
         self.answers: int = counters.answers
         self.output_retries: int = counters.output_retries
         self.message_count: int = counters.messages
         self.ticket_count: int = counters.tickets
-        self.inference = row.inference
-        self.draft = row.draft
+        self.inference, self.draft = row.inference, row.draft
         self.pending_input: tuple[Message, ...] = row.pending_input
         self.early: Mapping[str, Decision] = row.early
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
@@ -292,6 +292,7 @@ class Draft:
             errors=self.errors,
             active_ms=self.active_before,
             active_since=self.active_since,
+            unowned_ms=self.unowned,
             trail=self.trail,
             answers=self.answers,
             output_retries=self.output_retries,

@@ -35,6 +35,7 @@ from ..errors import (
     UsageError,
 )
 from ..models import resolve_model
+from ..replay.report import ReplayReport
 from ..state.snapshot import Snapshot
 from .alarm import Alarm
 from .birth import LOCAL, Birth, fork_of, inheriting, new_run
@@ -44,6 +45,7 @@ from .follow import Follower, follow
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
 from .holdback import HoldBack
+from .replaying import load_record, mode_for, replay_run
 from .roster import Roster
 from .run_actor import Born
 from .services import Degraded, Services, logger
@@ -275,6 +277,29 @@ class Runtime:
         if record.row.status is not RunStatus.DONE and self.roster.get(run_id) is None:
             self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
         return Run(run_id, record.info.thread_id, self)
+
+    async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:
+        """Re-run a stored run against what is recorded of it, and report the first difference.
+
+        Nobody is asked and nothing is touched: no model, no tool, no hook or predicate, no write. The model's answers,
+        the results of calls and what people said are the recorded ones. Of a run that is not done, what is recorded so
+        far is compared. The runtime must have the secrets that it had when the run was recorded.
+
+        Args:
+            run_id: of the run.
+            agent: another one to try the record against, whatever its key; None: the runtime's agent of the run.
+
+        Raises:
+            UnknownRun: no such run. UnknownAgent: none was given and the run's agent is not here.
+            UsageError: `agent` is no Agent. RuntimeClosed: the runtime is closed.
+        """
+        if agent is not None and not isinstance(agent, Agent):
+            raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
+        with self.board.looking():
+            record = await load_record(self.store, run_id, self.redactor)
+            tried = self._agent(record.info.agent) if agent is None else agent
+            mode = record.info.execution if agent is None else await mode_for(self.store, record, tried)
+        return await replay_run(record, tried, mode)
 
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Why nobody works on a run that is not done here, or None.

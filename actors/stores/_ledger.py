@@ -95,7 +95,11 @@ class Run:
 
     def unconsumed(self) -> tuple[InboxItem, ...]:
         """The accepted commands that nobody has consumed, in order."""
-        items = enumerate(self.inbox[self.consumed :], self.consumed + 1)
+        return self.journal(self.consumed)
+
+    def journal(self, after: int) -> tuple[InboxItem, ...]:
+        """The accepted commands after a position, in order."""
+        items = enumerate(self.inbox[after:], after + 1)
         return tuple(InboxItem(position=position, command=command) for position, (command, _) in items)
 
     def write_state(self, writes: Iterable[StateWrite]) -> None:

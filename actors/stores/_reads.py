@@ -220,6 +220,12 @@ def events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
     return tuple(frame for (frame,) in connection.execute(sql, (run_id, after, limit)))
 
 
+def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]:
+    """Every accepted command of a run, in order."""
+    found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return () if found is None else _inbox(connection, found[0], 0)
+
+
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:
     """A thread's history, in order."""
     sql = "SELECT body FROM messages WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"

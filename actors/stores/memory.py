@@ -10,6 +10,7 @@ from typing import Any, Literal
 import trio
 
 from greenroom.actors.abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.state import StateWrite
@@ -175,6 +176,11 @@ class MemoryStore(Front):
         """Up to `limit` encoded events with sequence > `after`, in order."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else tuple(run.frames[after : after + limit])
+
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Every accepted command of a run, in order."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else run.journal(0)
 
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""

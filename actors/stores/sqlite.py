@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from greenroom.actors.abc import RunPage, RunQuery, StoreHooks, StoreStatistics
+from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.state import StateWrite
@@ -265,6 +266,10 @@ class SQLiteStore(Front):
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
         """Up to `limit` encoded events with sequence > `after`, in order."""
         return await self._read(_reads.events, run_id, after, limit)
+
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Every accepted command of a run, in order."""
+        return await self._read(_reads.commands, run_id)
 
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""

@@ -64,6 +64,9 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: Recorder, m
     await author.end()
     late = await store.post(me, say("c1"), judge)
     expect(late.status, "duplicate", "the answer is kept after the end")
+    kept = [(item.position, item.command.command_id) for item in await store.commands(me)]
+    expect(kept, [(1, "c1")], "and so is the command, for whoever wants to know what a run was told")
+    expect(list(await store.commands("nobody")), [], "a run that is not there was told nothing")
     expect(len(hooks.items), 1, "only the first one was journaled")
 
 

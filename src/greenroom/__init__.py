@@ -72,6 +72,9 @@ from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.replay.report import Difference as Difference
+from greenroom.actors.replay.report import ReplayReport as ReplayReport
+from greenroom.actors.replay.report import Unreplayable as Unreplayable
 from greenroom.actors.run.handle import Run as Run
 from greenroom.actors.run.opening import open_runtime as open_runtime
 from greenroom.actors.run.opening import run as run

@@ -295,8 +295,10 @@ class Life:
         for number, request in enumerate(scene.agent.model.requests, 1):
             broken += list(broken_history(request.messages, f"request {number}"))
         assert not broken, broken
-        events = tuple(decode_event(frame) for frame in frames)
         view, outcome = await run.view(), await run.wait()
+        events = tuple(decode_event(frame) for frame in frames)
+        replayed = await scene.runtime.replay(run.id)
+        assert replayed.equal or _changed(events), replayed
         return cls(frames=frames, events=events, record=record, view=view, outcome=outcome, scene=scene)
 
     @property
@@ -389,6 +391,11 @@ class Life:
             if event.type == f"run.{name}" and values.items() <= event.payload.items():
                 return round((event.timestamp - self.events[0].timestamp).total_seconds(), 1)
         raise AssertionError(f"no run.{name} with {values}: {self.types}")
+
+
+def _changed(events: Sequence[gr.Event]) -> bool:
+    """Whether the run went on with another agent than it started with: one alone does not explain its record."""
+    return any(event.type == "run.degraded" and event.payload["reason"] == "agent_changed" for event in events)
 
 
 def _line(message: gr.Message) -> str:

@@ -28,11 +28,13 @@ NAMES = (
     ),
     *("GreenroomError", "UsageError", "UnknownRun", "UnknownAgent", "RunExists", "ThreadBusy", "RunDegraded"),
     *("RuntimeClosed", "RuntimeFailed", "StoreError", "StoreOpenError", "StoreUnavailable", "StoreDown", "ModelError"),
+    *("ReplayReport", "Difference", "Unreplayable"),
     *("ToolError", "ToolDefinitionError", "AgentDefinitionError"),
 )
 FROZEN = (
     *(gr.Completed, gr.Stopped, gr.Waiting, gr.Failed, gr.Cancelled, gr.Answer, gr.Decision, gr.Ticket, gr.Event),
     *(gr.Message, gr.Usage, gr.ModelRequest, gr.ModelResponse, gr.CallRequest, gr.RunView, gr.Agent, gr.Run),
+    *(gr.ReplayReport, gr.Difference, gr.Unreplayable),
 )
 
 
@@ -59,6 +61,7 @@ def test_every_import_of_the_facade_is_a_re_export():
         (gr.Runtime.runs, {"status", "limit", "cursor"}),
         (gr.Runtime.fork, {"step"}),
         (gr.Runtime.resume, {"deps"}),
+        (gr.Runtime.replay, {"agent"}),
         (
             gr.Suspend,
             {"action", "message", "parameters", "response_schema", "resume_mode", "expires_after", "on_expiry"},

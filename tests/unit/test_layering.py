@@ -24,6 +24,7 @@ ALLOWED = {
 PURE = (
     "actors/contract/*",
     "actors/engine/*",
+    "actors/replay/*",
     "actors/state/*",
     "supervision/strategy.py",
     "supervision/intensity.py",

@@ -1,0 +1,299 @@
+"""Which inputs may have led to the next recorded event: read from the event, the rows and the commands.
+
+What a child of the run said (a model, a body) stands in the event itself, or in full in the row that it was written
+to. What people said stands in the inbox. What is not recorded at all is what the owner did and what leaves no event of
+its own: taking the run up, admitting it, its deadline, word that its work has stopped, the answers of hooks and gates.
+Those are offered wherever the machine's state lets them matter; the record says which of them happened.
+
+An input is offered with the spec that its owner had: `bare` without the agent, as a run that is cancelled where nobody
+could work on it, or that was given up.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from ..contract.calls import CallStatus
+from ..contract.decisions import SetResult, Suspend, Ticket
+from ..contract.envelope import Event
+from ..contract.messages import CallRequest, ModelResponse, Usage
+from ..contract.phases import LEAVING, CallAt, Cursor
+from ..contract.rows import CallRow
+from ..engine.inputs import (
+    Abandon,
+    Activate,
+    Admit,
+    CallPrinted,
+    CallProgressed,
+    CallRaised,
+    CallReturned,
+    CallSuspended,
+    CancelUnowned,
+    CommandArrived,
+    DeadlinePassed,
+    Input,
+    ModelAnswered,
+    ModelFailed,
+    ModelStreamed,
+    Overran,
+    Stubborn,
+    WorkStopped,
+)
+from ..engine.state import RunState
+from .record import Record
+from .report import Unreplayable
+
+
+class Offer(NamedTuple):
+    """An input that may have come. `bare`: its owner had no agent."""
+
+    message: Input
+    bare: bool = False
+
+
+def offers(record: Record, state: RunState, position: int) -> Iterator[Offer | Unreplayable]:
+    """The inputs that may have led to the event at `position` of the log, the likeliest first.
+
+    Answers to the open phases (`hooks.py`) are not among them.
+    """
+    event = record.events[position]
+    for message in _said(record, state, position):
+        yield message if isinstance(message, Unreplayable) else Offer(message)
+    yield from _commanded(record, state, event)
+    for message in _owned(record, state, position):
+        yield Offer(message)
+    if record.end()[0] == "internal_error":
+        yield Offer(Abandon(detail=record.end()[1]), bare=True)
+
+
+# --- what children said ----------------------------------------------------------------------------------------------
+
+
+def _said(record: Record, state: RunState, position: int) -> Iterator[Input | Unreplayable]:
+    event = record.events[position]
+    payload: Any = event.payload
+    match event.type:
+        case "run.message.delta":
+            yield ModelStreamed(message_id=payload.get("message_id"), text=str(payload.get("text", "")))
+        case "run.reasoning.delta":
+            yield ModelStreamed(message_id=payload.get("message_id"), reasoning=str(payload.get("text", "")))
+        case "run.inference.completed":
+            yield from _answered(record, state, event)
+        case "run.inference.retried" | "run.message.discarded":
+            yield from _failed(state, record.events[position : position + 2])
+        case "run.tool.progress" | "run.tool.output.delta":
+            yield from _reported(event)
+        case "run.tool.suspended":
+            yield from _suspended(record, state, event)
+        case "run.tool.result":
+            yield from _ended(record, state, event)
+        case _:
+            pass
+
+
+def _answered(record: Record, state: RunState, event: Event) -> Iterator[Input | Unreplayable]:
+    flight = state.row.inference
+    if flight is None or state.row.cursor is not Cursor.INFERENCE:
+        return
+    payload: Any = event.payload
+    common: dict[str, Any] = {"usage": _usage(payload.get("usage")), "model": str(payload.get("model", ""))}
+    message = record.messages.get(flight.message_id)
+    if message is not None:
+        text: tuple[str, ...] = (message.content,) if message.content else ()
+        if message.final_at:
+            text = (message.content[: message.final_at], message.content[message.final_at :])
+        response = ModelResponse(text=text, calls=message.calls, **common)
+        yield ModelAnswered(message_id=flight.message_id, response=response)
+        return
+    code, detail = record.end()
+    if code not in ("model_refusal", "model_behavior_error", "internal_error"):
+        text_ = f"the answer {flight.message_id} is not in the thread {record.info.thread_id}"
+        yield Unreplayable(sequence=event.sequence, missing="message", text=text_)
+        return
+    refusal = ModelResponse(refusal=detail, **common)
+    unusable = ModelResponse(calls=_clashing(detail, payload.get("calls")), **common)
+    for response in (refusal, unusable):
+        yield ModelAnswered(message_id=flight.message_id, response=response)
+
+
+_CLASH: Final = "two different calls came under one id "
+
+
+def _clashing(detail: str, count: Any) -> tuple[CallRequest, ...]:
+    """So many calls, of which two have one id: an answer that can not be used is not stored, only why."""
+    name = "?"
+    if detail.startswith(_CLASH):
+        try:
+            name = str(ast.literal_eval(detail.removeprefix(_CLASH)))
+        except (ValueError, SyntaxError):
+            name = "?"
+    more = max(0, (count if isinstance(count, int) else 2) - 1)
+    first = CallRequest(call_id=name, tool="", arguments={})
+    return (first, *(attrs.evolve(first, arguments={"n": number}) for number in range(min(more, 1024))))
+
+
+def _usage(data: Any) -> Usage:
+    known = {field.name for field in attrs.fields(Usage)}
+    given = data if isinstance(data, dict) else {}
+    return Usage(**{name: value for name, value in given.items() if name in known and isinstance(value, int)})
+
+
+def _failed(state: RunState, events: tuple[Event, ...]) -> Iterator[Input]:
+    """The model failed in a way that may pass; a discarded text comes with it."""
+    flight = state.row.inference
+    retried = next((event for event in events if event.type == "run.inference.retried"), None)
+    if retried is None or flight is None:
+        return
+    code, detail = str(retried.payload.get("code")), str(retried.payload.get("detail"))
+    if detail.startswith(f"{code}: "):
+        text = detail.removeprefix(f"{code}: ")
+        yield ModelFailed(message_id=flight.message_id, kind=code, text=text, retryable=True)
+
+
+def _reported(event: Event) -> Iterator[Input]:
+    payload: Any = event.payload
+    who: dict[str, Any] = {"call_id": payload.get("call_id"), "attempt": payload.get("attempt")}
+    text = payload.get("text", "")
+    if event.type == "run.tool.progress":
+        yield CallProgressed(**who, fraction=payload.get("fraction"), text=text)
+    else:
+        yield CallPrinted(**who, index=payload.get("index"), text=text)
+
+
+def _suspended(record: Record, state: RunState, event: Event) -> Iterator[Input | Unreplayable]:
+    call = state.calls.get(str(event.payload.get("call_id")))
+    if call is None or call.at is not CallAt.BODY:
+        return
+    ticket = record.tickets.get(str(event.payload.get("ticket_id")))
+    if ticket is None:
+        text = f"the ticket {event.payload.get('ticket_id')!r} is not stored"
+        yield Unreplayable(sequence=event.sequence, missing="ticket", text=text)
+    elif ticket.reason != "outcome_unknown":
+        yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish(ticket))
+
+
+def wish(ticket: Ticket) -> Suspend:
+    """What a body asked for, from the ticket that it got."""
+    until = ticket.expires_at
+    on_expiry: Any = ticket.on_expiry
+    return Suspend(
+        action=ticket.action,
+        message=ticket.message,
+        parameters=ticket.parameters,
+        response_schema=ticket.response_schema,
+        resume_mode=ticket.resume_mode,
+        expires_after=None if until is None else (until - ticket.requested_at).total_seconds(),
+        on_expiry=SetResult(ticket.expiry_result) if on_expiry == "set_result" else on_expiry,
+        reviewers=ticket.reviewers,
+        reason=ticket.reason,
+    )
+
+
+def _ended(record: Record, state: RunState, event: Event) -> Iterator[Input | Unreplayable]:
+    """A body's outcome, in full: whether it was shown as an excerpt, or ended the run, the record says."""
+    call = state.calls.get(str(event.payload.get("call_id")))
+    if call is None or call.at is not CallAt.BODY:
+        return
+    row = record.calls.get(call.call_id)
+    if row is None or not row.settled or row.shown is None:
+        text = f"what the call {call.call_id} came to is not stored"
+        yield Unreplayable(sequence=event.sequence, missing="call", text=text)
+    else:
+        yield from _outcomes(call, row)
+
+
+def _outcomes(call: CallRow, row: CallRow) -> Iterator[Input]:
+    who: dict[str, Any] = {"call_id": call.call_id, "attempt": call.attempts, "shown": row.shown or ""}
+    for other in (False, True):
+        if row.status is CallStatus.SUCCEEDED:
+            yield CallReturned(**who, result=row.result, large=other)
+        elif row.status is CallStatus.FAILED:
+            yield CallRaised(**who, code=row.code or "tool_error", fatal=other)
+
+
+# --- what people and the clock said ----------------------------------------------------------------------------------
+
+_ANNOUNCED: Final = {"cancel": "run.cancel.requested", "send": "run.input.received"}
+"""Commands that always come with this event. Of the others, some are consumed without one."""
+
+
+def _commanded(record: Record, state: RunState, event: Event) -> Iterator[Offer]:
+    waiting = record.commands[state.row.inbox :]
+    if not waiting:
+        return
+    item = waiting[0]
+    command, announced = item.command, _ANNOUNCED.get(item.command.kind)
+    posted = command.posted_at is None or command.posted_at <= event.timestamp
+    decides = event.type in ("run.approval.resolved", "run.decision.refused")
+    if event.type == announced or (announced is None and (posted or decides)):
+        yield Offer(CommandArrived(item=item))
+    if event.type in ("run.cancel.requested", "run.input.received", "run.decision.refused"):
+        cancels = [number for number, one in enumerate(waiting, 1) if one.command.kind == "cancel"]
+        for number in range(cancels[0], len(waiting) + 1) if cancels else ():
+            yield Offer(CancelUnowned(items=waiting[:number]), bare=True)
+
+
+# --- what the owner did ----------------------------------------------------------------------------------------------
+
+_NEVER_FIRST: Final = frozenset(
+    {
+        *("run.message.delta", "run.reasoning.delta", "run.inference.completed", "run.tool.progress"),
+        *("run.tool.output.delta", "run.input.received", "run.cancel.requested", "run.cleanup.overrun"),
+    }
+)
+"""Events that an owner who takes a run up does not begin with."""
+
+
+def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
+    event, row = record.events[position], state.row
+    code, detail = record.end()
+    if event.type not in _NEVER_FIRST or row.cursor is Cursor.TOOLS:  # there it may change calls without an event
+        digest = _digest(record, event)
+        yield Activate(admitted=True, agent_digest=digest)
+        if row.cursor is Cursor.ADMISSION:
+            yield Activate(admitted=False, agent_digest=digest)
+            yield Admit()
+    if event.type == "run.cleanup.overrun":
+        yield Overran(item=_stubborn(event))
+    if row.cursor is Cursor.STOPPING:
+        yield from _stopped(record, position)
+    if row.cursor is Cursor.INFERENCE and row.inference is not None and code == "model_error":
+        kind, _, text = detail.partition(": ")
+        yield ModelFailed(message_id=row.inference.message_id, kind=kind, text=text)
+    if code in ("run_timeout", "internal_error") and row.cursor not in LEAVING:
+        yield DeadlinePassed()
+
+
+def _digest(record: Record, event: Event) -> str:
+    """The digest that the owner's spec had: the run's own unless the event says otherwise."""
+    started = record.info.agent_digest
+    before, detail = f"started with spec {started}, goes on with ", str(event.payload.get("detail"))
+    changed = event.type == "run.degraded" and detail.startswith(before)
+    return detail.removeprefix(before) if changed else started
+
+
+def _stubborn(event: Event) -> Stubborn:
+    payload: Any = event.payload
+    return Stubborn(
+        call_id=payload.get("call_id"),
+        tool=payload.get("tool"),
+        grace=payload.get("grace_seconds"),
+        stack=payload.get("stack") or "",
+    )
+
+
+def _stopped(record: Record, position: int) -> Iterator[Input]:
+    """Word that the work has stopped, but for what the terminal event names, or for what is told to overrun here."""
+    told = takewhile(lambda event: event.type == "run.cleanup.overrun", record.events[position:])
+    here = {item.call_id: item for item in map(_stubborn, told)}
+    last: Any = record.events[-1].payload
+    named = last.get("stubborn", ()) if "termination" in last else record.row.stubborn
+    both = (tuple(here.get(name) or Stubborn(call_id=name) for name in named), tuple(here.values()))
+    yield WorkStopped(stubborn=both[0])
+    if both[1] != both[0]:
+        yield WorkStopped(stubborn=both[1])

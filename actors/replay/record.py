@@ -1,0 +1,154 @@
+"""What a store has of a run, as a replay reads it: its log in order, and its rows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+
+from ..contract.decisions import InboxItem, Ticket
+from ..contract.envelope import Event, EventEncoder, decode_event, timestamp
+from ..contract.events import RunCreated
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message
+from ..contract.redaction import Redactor
+from ..contract.rows import CallRow, Counters, EventDraft, RunInfo, RunRecord, RunRow
+from ..engine.state import RunState
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """A run as it is stored.
+
+    Attributes:
+        birth: the state in which the run was created, with the record's RunInfo.
+        row: the newest run row.
+        frames, events: the log. Of a log that is damaged, both end before the event that can not be read.
+        damaged: that event's sequence; None if all can be read.
+        calls, tickets, messages: by id. messages: of the thread, and of the step that is being worked on.
+        commands: all that were accepted, in order.
+        created: what run.created says, made from the rows again.
+        encoder: makes the bytes of events.
+    """
+
+    birth: RunState
+    row: RunRow
+    frames: tuple[bytes, ...]
+    events: tuple[Event, ...]
+    damaged: int | None
+    calls: Mapping[str, CallRow]
+    tickets: Mapping[str, Ticket]
+    messages: Mapping[str, Message]
+    commands: tuple[InboxItem, ...]
+    created: EventDraft
+    encoder: EventEncoder
+
+    @property
+    def info(self) -> RunInfo:
+        """What never changes about the run."""
+        return self.birth.info
+
+    def end(self) -> tuple[str | None, str]:
+        """The code and detail of the run's termination; None if it is not on its way out, or was not told why."""
+        termination = self.row.termination
+        return (None, "") if termination is None else (termination.code, termination.detail or "")
+
+
+def make_record(
+    rows: RunRecord,
+    frames: Sequence[bytes],
+    thread: Iterable[Message],
+    commands: Iterable[InboxItem],
+    *,
+    redactor: Redactor,
+    birth: RunRow | None = None,
+) -> Record:
+    """Put together what was loaded: the log first, then the rows with all calls, then the thread and the commands.
+
+    Args:
+        rows: loaded with all calls.
+        frames: the whole log.
+        thread: of the run.
+        commands: all of the run.
+        redactor: with the secrets that the runtime had when the events were written.
+        birth: the run row at birth; None: as `start` and `fork` write it.
+    """
+    info = rows.info
+    messages = {message.id: message for message in thread}
+    if rows.row.draft is not None:
+        messages[rows.row.draft.id] = rows.row.draft
+    waiting = {message.id: message for message in rows.row.pending_input}
+    events, damaged = _decoded(frames)
+    asked = waiting.get(f"{info.run_id}.m1") or messages.get(f"{info.run_id}.m1")
+    text = asked.content if asked is not None else ""
+    if info.forked_from is not None:
+        text = _first_input(_before_fork(tuple(messages.values()), info))
+    return Record(
+        birth=RunState(info=info, row=birth or _row_at_birth(info, asked)),
+        row=rows.row,
+        frames=tuple(frames[: len(events)]),
+        events=events,
+        damaged=damaged,
+        calls={call.call_id: call for call in rows.calls},
+        tickets={ticket.ticket_id: ticket for ticket in rows.tickets},
+        messages=messages,
+        commands=tuple(commands),
+        created=EventDraft("run.created", _created(info, text)),
+        encoder=EventEncoder(info, redactor),
+    )
+
+
+def _row_at_birth(info: RunInfo, asked: Message | None) -> RunRow:
+    if info.forked_from is not None or asked is None:
+        return RunRow(last_sequence=1)
+    return RunRow(last_sequence=1, pending_input=(asked,), counters=Counters(messages=1))
+
+
+def _created(info: RunInfo, text: str) -> RunCreated:
+    return RunCreated(
+        to=Stage.CREATED,
+        agent=info.agent,
+        thread_id=info.thread_id,
+        input=text,
+        by=info.by,
+        workspace=info.workspace,
+        deadline=None if info.deadline is None else timestamp(info.deadline),
+        parent=info.parent_run,
+        forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
+    )
+
+
+def _before_fork(thread: Sequence[Message], info: RunInfo) -> Sequence[Message]:
+    """The messages that a fork's thread began with: those before its own, or up to its parent's last one."""
+    makers = [None if message.producer is None else message.producer.run_id for message in thread]
+    if info.run_id in makers:
+        return thread[: makers.index(info.run_id)]
+    if info.forked_from in makers:
+        return thread[: len(makers) - makers[::-1].index(info.forked_from)]
+    return thread
+
+
+def _first_input(history: Sequence[Message]) -> str:
+    inputs = (m for m in reversed(history) if m.producer is not None and m.producer.step == 0)
+    return next((m.content for m in inputs), "")
+
+
+def _decoded(frames: Sequence[bytes]) -> tuple[tuple[Event, ...], int | None]:
+    events: list[Event] = []
+    for sequence, frame in enumerate(frames, 1):
+        event = _readable(frame)
+        if event is None:
+            return tuple(events), sequence
+        events.append(event)
+    return tuple(events), None
+
+
+def _readable(frame: bytes) -> Event | None:
+    try:
+        event: Any = decode_event(frame)
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return None
+    sound = isinstance(event.payload, dict) and isinstance(event.type, str) and event.timestamp.tzinfo is not None
+    return event if sound else None

@@ -1,0 +1,174 @@
+"""Every life of a run can be run again from what a store keeps of it."""
+
+from collections import defaultdict
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import assume, given, note, settings
+from hypothesis import strategies as st
+
+from greenroom.actors.contract import stop
+from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.contract.envelope import EventEncoder
+from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
+from greenroom.actors.contract.spec import MODES, AgentSpec
+from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.state import Step
+from greenroom.actors.replay.machine import Asked, replaying
+from greenroom.actors.replay.record import Record, make_record
+from greenroom.actors.replay.report import ReplayReport
+
+from .chaos import Chaos
+from .test_properties import specs
+from .world import START, World
+
+
+class Remembered(World):
+    """A world whose store keeps the bytes of events, and that remembers what its hooks have answered."""
+
+    def __init__(self, spec: AgentSpec, **options: Any) -> None:
+        self.answers: dict[Any, list[inp.PhaseDone]] = defaultdict(list)
+        super().__init__(spec, **options)
+
+    def feed(self, message: inp.Input) -> Step:
+        if isinstance(message, inp.PhaseDone):
+            known = self.answers[message.phase, message.step, message.call_id]
+            if message not in known:
+                known.append(message)
+        if not hasattr(self, "frames"):
+            self._watch()
+        return super().feed(message)
+
+    def _watch(self) -> None:
+        encoder, apply = EventEncoder(self.store.info, Redactor()), self.store.apply
+        created = EventDraft("run.created", self.store.events[0])
+        self.frames = list(encoder.frames(0, START, (created,)))
+
+        def kept(commit: Commit) -> None:
+            apply(commit)
+            self.frames.extend(encoder.frames(commit.expected_last, commit.at, commit.events))
+
+        self.store.apply = kept  # type: ignore[method-assign]
+
+    def replay(self, spec: AgentSpec | None = None) -> ReplayReport:
+        """The replay of what the store has."""
+        return played(self.recorded(), spec or self.spec, self.answers)
+
+    def recorded(self) -> Record:
+        """What the store has."""
+        store = self.store
+        rows = attrs.evolve(store.record(), calls=tuple(store.calls.values()), tickets=tuple(store.tickets.values()))
+        commands = [InboxItem(position=n, command=command) for n, (command, _) in enumerate(store.inbox, 1)]
+        record = make_record(
+            rows, self.frames, store.messages, commands, redactor=Redactor(), birth=RunRow(last_sequence=1)
+        )
+        return attrs.evolve(record, created=EventDraft("run.created", store.events[0]))
+
+
+def played(record: Record, spec: AgentSpec, answers: Any) -> ReplayReport:
+    replay, reply = replaying(record, spec), None
+    try:
+        while True:
+            asked = replay.send(reply)
+            reply = None if asked is None else answered(asked, spec, answers)
+    except StopIteration as ended:
+        report: ReplayReport = ended.value
+        return report
+
+
+def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone, ...]:
+    """As hooks that are run again would, or what the record tells of them: both must do.
+
+    Where no plugin has a gate, predicates alone are asked; a life here has them say what only gates may.
+    """
+    effect = asked.effect
+    if Phase.TOOL_GATE in spec.hooked:
+        return asked.told
+    return tuple(answers[effect.phase, effect.step, effect.call_id])
+
+
+def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Chaos]:
+    world = Remembered(spec, **options)
+    chaos = Chaos(world, seed)
+    for _ in range(moves):
+        if world.finished:
+            break
+        chaos.move()
+    return world, chaos
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=settings.default.max_examples * 2)
+@given(
+    spec=specs,
+    seed=st.integers(0, 2**32 - 1),
+    moves=st.integers(0, 150),
+    deadline=st.sampled_from((None, None, 600.0)),
+    admitted=st.booleans(),
+    lazy=st.booleans(),
+)
+def test_every_life_of_a_run_is_replayed(
+    mode: Any, spec: AgentSpec, seed: int, moves: int, deadline: float | None, admitted: bool, lazy: bool
+) -> None:
+    """Of a life that is over, and of what is durable in the middle of one, every event comes again."""
+    world, chaos = begun(spec, seed, moves, execution=mode, deadline=deadline, admitted=admitted, lazy=lazy)
+    for ends in (False, True):
+        if ends:
+            chaos.finish()
+        report = world.replay()
+        missing = report.unreplayable
+        if missing is not None and missing.missing == "time" and any(isinstance(s, stop.Timeout) for s in spec.stop):
+            continue  # an owner was lost where its return leaves no event, and a limit of active time was looked at
+        if not report.equal:
+            note("\n".join(world.trace))
+        assert report.equal, report.difference or missing
+        assert report.events == len(world.frames)
+
+
+LOG_ALONE = (
+    *("run.message.delta", "run.reasoning.delta", "run.tool.progress", "run.tool.output.delta"),
+    *("run.cleanup.overrun", "run.degraded"),
+)
+"""Events whose payload is stored nowhere else: they are their own evidence. Of an answer, so are model and duration."""
+
+
+@pytest.mark.slow
+@settings(max_examples=settings.default.max_examples * 2)
+@given(spec=specs, seed=st.integers(0, 2**32 - 1), moves=st.integers(0, 60), data=st.data())
+def test_an_event_that_was_edited_is_found(spec: AgentSpec, seed: int, moves: int, data: st.DataObject) -> None:
+    """Whatever event it is, and whatever in it: there, or where it first shows."""
+    world, _ = begun(spec, seed, moves)
+    frames = list(world.frames)
+    at = data.draw(st.integers(0, len(frames) - 1))
+    event = msgspec.json.decode(frames[at])
+    assume(event["type"] not in LOG_ALONE)
+    name = data.draw(st.sampled_from(sorted(event["payload"])))
+    assume(name != "model")
+    event["payload"][name] = {"edited": event["payload"][name]}
+    frames[at] = msgspec.json.encode(event)
+    world.frames[:] = frames
+    report = world.replay()
+    found = report.difference or report.unreplayable
+    assert found is not None
+    assert found.sequence > at
+    assert not report.equal
+
+
+@pytest.mark.slow
+@settings(max_examples=settings.default.max_examples * 2)
+@given(spec=specs, other=specs, seed=st.integers(0, 2**32 - 1), moves=st.integers(0, 100))
+def test_another_agent_leads_to_a_report_and_never_to_an_error(
+    spec: AgentSpec, other: AgentSpec, seed: int, moves: int
+) -> None:
+    """And what agrees up to there is what the report says."""
+    world, _ = begun(spec, seed, moves)
+    report = world.replay(other)
+    if report.difference is not None:
+        assert report.difference.sequence == report.events + 1
+    assert report.equal == (report.difference is None and report.unreplayable is None)
+    assert report.events == len(world.frames) or not report.equal
