@@ -169,7 +169,7 @@ async def test_a_thread_of_five_thousand_messages_adds_a_step_as_an_empty_one(st
         empty, laden = steps["empty"][number], steps["laden"][number]
         assert laden.counts == empty.counts
         assert laden.instructions <= 1.02 * empty.instructions
-    assert reads["laden"] == reads["empty"] == {"messages": 1}, "a history is read once per run"
+    assert reads["laden"] == reads["empty"] == {"messages": 1, "load": 1}, "a thread's history and state are read once"
 
 
 async def test_the_counts_would_see_a_step_that_costs_more(store, autojump_clock):
