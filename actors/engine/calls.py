@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
-from ..contract.phases import CallAt
+from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
 from .bodies import EXECUTING, start, startable
 from .decisions import cancelled, early_decisions, release_held
@@ -32,6 +32,8 @@ def drive(d: Draft) -> bool:
             merge_held(d)
         ask_again(d)
         for call in startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies):
+            if d.cursor is not Cursor.TOOLS:  # the one before it has ended the run
+                break
             if outdated(d, call):
                 gate(d, call)
             else:

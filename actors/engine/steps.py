@@ -118,7 +118,8 @@ def step_over(d: Draft) -> None:
         d.termination = None
         end(d, cancelled(d.cancel))
         return
-    if d.termination is not None and not d.pending_input:
+    asked = d.termination is not None and d.termination.kind is TerminationKind.BEHAVIOR_REQUESTED
+    if d.termination is not None and (asked or not d.pending_input):
         done, d.termination = d.termination, None
         end(d, done)
         return

@@ -14,7 +14,7 @@ from ..abc import Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import TERMINAL, RunStatus
-from ..contract.phases import CallAt, Cursor
+from ..contract.phases import PHASE_OF, CallAt, Cursor
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.effects import CallModel, CancelWork, Effect, Finish, ParkCall, ReleaseCall, RunPhase, StartCall
@@ -185,8 +185,9 @@ class Incarnation:
             case CallModel():
                 return self._state.row.cursor is not Cursor.INFERENCE or self._orders.draining
             case RunPhase():
-                leaving = self._state.row.cursor in (Cursor.STOPPING, Cursor.ENDED)
-                return leaving or self._orders.draining  # the next owner asks again
+                cursor = self._state.row.cursor
+                asked = cursor is Cursor.TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
+                return not asked or self._orders.draining  # the next owner asks again
             case ReleaseCall() | CancelWork() | Finish():
                 return False
 
