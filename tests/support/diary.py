@@ -75,6 +75,16 @@ def gate(name: str, verdict: Any, **options: Any) -> Scripted:
     return scripted(name, tool_gate=lambda ctx: verdict(ctx) if callable(verdict) else verdict, **options)
 
 
+def slow(seconds: float, answer: Any = None) -> Hook:
+    """A hook that takes so long."""
+
+    async def run(ctx: Any) -> Any:
+        await trio.sleep(seconds)
+        return answer
+
+    return run
+
+
 async def hide(seconds: float) -> None:
     """Work that no cancel ends."""
     with trio.CancelScope(shield=True):
