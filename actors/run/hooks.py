@@ -215,15 +215,7 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
         return None
     if not isinstance(answer, Mutation):
         raise HookFailed(f"{where}: it returned {answer!r:.80}; return a gr.Mutation or None")
-    wrong = answer.misplaced(asked.phase)
-    tools = {info.name for info in asked.agent.tool_infos}
-    for name in (*(answer.include or ()), *answer.exclude):
-        if name not in tools:
-            wrong = f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
-    calls = {call.call_id for call in asked.context(State(), ()).calls}
-    for edit in answer.edits:
-        if edit.call_id not in calls:
-            wrong = f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
+    wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
         raise HookFailed(f"{where} {wrong}")
     if answer.model is not None:
@@ -232,6 +224,19 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
         except AgentDefinitionError as error:
             raise HookFailed(f"{where}: {error}") from error
     return answer
+
+
+def _unknown(answer: Mutation, asked: Asked) -> str | None:
+    """What an answer names that is not there, if anything."""
+    tools = {info.name for info in asked.agent.tool_infos}
+    for name in (*(answer.include or ()), *answer.exclude):
+        if name not in tools:
+            return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
+    calls = {call.call_id for call in asked.context(State(), ()).calls} if answer.edits else set()
+    for edit in answer.edits:
+        if edit.call_id not in calls:
+            return f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
+    return None
 
 
 # --- tool_gate -------------------------------------------------------------------------------------------------------
