@@ -43,6 +43,8 @@ def _drive_on(d: Draft) -> bool:
     ask_again(d)
     started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
     for call in started:
+        if not d.in_tools:  # the one before it has ended the run
+            break
         if outdated(d, call):
             gate(d, call)
         else:

@@ -104,7 +104,7 @@ def ask_again(d: Draft) -> None:
     """Ask the first provisional verdict again whose earlier calls have all settled."""
     for call in tuple(d.calls.values()):
         if call.at is CallAt.PROVISIONAL and all(
-            other.settled for other in d.calls.values() if other.index < call.index
+            other.at is CallAt.SETTLED for other in d.calls.values() if other.index < call.index
         ):
             merge_held(d)
             d.put(call, at=CallAt.GATING)

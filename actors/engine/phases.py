@@ -50,8 +50,7 @@ def phase_done(d: Draft, message: PhaseDone) -> None:
     elif message.tripped is not None:
         fail(d, "guardrail_tripped", message.tripped)
     elif message.end is not None:
-        d.output = d.output if d.termination is not None else d.answer
-        end(d, Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=message.end))
+        _end_asked(d, message.end)
     elif call is not None:
         _call_phase_done(d, call, message)
         if d.cursor is Cursor.TOOLS and drive(d):
@@ -59,6 +58,19 @@ def phase_done(d: Draft, message: PhaseDone) -> None:
     else:
         _run_phase_done(d, message)
         leave(d)
+
+
+def _end_asked(d: Draft, reason: str) -> None:
+    """A hook wants the run to end. A step that has come to its end counts."""
+    if d.termination is None:
+        value, fault = d.spec.check_output(d.answer or "")
+        d.output = value if d.answer is not None and fault is None else None
+    done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
+    if d.cursor is Cursor.STEP_END:
+        d.termination = done
+        leave(d)
+    else:
+        end(d, done)
 
 
 def _asked(d: Draft, message: PhaseDone, call: CallRow | None) -> bool:

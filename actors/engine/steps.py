@@ -147,8 +147,9 @@ def step_over(d: Draft) -> None:
         end(d, cancelled(d.cancel))
         return
     final, d.termination = d.termination, None
+    asked = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     waits = bool(d.tasks) and not calls  # the model's last word is not the run's: what its tasks say comes after it
-    if final is not None and not d.pending_input and not waits:
+    if final is not None and (asked or not (d.pending_input or waits)):
         end(d, final)
     elif not _stopped(d, answered=final is not None):
         d.output = None

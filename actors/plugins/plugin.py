@@ -31,7 +31,7 @@ class Plugin:
 
     Attributes:
         name: unique among an agent's plugins; the class's name if it is empty.
-        timeout: seconds that one hook may take; None: no limit.
+        timeout: seconds that one hook may take; None: no limit (in run_end: 30).
         on_error: what a hook that raises, or takes too long, does to the run: "fail" ends it with the code plugin_error
             (in run_end it is only recorded); "ignore" records it and goes on. A gate that fails never lets a call pass:
             with "ignore" a person is asked.

@@ -7,7 +7,7 @@ the run, or a cancellation on its way out.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -34,6 +34,11 @@ from .foreign import Unusable, suspend_of, text_of
 
 BUILT_IN: Final = "(approval)"
 """The name under which the approval that a tool itself needs is a gate."""
+
+LAST: Final = 30.0
+"""Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
+GRACE: Final = 5.0
+"""Seconds in which run_end hooks have to obey when their time is over."""
 
 _RANK: Final = {Block: 3, Suspend: 2, SetResult: 1}
 _WORD: Final[dict[type, Any]] = {Block: "block", Suspend: "suspend", SetResult: "set_result"}
@@ -120,8 +125,7 @@ class _Board:
         self.edits: list[CallEdit] = []
         self.ignored: list[str] = []
         self._touched: dict[Any, str] = {}
-        self._request = RequestChanges()
-        self._end: str | None = None
+        self._taken: dict[str, Mutation] = {}
 
     async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
         """One hook's answer, checked; None if it asks for nothing or its failure is ignored."""
@@ -130,10 +134,14 @@ class _Board:
             answer = await call_hook(plugin, asked.phase, asked.context(state, edits))
             return _checked(plugin, asked, answer)
         except HookFailed as failure:
-            if plugin.on_error == "fail":
+            if self._fatal(plugin):
                 raise
             self.ignored.append(text_of(str(failure)))
             return None
+
+    def _fatal(self, plugin: Plugin) -> bool:
+        """True if a failure ends the run. At its end it changes nothing, least of all the other hooks' work."""
+        return plugin.on_error == "fail" and self._asked.phase is not Phase.RUN_END
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
         """Merge an answer. False if it clashes with one that was taken before, of which this hook did not know."""
@@ -152,29 +160,37 @@ class _Board:
             return self._unmergeable(plugin, error)
         self.state = trial
         self._touched.update(touched)
-        self._request = _joined(self._request, answer)
-        by = name_of(plugin)
-        self.edits = [one for one in self.edits if one.call_id not in {edit.call_id for edit in answer.edits}]
-        self.edits += [attrs.evolve(edit, by=by) for edit in answer.edits]
-        self._end = self._end if self._end is not None else answer.reason
+        self._taken[name_of(plugin)] = answer
+        self._edit(name_of(plugin), answer.edits)
         return True
+
+    def _edit(self, by: str, edits: Iterable[CallEdit]) -> None:
+        """The newer edit of a call counts; but what is dropped stays dropped."""
+        dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
+        new = [attrs.evolve(edit, by=by) for edit in edits if edit.call_id not in dropped]
+        changed = {edit.call_id for edit in new}
+        self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
 
     def _unmergeable(self, plugin: Plugin, error: Exception) -> bool:
         text = text_of(f"{_where(plugin, self._asked.phase)}: {shown_text(error)}")
-        if plugin.on_error == "fail":
+        if self._fatal(plugin):
             raise HookFailed(text) from error
         self.ignored.append(text)
         return True
 
     def done(self) -> PhaseDone:
-        """The phase's answer."""
-        request = self._request
+        """The phase's answer. Where the plugins' order counts, it is that of registration, whoever was asked again."""
+        request, end = RequestChanges(), None
+        for plugin in self._asked.plugins:
+            answer = self._taken.get(name_of(plugin), Mutation())
+            request = _joined(request, answer)
+            end = end if end is not None else answer.reason
         return self._asked.done(
             batch=self.state.batch(),
             keys=self.state.used,
             request=None if request == RequestChanges() else request,
             edits=tuple(self.edits),
-            end=self._end,
+            end=end,
             ignored=tuple(self.ignored),
         )
 
@@ -199,15 +215,7 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
         return None
     if not isinstance(answer, Mutation):
         raise HookFailed(f"{where}: it returned {answer!r:.80}; return a gr.Mutation or None")
-    wrong = answer.misplaced(asked.phase)
-    tools = {info.name for info in asked.agent.tool_infos}
-    for name in (*(answer.include or ()), *answer.exclude):
-        if name not in tools:
-            wrong = f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
-    calls = {call.call_id for call in asked.context(State(), ()).calls}
-    for edit in answer.edits:
-        if edit.call_id not in calls:
-            wrong = f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
+    wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
         raise HookFailed(f"{where} {wrong}")
     if answer.model is not None:
@@ -216,6 +224,19 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
         except AgentDefinitionError as error:
             raise HookFailed(f"{where}: {error}") from error
     return answer
+
+
+def _unknown(answer: Mutation, asked: Asked) -> str | None:
+    """What an answer names that is not there, if anything."""
+    tools = {info.name for info in asked.agent.tool_infos}
+    for name in (*(answer.include or ()), *answer.exclude):
+        if name not in tools:
+            return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
+    calls = {call.call_id for call in asked.context(State(), ()).calls} if answer.edits else set()
+    for edit in answer.edits:
+        if edit.call_id not in calls:
+            return f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
+    return None
 
 
 # --- tool_gate -------------------------------------------------------------------------------------------------------
@@ -240,7 +261,8 @@ async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awai
             if plugin.on_error == "fail":
                 raise
             ignored.append(text_of(str(failure)))
-            return None if approved else Suspend(reason="tool_permission", message=f"A person must look: {failure}.")
+            doubt = text_of(f"A person must look: {failure}.")
+            return None if approved else Suspend(reason="tool_permission", message=doubt)
 
     known = asked.agent.spec.keys
     try:
@@ -257,13 +279,17 @@ def _strongest(asked: Asked, named: list[tuple[str, Verdict | None]], ignored: t
     said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
     if not said:
         return asked.done(verdict=Allow(), ignored=ignored)
-    winner, verdict = max(said, key=lambda one: _RANK[type(one[1])])  # the first one of equals
+    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # the first one of equals
     overruled = tuple(
-        Overruled(plugin=name, verdict=_WORD[type(other)], by=winner)
+        Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
         for name, other in said
         if name not in (winner, BUILT_IN)
     )
     return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
+
+
+def _kind(verdict: Any) -> type:
+    return next(kind for kind in _RANK if isinstance(verdict, kind))  # a program may derive its own from Suspend
 
 
 def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
@@ -275,8 +301,9 @@ def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
             case Suspend():
                 wish = suspend_of(answer)
                 return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
-            case SetResult():
-                return SetResult(normalise(answer.value)[0], answer.code)
+            case SetResult(code=None | str()):
+                code = answer.code if answer.code is None else text_of(answer.code)
+                return SetResult(normalise(answer.value)[0], code)
             case Block(reason=str()):
                 return Block(text_of(answer.reason))
             case _:
@@ -295,8 +322,8 @@ async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any
         HookFailed: it raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    hook = getattr(plugin, phase.value)
-    with trio.move_on_after(math.inf if plugin.timeout is None else plugin.timeout):
+    hook, limit = getattr(plugin, phase.value), _limit(plugin, phase)
+    with trio.move_on_after(limit):
         try:
             return await hook(ctx)
         except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
@@ -306,7 +333,19 @@ async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any
             if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
                 raise_bare(real)
             raise HookFailed(f"{_where(plugin, phase)}: {shown_text(real)}") from error
-    raise HookFailed(f"{_where(plugin, phase)}: it did not finish within {plugin.timeout:g} s")
+    raise HookFailed(f"{_where(plugin, phase)}: it did not finish within {limit:g} s")
+
+
+def _limit(plugin: Plugin, phase: Phase) -> float:
+    if plugin.timeout is not None:
+        return plugin.timeout
+    return LAST if phase is Phase.RUN_END else math.inf
+
+
+def most_seconds(asked: Asked) -> float:
+    """How long the hooks of a phase take at most, if none of them hides from the end of its time."""
+    limits = [_limit(plugin, asked.phase) for plugin in asked.plugins]
+    return max(limits, default=0.0) + sum(limits[1:]) + GRACE  # all but the first may be asked again, one by one
 
 
 def _where(plugin: Plugin, phase: Phase) -> str:

@@ -14,7 +14,7 @@ from ..abc import Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import TERMINAL, RunStatus
-from ..contract.phases import LEAVING, CallAt, Cursor
+from ..contract.phases import LEAVING, PHASE_OF, CallAt, Cursor
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.effects import (
@@ -198,8 +198,9 @@ class Incarnation:
             case CallModel():
                 return self._state.row.cursor is not Cursor.INFERENCE or self._orders.draining
             case RunPhase():
-                leaving = self._state.row.cursor in (Cursor.STOPPING, Cursor.ENDED)
-                return leaving or self._orders.draining  # the next owner asks again
+                cursor = self._state.row.cursor
+                asked = cursor is Cursor.TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
+                return not asked or self._orders.draining  # the next owner asks again
             case StartTask():
                 task = next((one for one in self._state.row.tasks if one.task_id == effect.task_id), None)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import attrs
 import trio
@@ -33,10 +33,13 @@ from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .foreign import text_of
-from .hooks import run_gates, run_hooks
+from .hooks import Asked, most_seconds, run_gates, run_hooks
 from .model_actor import broken, streaming
 from .requests import asking, model_request
 from .services import Services, log_crash
+
+RUN_END_LIMIT: Final = "run_end:limit"
+"""The key of the child that waits until the hooks of run_end have had their time."""
 
 
 @attrs.define(eq=False)
@@ -211,6 +214,8 @@ class Performer:
         async def body(_: Child) -> None:
             history = await self._thread() if effect.phase in agent.spec.hooked else []
             asked = asking(effect, state, agent, self.deps, history)
+            if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
+                children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None)
             if effect.phase is not Phase.TOOL_GATE or call is None:
                 children.owe(await run_hooks(asked))
                 return
@@ -221,10 +226,12 @@ class Performer:
         children.start(f"{effect.phase.value}:{effect.call_id or effect.step}", body, broke=broke)
 
     def _predicate(self, agent: Agent[Any], call: CallRow, effect: RunPhase) -> Callable[[], Awaitable[bool]] | None:
-        """Whether the tool itself wants an approval, if that is a question to its code."""
+        """How to find out whether the tool itself wants an approval; None if it never does."""
         tool = agent.tool(call.tool)
-        if tool is None or tool.spec.gate != "ask":
+        if tool is None or tool.spec.gate == "never":
             return None
+        if tool.spec.gate == "always":
+            return _always
         ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
         return partial(wants_approval, tool, ctx, call.arguments)
 
@@ -232,3 +239,13 @@ class Performer:
         if self.agent is None:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
+
+
+async def _always() -> bool:
+    return True
+
+
+async def _give_up(children: Children, asked: Asked, _: Child) -> None:
+    """A run_end hook that hides from the end of its time does not keep the run from its end."""
+    await trio.sleep(most_seconds(asked))
+    children.owe(asked.done(failure="a hook in run_end did not finish in time and did not obey either"))

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from ..agent import Agent
+from ..contract.calls import CallStatus
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import ContextMessage, RequestChanges
@@ -101,4 +102,6 @@ def _edited(facts: CallFacts, edits: tuple[CallEdit, ...]) -> CallFacts:
     for edit in edits:
         if edit.call_id == facts.call_id and edit.arguments is not None:
             return attrs.evolve(facts, arguments=edit.arguments)
+        if edit.call_id == facts.call_id:
+            return attrs.evolve(facts, status=CallStatus.CANCELLED, text=edit.text, code="dropped")
     return facts

@@ -13,6 +13,7 @@ import greenroom as gr
 from greenroom.actors.contract.lifecycle import STAGES
 from greenroom.testing import call, delay, fail
 
+from ..support.diary import scripted
 from ..support.lives import after, approve, cancel, decide, deny, pause, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
@@ -161,11 +162,11 @@ MOVES = {
 ELSEWHERE = {
     ("created", "cancelled"): "test_a_run_that_nobody_takes_up_can_be_cancelled",
     ("created", "failed"): "test_a_run_whose_owner_can_not_even_begin_fails",
+    ("applying", "completed"): "test_a_hook_ends_the_run_while_a_call_applies_something",
 }
 NEVER = {
     **{(source, "failed"): "accepted, preparing and running are one commit" for source in ("accepted", "preparing")},
     **{(source, "cancelled"): "accepted, preparing and running are one commit" for source in ("accepted", "preparing")},
-    ("applying", "completed"): "a body that ends lets the run be running; only a hook could end it meanwhile",
 }
 """Moves that the table allows, and that nothing in this release makes."""
 
@@ -181,6 +182,15 @@ def test_every_legal_move_has_its_scene_or_its_reason():
     legal = {(source.value, target.value) for source, following in STAGES.items() for target in following}
     assert legal == {*MOVES, *ELSEWHERE, *NEVER}
     assert {name for name in ELSEWHERE.values() if name in globals()} == set(ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
+async def test_a_hook_ends_the_run_while_a_call_applies_something(play, autojump_clock):
+    """In sequence nothing ends beside a body, so no hook is asked then."""
+    ending = scripted("x", after_tool_execute=lambda ctx: gr.Mutation().end("enough"))
+    life = await play([call("write", id="W"), call("look", seconds=1, id="L")], plugins=[ending])
+    assert life.path == "running applying completed"
+    assert (life.calls["W"], life.effects) == ("new running cancelled", ["L"])
 
 
 async def test_a_run_that_nobody_takes_up_can_be_cancelled(play, autojump_clock):

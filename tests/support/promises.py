@@ -12,6 +12,9 @@ from greenroom.actors.contract.rows import CallRow, Commit, EventDraft, RunRecor
 
 from ..unit.engine.fold import Fold
 
+HOOKS = (CallAt.GATING, CallAt.BEFORE, CallAt.AFTER)
+"""Where hooks of a call are asked: the run works then, whatever its calls are."""
+
 
 def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Commit]) -> Iterator[str]:
     """One sentence per broken promise: the log in itself, the log against the rows, each commit by itself."""
@@ -75,8 +78,8 @@ def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
 
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
-    """The run's status is the projection of its step's calls, while they move and no gate is being asked."""
-    if commit.row.cursor is not Cursor.TOOLS or any(call.at is CallAt.GATING for call in calls):
+    """The run's status is the projection of its step's calls, while they move and no hook is being asked."""
+    if commit.row.cursor is not Cursor.TOOLS or any(call.at in HOOKS for call in calls):
         return
     derived, status = derive_run_status(call.status for call in calls), commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):

@@ -1,0 +1,433 @@
+"""Rules of the gates: block > suspend > set_result > allow, on the newest state, again whenever it has changed.
+
+A gate never lets a call pass because it failed.
+"""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import call, text
+
+from ..support.cast import TOOLS
+from ..support.diary import Scripted, diary, gate, scripted, slow
+from ..support.lives import after, approve, cancel, decide, deny, restart
+
+A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
+PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
+OPEN = gr.StateKey("open", bool, default=False)
+VERDICTS: dict[str, Any] = {
+    "block": gr.Block("not here"),
+    "suspend": gr.Suspend(message="may it?"),
+    "set_result": gr.SetResult("so be it"),
+    "allow": gr.Allow(),
+    "nothing": None,
+}
+RANK = {"block": 3, "suspend": 2, "set_result": 1, "allow": 0, "nothing": 0}
+
+
+@gr.tool
+async def unlock(ctx: gr.ToolContext[Any]) -> str:
+    """Lets the gates of `key_gate` open."""
+    await trio.sleep(1)
+    ctx.state.set(OPEN, True)
+    return "unlocked"
+
+
+@gr.tool
+async def lock(ctx: gr.ToolContext[Any]) -> str:
+    """Closes them again."""
+    await trio.sleep(1)
+    ctx.state.set(OPEN, False)
+    return "locked"
+
+
+WITH_KEYS = (*TOOLS, unlock, lock)
+
+
+def key_gate(verdict: Any, tool: str = "look", asked: list[Any] | None = None) -> Scripted:
+    """Says the verdict about calls of a tool while OPEN is False."""
+
+    def look(ctx: gr.GateContext) -> Any:
+        if ctx.tool != tool:
+            return None
+        if asked is not None:
+            asked.append((ctx.call_id, ctx.state[OPEN]))
+        return None if ctx.state[OPEN] else verdict
+
+    return gate("key", look)
+
+
+def what_became(life: Any, call_id: str = "C") -> str:
+    """The verdict that counted, as it can be seen from outside."""
+    if life.view.termination is not None and life.view.termination.kind == "blocked":
+        return "block"
+    return {"new suspended": "suspend", "new succeeded": "set_result"}.get(life.calls[call_id], "allow")
+
+
+# --- which verdict counts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(VERDICTS, repeat=2)))
+async def test_the_strongest_verdict_counts_and_the_other_one_is_recorded(play, autojump_clock, first, second):
+    life = await play([C], "done", plugins=[gate("first", VERDICTS[first]), gate("second", VERDICTS[second])])
+    winner, loser = (second, first) if RANK[second] > RANK[first] else (first, second)
+    names = ("second", "first") if winner is second and RANK[second] > RANK[first] else ("first", "second")
+    assert what_became(life) == ("allow" if winner == "nothing" else winner)
+    overruled = [(one["plugin"], one["verdict"], one["by"]) for one in life.payloads("gate.overruled")]
+    assert overruled == ([(names[1], loser, names[0])] if RANK[loser] else [])
+
+
+async def test_of_equal_verdicts_the_one_of_the_first_registered_plugin_counts(play, autojump_clock):
+    """Whoever of them answers first."""
+
+    async def slow(ctx: gr.GateContext) -> gr.SetResult:
+        await trio.sleep(3)
+        return gr.SetResult("slow")
+
+    life = await play([C], "done", plugins=[scripted("slow", tool_gate=slow), gate("quick", gr.SetResult("quick"))])
+    assert life.told["C"] == "slow"
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("tool", ["sign", "spend"])
+async def test_a_tool_s_own_approval_is_the_gate_that_is_registered_last(play, autojump_clock, verdict, tool):
+    """Whether the tool always wants one, or finds out by a predicate."""
+    life = await play([call(tool, cents=500, id="C")], "done", plugins=[gate("x", VERDICTS[verdict])])
+    became = what_became(life)
+    assert became == ("block" if verdict == "block" else "suspend")
+    if became == "suspend":
+        (ticket,) = life.view.tickets
+        assert ticket.message == ("may it?" if verdict == "suspend" else "This call needs an approval.")
+        assert ticket.reason == "tool_permission"
+    overruled = [(one["plugin"], one["verdict"], one["by"]) for one in life.payloads("gate.overruled")]
+    assert overruled == ([("x", "set_result", "(approval)")] if verdict == "set_result" else [])
+
+
+async def test_a_predicate_that_wants_no_approval_leaves_it_to_the_plugins(play, autojump_clock):
+    life = await play([call("spend", cents=5, id="C")], "done", plugins=[gate("x", gr.SetResult("free"))])
+    assert life.told["C"] == "free"
+
+
+async def test_a_result_that_a_gate_sets_may_be_a_failure(play, autojump_clock):
+    """A policy says no: the call fails, the model is told, the run goes on."""
+    life = await play([C, A], "done", plugins=[gate("x", gr.SetResult("not on a Sunday", code="permission_denied"))])
+    assert life.calls["C"] == "new failed"
+    assert (life.codes["C"], life.told["C"]) == ("permission_denied", "not on a Sunday")
+    assert life.calls["A"] == "new suspended"
+
+
+async def test_a_gate_may_raise_its_suspension_and_demand_what_any_ticket_may(play, autojump_clock):
+    def ask(ctx: gr.GateContext) -> None:
+        raise gr.Suspend(action="look at it", message="may it?", reviewers=("bob",), expires_after=50)
+
+    life = await play([C], do=[approve("C")], plugins=[gate("x", ask)])
+    assert life.answers == ["rejected not_allowed"]
+    (one,) = life.payloads("approval.requested")
+    assert (one["action"], list(one["reviewers"])) == ("look at it", ["bob"])
+
+
+@pytest.mark.parametrize("verdict", [True, "yes", gr.Block, gr.SetResult(1, code=3), gr.Block(3)])  # type: ignore[arg-type]
+async def test_what_is_no_verdict_is_a_failure_of_the_gate(play, autojump_clock, verdict):
+    life = await play([C], "done", plugins=[gate("x", lambda ctx: verdict)])
+    assert (life.end["code"], life.effects) == ("plugin_error", [])
+    assert "plugin 'x' in tool_gate: it returned" in life.end["message"]
+
+
+# --- asked again: state ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", ["block", "set_result"])
+async def test_an_earlier_call_of_the_step_may_unlock_a_later_one(play, autojump_clock, verdict):
+    """What is said behind calls that may yet run is provisional, and asked again after them."""
+    asked: list[Any] = []
+    plugins = [key_gate(VERDICTS[verdict], asked=asked)]
+    life = await play([call("unlock", id="U"), C], "done", plugins=plugins, tools=WITH_KEYS)
+    assert asked == [("C", False), ("C", True)]
+    assert life.calls["C"] == "new running succeeded"
+    assert life.outcome.output == "done"
+
+
+@pytest.mark.parametrize("verdict", ["block", "set_result"])
+async def test_what_no_earlier_call_has_unlocked_is_what_the_gate_said(play, autojump_clock, verdict):
+    plugins = [key_gate(VERDICTS[verdict])]
+    life = await play([call("note", id="N"), C], "done", plugins=plugins)
+    assert what_became(life) == verdict
+    assert life.effects == ["N"]
+
+
+async def test_a_verdict_with_nothing_before_it_counts_at_once(play, autojump_clock):
+    life = await play([C, call("unlock", id="U")], plugins=[key_gate(VERDICTS["block"])], tools=WITH_KEYS)
+    assert (life.view.termination.kind, life.calls["U"]) == ("blocked", "new cancelled")
+    assert life.seconds("failed") == 0.0
+
+
+async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, autojump_clock):
+    async def after_note(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
+        await trio.sleep(2)
+        return gr.Mutation().set(OPEN, True)
+
+    plugins = [key_gate(VERDICTS["block"]), scripted("opens", after_tool_execute=after_note)]
+    life = await play([call("note", id="N"), C], "done", plugins=plugins)
+    assert life.calls["C"] == "new running succeeded"
+
+
+async def test_a_suspension_makes_its_ticket_at_once_although_calls_before_it_may_unlock_it(play, autojump_clock):
+    life = await play(
+        [call("unlock", id="U"), C], plugins=[key_gate(VERDICTS["suspend"])], tools=WITH_KEYS, do=[after(0.5, cancel())]
+    )
+    assert life.seconds("approval.requested") == 0.0
+
+
+async def test_a_provisional_verdict_survives_a_crash(play, autojump_clock):
+    asked: list[Any] = []
+    do = [after(5, restart)]
+    step = [call("look", id="L1"), call("unlock", id="U"), call("turn", id="T")]
+    plugins = [key_gate(VERDICTS["block"], tool="turn", asked=asked)]
+    life = await play(step, "done", do=do, plugins=plugins, tools=WITH_KEYS)
+    if life.view.stage == "needs_approval":  # nobody knows whether the call that unlocks took effect
+        pytest.skip("it was cut while it unlocked")
+    assert (life.calls["T"], life.outcome.output) == ("new running succeeded", "done")
+    assert asked[0] == ("T", False)
+    assert asked[-1] == ("T", True)
+
+
+async def test_after_a_call_that_waits_for_a_person_the_provisional_one_waits_too(play, autojump_clock):
+    step = [call("note", id="N"), call("ask", id="D"), C]
+    life = await play(step, "done", do=[approve("D", "yes")], plugins=[key_gate(gr.SetResult("closed"))])
+    assert life.told["C"] == "closed"
+    result = [one["call_id"] for one in life.payloads("tool.result")]
+    assert result.index("C") > result.index("D")
+
+
+@pytest.mark.parametrize("mode", ["sequential"])
+async def test_an_allowed_call_is_asked_again_if_the_state_changed_before_it_starts(play, autojump_clock):
+    asked: list[Any] = []
+
+    def look(ctx: gr.GateContext) -> Any:
+        asked.append((ctx.call_id, ctx.state.revision))
+        return gr.SetResult("too late") if ctx.call_id == "C" and ctx.state[OPEN] else None
+
+    life = await play([call("unlock", id="U"), C], "done", plugins=[gate("x", look)], tools=WITH_KEYS)
+    assert asked == [("U", 0), ("C", 0), ("C", 1)]
+    assert (life.told["C"], life.effects) == ("too late", [])
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("mode", ["sequential"])
+async def test_every_verdict_may_come_the_second_time(play, autojump_clock, verdict):
+    def look(ctx: gr.GateContext) -> Any:
+        return VERDICTS[verdict] if ctx.call_id == "C" and ctx.state[OPEN] else None
+
+    life = await play([call("unlock", id="U"), C], "done", plugins=[gate("x", look)], tools=WITH_KEYS)
+    assert what_became(life) == ("allow" if verdict == "nothing" else verdict)
+
+
+@PARALLEL
+async def test_calls_that_the_cap_holds_back_are_asked_again_together(play, autojump_clock):
+    asked: list[Any] = []
+    plugin = gate("x", lambda ctx: asked.append((ctx.call_id, ctx.state[OPEN])))
+    step = [call("unlock", id="U"), call("look", id="L1"), call("look", id="L2")]
+    before = scripted("w", after_tool_execute=lambda ctx: gr.Mutation().set(OPEN, True))
+    life = await play(step, "done", plugins=[plugin, before], tools=WITH_KEYS, max_bodies=1)
+    assert asked[:3] == [("U", False), ("L1", False), ("L2", False)]
+    assert ("L1", True) in asked
+    assert ("L2", True) in asked
+    assert life.outcome.output == "done"
+
+
+async def test_a_gate_is_not_asked_again_while_nothing_was_written(play, autojump_clock):
+    book = diary("tool_gate")
+    await play([C, call("look", id="L")], "done", plugins=[book])
+    assert book.lines == ["tool_gate C", "tool_gate L"]
+
+
+# --- asked again: decisions ------------------------------------------------------------------------------------------
+
+
+async def test_on_resume_the_gates_are_asked_again_with_the_decision(play, autojump_clock):
+    seen: list[Any] = []
+
+    def look(ctx: gr.GateContext) -> Any:
+        seen.append(None if ctx.decision is None else (ctx.decision.action, ctx.decision.decided_by))
+        return gr.Suspend(message="may it?") if ctx.decision is None else None
+
+    life = await play([C], "done", do=[approve("C")], plugins=[gate("x", look)])
+    assert seen == [None, ("resume", "ada")]
+    assert life.calls["C"] == "new suspended resuming running succeeded"
+
+
+async def test_a_gate_may_suspend_again_with_a_new_ticket(play, autojump_clock):
+    def second(ctx: gr.GateContext) -> Any:
+        boss = ctx.decision is not None and ctx.decision.decided_by == "boss"
+        return None if boss else gr.Suspend(message="ask the boss" if ctx.decision else "ask anybody")
+
+    do = [approve("C"), restart, decide("C", by="boss")]
+    life = await play([C], "done", do=do, plugins=[gate("x", second)])
+    assert life.calls["C"] == "new suspended resuming suspended resuming running succeeded"
+    assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", "approved")}
+
+
+async def test_edited_arguments_pass_the_gates(play, autojump_clock):
+    def large(ctx: gr.GateContext) -> Any:
+        return gr.SetResult("too much", code="permission_denied") if ctx.arguments.get("cents", 1) > 9 else None
+
+    life = await play([B], "done", do=[approve("B", edited_arguments={"cents": 50})], plugins=[gate("x", large)])
+    assert (life.calls["B"], life.effects) == ("new suspended resuming failed", [])
+    assert "too much" in life.told["B"]
+
+
+@pytest.mark.parametrize("verdict", ["set_result", "block"])
+async def test_what_a_person_approved_a_gate_may_still_refuse(play, autojump_clock, verdict):
+    def look(ctx: gr.GateContext) -> Any:
+        return None if ctx.decision is None else VERDICTS[verdict]
+
+    life = await play([B], "done", do=[approve("B")], plugins=[gate("x", look)])
+    assert life.effects == []
+    assert life.calls["B"].startswith("new suspended resuming ")
+    assert what_became(life, "B") == "block" if verdict == "block" else life.told["B"] == "so be it"
+
+
+async def test_an_approval_of_the_plugin_s_ticket_is_the_tool_s_approval_too(play, autojump_clock):
+    """A person has approved exactly this action: one ticket is enough."""
+
+    def look(ctx: gr.GateContext) -> Any:
+        return gr.Suspend(message="may it?") if ctx.decision is None else None
+
+    life = await play([B], "done", do=[approve("B")], plugins=[gate("x", look)])
+    assert list(life.tickets) == ["r.t1"]
+    assert life.effects == ["B"]
+
+
+async def test_a_suspension_by_a_gate_can_be_denied(play, autojump_clock):
+    book = diary()
+    life = await play([C], "done", do=[deny("C", "no")], plugins=[book, gate("x", VERDICTS["suspend"])])
+    assert (life.told["C"], life.effects) == ("The reviewer denied this call: no", [])
+    assert book.count("after_tool_execute") == 0
+
+
+async def test_a_gate_that_is_being_asked_is_asked_again_by_the_next_process(play, autojump_clock):
+    book = diary("tool_gate", tool_gate=slow(10))
+    life = await play([C], "done", do=[after(5, restart)], plugins=[book])
+    assert book.lines == ["tool_gate C", "tool_gate C"]
+    assert life.effects == ["C"]
+
+
+# --- block -----------------------------------------------------------------------------------------------------------
+
+
+def blocking(call_id: str, seconds: float = 0.0) -> Scripted:
+    """Blocks one call, on the way back from a person."""
+
+    async def look(ctx: gr.GateContext) -> Any:
+        return gr.Block("not here") if ctx.call_id == call_id and ctx.decision is not None else None
+
+    return scripted("guard", tool_gate=look)
+
+
+async def test_block_fails_its_call_and_cancels_all_others_and_the_run_fails(play, autojump_clock):
+    """Running ones too, new ones, and suspended ones with their tickets; what has ended keeps its result."""
+    step = [call("look", seconds=1, id="L"), call("look", seconds=50, id="R"), B, A, call("alone", id="N")]
+    book = diary("after_tool_execute", "run_end")
+    life = await play([text("all"), *step], do=[after(5, approve("B"))], plugins=[blocking("B"), book])
+    if play.mode == "parallel_batch_approval":  # nothing acts before A is decided as well
+        assert life.calls["B"] == "new suspended"
+        return
+    assert life.calls == {
+        "L": "new running succeeded",
+        "R": "new running cancelled",
+        "B": "new suspended resuming failed",
+        "A": "new suspended cancelled",
+        "N": "new cancelled",
+    }
+    assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", "withdrawn")}
+    assert isinstance(life.outcome, gr.Failed)
+    assert (life.outcome.code, life.view.termination.kind) == ("permission_denied", "blocked")
+    assert (life.codes["B"], life.told["B"]) == ("permission_denied", "Blocked: not here")
+    assert "not here" in life.end["message"]
+    assert list(life.told) == ["L", "R", "B", "A", "N"]
+    assert book.lines == ["after_tool_execute L", "run_end"]
+    assert life.seconds("failed") < 10
+
+
+async def test_a_blocked_call_has_no_hooks_after_it(play, autojump_clock):
+    """The run is on its way out; nothing runs beside run_end."""
+    book = diary("after_tool_execute", "run_end")
+    await play([C], plugins=[gate("x", VERDICTS["block"]), book])
+    assert book.lines == ["run_end"]
+
+
+# --- gates that fail -------------------------------------------------------------------------------------------------
+
+
+def broken(kind: str) -> Any:
+    """A gate that fails in one of the ways in which it can."""
+
+    async def look(ctx: gr.GateContext) -> Any:
+        match kind:
+            case "raises":
+                raise RuntimeError("no \udc80 idea")
+            case "hangs":
+                await trio.sleep(1000)
+            case "groups":
+                raise ExceptionGroup("two", [ValueError("one"), KeyError("two")])
+            case _:
+                return "maybe"
+        return None
+
+    return look
+
+
+FAILURES = ["raises", "hangs", "groups", "answers nonsense"]
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+async def test_a_gate_that_fails_fails_the_run_and_names_itself(play, autojump_clock, kind):
+    life = await play([C], "done", plugins=[gate("x", broken(kind), timeout=3.0)])
+    assert (life.end["code"], life.effects) == ("plugin_error", [])
+    assert "plugin 'x' in tool_gate" in life.end["message"]
+    assert life.calls["C"] == "new cancelled"
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+async def test_a_gate_whose_failures_are_ignored_asks_a_person(play, autojump_clock, kind):
+    life = await play([C], plugins=[gate("x", broken(kind), timeout=3.0, on_error="ignore")])
+    assert (life.calls["C"], life.effects) == ("new suspended", [])
+    (ticket,) = life.view.tickets
+    assert "plugin 'x' in tool_gate" in ticket.message
+    assert [one["reason"] for one in life.payloads("degraded")] == ["plugin_error"]
+
+
+async def test_when_a_person_has_looked_the_call_runs(play, autojump_clock):
+    plugins = [gate("x", broken("raises"), on_error="ignore")]
+    life = await play([C], "done", do=[approve("C")], plugins=plugins)
+    assert (life.effects, life.outcome.output) == (["C"], "done")
+
+
+async def test_what_a_person_approved_covers_the_approved_action_only(play, autojump_clock):
+    """The edited call has another fingerprint, but who edits it approves it."""
+    plugins = [gate("x", broken("raises"), on_error="ignore")]
+    life = await play([C], "done", do=[approve("C", edited_arguments={"at": "there"})], plugins=plugins)
+    assert life.effects == ["C"]
+    assert "saw there" in life.told["C"]
+
+
+async def test_a_failed_gate_does_not_weaken_the_block_of_another(play, autojump_clock):
+    plugins = [gate("x", broken("raises"), on_error="ignore"), gate("y", VERDICTS["block"])]
+    life = await play([C], plugins=plugins)
+    assert what_became(life) == "block"
+
+
+async def test_the_predicate_of_a_tool_that_raises_asks_a_person_beside_plugins_too(play, autojump_clock):
+    def explode(ctx: Any, arguments: Any) -> bool:
+        raise RuntimeError("who knows")
+
+    @gr.tool(needs_approval=explode)
+    async def risky(ctx: gr.ToolContext[Any]) -> str:
+        return "risked"
+
+    life = await play([call("risky", id="C")], plugins=[gate("x", None)], tools=[risky])
+    assert life.calls["C"] == "new suspended"
