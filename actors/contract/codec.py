@@ -88,13 +88,14 @@ def parse(cls: type[T], data: Any) -> T:
     Raises:
         SchemaError: names the class and, for each fault, the path.
     """
+    name = getattr(cls, "__name__", str(cls))  # a union has none
     try:
         return converter.structure(data, cls)
     except (BaseValidationError, ForbiddenExtraKeysError) as error:
         faults = "; ".join(transform_error(error, format_exception=_complaint))
-        raise SchemaError(f"{cls.__name__}: {faults}") from error
+        raise SchemaError(f"{name}: {faults}") from error
     except (TypeError, ValueError) as error:
-        raise SchemaError(f"{cls.__name__}: {error}") from error
+        raise SchemaError(f"{name}: {error}") from error
 
 
 def _complaint(error: BaseException, kind: type | None) -> str:

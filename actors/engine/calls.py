@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
-from ..contract.phases import CallAt
+from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
 from .bodies import EXECUTING, start, startable
 from .decisions import cancelled, early_decisions, release_held
@@ -43,7 +43,7 @@ def _drive_on(d: Draft) -> bool:
     ask_again(d)
     started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
     for call in started:
-        if not d.in_tools:  # the one before it has ended the run
+        if d.cursor is not Cursor.TOOLS:  # the one before it has ended the run
             break
         if outdated(d, call):
             gate(d, call)

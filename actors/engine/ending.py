@@ -86,13 +86,14 @@ def settle(d: Draft) -> None:
     """Give every unfinished call and task its end, then run the run_end hooks (if run_start began)."""
     if d.inference is not None and d.draft is None:
         discard_inference(d, "the run ended")
+    for call in tuple(d.calls.values()):
+        if call.settled and call.at is not CallAt.SETTLED:  # its hooks will not answer any more
+            d.put(call, at=CallAt.SETTLED)
     merge_held(d, again=False)
     for call in tuple(d.calls.values()):
         if not call.settled:
             row = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
             close_call(d, row, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
-        elif call.at is not CallAt.SETTLED:
-            d.put(call, at=CallAt.SETTLED)
     end_tasks(d, "It was cancelled: the run ended.")
     for ticket in d.holds:
         close_run_ticket(d, ticket, "withdrawn", by=None, reason="the run ended")

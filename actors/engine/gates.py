@@ -23,6 +23,8 @@ from .writes import merge_held
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
 """What a tool with needs_approval=True asks for."""
+_RUN_YET: Final = (CallAt.ALLOWED, CallAt.BEFORE, CallAt.BODY, CallAt.MERGING, CallAt.AFTER)
+"""Positions of a call that may write to state yet, without a person."""
 
 
 def tool_of(d: Draft, call: CallRow) -> ToolSpec | None:
@@ -94,10 +96,11 @@ def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: in
 
 
 def _provisional(d: Draft, call: CallRow) -> bool:
-    """True if calls before this one may run yet: one of them may change the gate's mind."""
+    """True if calls before this one may run yet, or have written what is not merged yet: that may change its mind."""
     if call.provisional or call.status is not CallStatus.NEW:
         return False
-    return any(other.at is CallAt.ALLOWED and other.index < call.index for other in d.calls.values())
+    earlier = (other for other in d.calls.values() if other.index < call.index)
+    return any(other.at in _RUN_YET or other.batch is not None for other in earlier)
 
 
 def ask_again(d: Draft) -> None:

@@ -126,7 +126,7 @@ def close_call(
     The event holds the result itself, or only what the model is shown if the call failed or its result is large.
     """
     hooked = d.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
-    ran = call.at is CallAt.BODY
+    ran = call.at is CallAt.BODY or call.at is CallAt.MERGING
     if call.at is CallAt.PARKED or call.at is CallAt.HELD or call.status is CallStatus.RESUMING:
         d.do(ReleaseCall(call_id=call.call_id))
     call = d.put(

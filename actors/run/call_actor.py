@@ -116,6 +116,7 @@ class CallActor:
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
+            state.close("the body has ended")
             if record.ended is not None:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
@@ -152,7 +153,7 @@ def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
 
 
 def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, keys: Keys) -> ToolContext[Any]:
-    """What a needs_approval predicate is given. What it writes to state goes nowhere."""
+    """What a needs_approval predicate is given. It reads state and writes none."""
     return ToolContext(
         deps=deps,
         run_id=info.run_id,
@@ -160,7 +161,7 @@ def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, ke
         call_id=call.call_id,
         attempt=1,
         decision=call.decision,
-        state=WritableState(snapshot, keys),
+        state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
 
 

@@ -20,6 +20,7 @@ from ..contract.rows import RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..engine.ending import tool_text
+from ..state.values import copied
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +109,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         tickets=open_tickets(record, redactor),
         usage=row.usage,
         messages=tuple(messages),
-        state={write.key: write.value for scope in SCOPES[::-1] for write in record.state if write.scope == scope},
+        state={one.key: copied(one.value) for scope in SCOPES[::-1] for one in record.state if one.scope == scope},
         step=row.step,
         last_sequence=row.last_sequence,
         pending=len(record.inbox),

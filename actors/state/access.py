@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
+import attrs
+
 from ..contract.state import Batch, KeyId, Keys, KeySpec, Write
 from ..errors import StateError
 from .keys import StateKey
@@ -25,6 +27,7 @@ class State:
     def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
         self._snapshot, self._known = snapshot, known or {}
         self._own: dict[KeyId, Any] = {}
+        self._used: dict[KeyId, KeySpec] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at revision {self.revision}: {len(self._snapshot.cells)} keys>"
@@ -57,7 +60,7 @@ class State:
         return (False, None) if cell is None else (True, cell.value)
 
     def _check(self, key: StateKey[Any]) -> None:
-        known = self._known.get(key.id)
+        known = self._known.get(key.id, self._used.get(key.id))
         if known is not None and known is not key.spec:
             raise StateError(
                 f"there are two state keys named {str(key.id)!r}; declare one, import it where it is used, or rename it"
@@ -67,19 +70,20 @@ class State:
 class WritableState(State):
     """State for a tool's body: it reads its own writes. They take effect together, when the body returns.
 
-    A body that raises, suspends or is cancelled has written nothing.
+    A body that raises, suspends or is cancelled has written nothing. When it has returned, a write is an error.
     """
 
     def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
         super().__init__(snapshot, known)
         self._writes: list[Write] = []
-        self._used: dict[KeyId, KeySpec] = {}
+        self._latest: dict[KeyId, int] = {}
+        self._closed = ""
 
     def set(self, key: StateKey[T], value: T) -> None:
         """Replace the value of a key.
 
         Raises:
-            StateError: the value does not have the key's type; or there are too many writes.
+            StateError: the value does not have the key's type; or there are too many writes; or the body has returned.
         """
         self._data(key)
         data = key.encode(value)
@@ -90,7 +94,7 @@ class WritableState(State):
 
         Raises:
             StateError: the key is exclusive, or has neither value nor default; or the update does not have its type; or
-                there are too many writes.
+                there are too many writes; or the body has returned.
             Exception: what the key's reducer raises.
         """
         self._data(key)
@@ -105,15 +109,21 @@ class WritableState(State):
         found, current = self._data(key)
         result = write.value
         if write.op == "update" and key.spec.reduce is not None:
-            result = key.spec.reduce(current if found else key.encode(key.initial()), write.value)
+            result = key.spec.reduce(current if found else key.initial_data(), write.value)
         made = Write(
             name=key.name, scope=key.scope, persistent=key.persistent, op=write.op, value=write.value, result=result
         )
         self._add(key, made)
 
     def _add(self, key: StateKey[Any], write: Write) -> None:
+        if self._closed:
+            raise StateError(f"state key {key.name!r} can not be written: {self._closed}")
         if len(self._writes) >= LIMIT:
             raise StateError(f"more than {LIMIT} writes to state at once; write each key once, at the end")
+        before = self._latest.get(key.id)
+        if before is not None:  # only the last result of a key counts: a list that grows is not kept in all its lengths
+            self._writes[before] = attrs.evolve(self._writes[before], result=None)
+        self._latest[key.id] = len(self._writes)
         self._writes.append(write)
         self._used[key.id] = key.spec
         self._own[key.id] = write.result
@@ -121,14 +131,20 @@ class WritableState(State):
     def copy(self) -> WritableState:
         """The same writes, to go on from."""
         new = WritableState(self._snapshot, self._known)
-        new._writes, new._used, new._own = list(self._writes), dict(self._used), dict(self._own)
+        new._writes, new._latest = list(self._writes), dict(self._latest)
+        new._used, new._own = dict(self._used), dict(self._own)
         return new
 
     def view(self) -> State:
         """What can be read now, read only."""
         new = State(self._snapshot, self._known)
-        new._own = dict(self._own)
+        new._used, new._own = dict(self._used), dict(self._own)
         return new
+
+    def close(self, why: str) -> WritableState:
+        """From now on a write is an error, for it would be lost; `why` is what the error says."""
+        self._closed = why
+        return self
 
     def batch(self) -> Batch | None:
         """What has been written so far; None if nothing has."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import attrs
 
-from ..contract.codec import SchemaError, normalise, parse, plain
 from ..contract.state import SCOPES, KeyId, KeySpec
 from ..errors import StateError
+from .values import Unfit, check_kind, copied, read, shown, write
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 NAME_LIMIT: Final = 128
@@ -68,12 +71,13 @@ class StateKey(Generic[T]):
     """
 
     name: str
-    type: type[T]
-    default: T = attrs.field(default=UNSET, kw_only=True)
-    merge: Literal["exclusive"] | Commutative[T] = attrs.field(default="exclusive", kw_only=True)
+    type: TypeForm[T]
+    default: Any = attrs.field(default=UNSET, kw_only=True)
+    merge: Literal["exclusive"] | Commutative[Any] = attrs.field(default="exclusive", kw_only=True)
     scope: Literal["run", "thread"] = attrs.field(default="run", kw_only=True)
     persistent: bool = attrs.field(default=True, kw_only=True)
     spec: KeySpec = attrs.field(init=False, repr=False)
+    _initial: Any = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         name: Any = self.name
@@ -87,11 +91,28 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {name!r}: merge={merge!r} is not known; {way}")
         if not isinstance(self.persistent, bool):
             raise StateError(f"state key {name!r}: persistent={self.persistent!r}: give True or False")
-        if self.default is not UNSET:
-            self.encode(self.default)
+        self._check_kinds()
+        initial = UNSET if self.default is UNSET else self.encode(self.default)
+        object.__setattr__(self, "_initial", initial)
         reduce = self._reduce if isinstance(merge, Commutative) else None
         spec = KeySpec(key=KeyId(self.scope, name), reduce=reduce, persistent=self.persistent)
         object.__setattr__(self, "spec", spec)
+
+    def _check_kinds(self) -> None:
+        update = self.merge.update if isinstance(self.merge, Commutative) else None
+        try:
+            check_kind(self.type)
+            check_kind(update or self.type)
+        except Unfit as error:
+            raise StateError(f"state key {self.name!r}: {error}") from error
+
+    def __copy__(self) -> StateKey[T]:
+        """Itself: there is one key of a name."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> StateKey[T]:
+        """Itself, also in a copy of an agent or a plugin."""
+        return self
 
     @property
     def id(self) -> KeyId:
@@ -124,9 +145,9 @@ class StateKey(Generic[T]):
             StateError: the data does not have the key's type; names the key and the path.
         """
         try:
-            return parse(self.type, data)
-        except SchemaError as error:
-            raise StateError(f"state key {self.name!r} holds what is no {_shown(self.type)}: {error}") from error
+            return cast("T", read(self.type, data))
+        except Unfit as error:
+            raise StateError(f"state key {self.name!r} holds what is no {_named(self.type)}: {error}") from error
 
     def initial(self) -> T:
         """What a read gives before the first write.
@@ -134,25 +155,30 @@ class StateKey(Generic[T]):
         Raises:
             StateError: the key has no default.
         """
-        if self.default is UNSET:
+        return self.decode(self.initial_data())
+
+    def initial_data(self) -> Any:
+        """The same as JSON data.
+
+        Raises:
+            StateError: the key has no default.
+        """
+        if self._initial is UNSET:
             raise StateError(f"state key {self.name!r} has not been written and has no default; give it one")
-        return self.decode(self.encode(self.default))
+        return copied(self._initial)
 
     def _encoded(self, value: Any, kind: Any, what: str) -> Any:
         try:
-            data, fault = normalise(plain(value))
-            if fault is None:
-                parse(kind, data)
-                return data
-        except (TypeError, ValueError, RecursionError) as error:
-            fault = str(error)
-        raise StateError(f"{what}state key {self.name!r}: {value!r:.200} is no {_shown(kind)}: {fault}")
+            return write(value, kind)
+        except Unfit as error:
+            text = f"{what}state key {self.name!r}: {shown(value)} is no {_named(kind)}: {error}"
+            raise StateError(text) from error
 
     def _reduce(self, current: Any, update: Any) -> Any:
         if not isinstance(self.merge, Commutative):
             raise StateError(f"state key {self.name!r} is exclusive")
-        return self.encode(self.merge.reduce(self.decode(current), parse(self.merge.update or self.type, update)))
+        return self.encode(self.merge.reduce(self.decode(current), read(self.merge.update or self.type, update)))
 
 
-def _shown(kind: Any) -> str:
-    return getattr(kind, "__name__", None) or str(kind)
+def _named(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -22,6 +22,7 @@ from greenroom.actors.contract.messages import CallRequest, Message, ModelRespon
 from greenroom.actors.contract.phases import LEAVING, CallAt, Cursor, Phase
 from greenroom.actors.contract.rows import CallRow, Commit, Facts, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import AgentSpec, ExecutionMode
+from greenroom.actors.contract.state import Batch, KeyId, Keys, StateWrite
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine.calls import derive_stage
@@ -35,6 +36,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HELD_OPEN = (Cursor.TOOLS, Cursor.STEP_END, Cursor.STOPPING)
 """Where a run may work, or clean up, while a ticket of its own is open: the rest of its step."""
 Key = tuple[str, ...]
+NO_KEYS: Keys = {}
 
 
 class Store:
@@ -45,6 +47,7 @@ class Store:
         self.calls: dict[str, CallRow] = {}
         self.tickets: dict[str, Ticket] = {}
         self.messages: list[Message] = []
+        self.state: dict[KeyId, StateWrite] = {}
         self.events: list[Any] = []
         self.fold = Fold()
         self.inbox: list[tuple[Command, Answer]] = []
@@ -59,6 +62,7 @@ class Store:
         self.calls |= {call.call_id: call for call in commit.calls}
         self.tickets |= {ticket.ticket_id: ticket for ticket in commit.tickets}
         self.messages += commit.messages
+        self.state |= {KeyId(write.scope, write.key): write for write in commit.state}
         for event in commit.events:
             self.events.append(event)
             self.fold.take(event)
@@ -118,7 +122,13 @@ class Store:
         """What a new owner loads."""
         calls = sorted(self.calls.values(), key=lambda call: (call.step, call.index))
         current = tuple(call for call in calls if call.step == self.row.step)
-        return RunRecord(info=self.info, row=self.row, calls=current, call_ids=frozenset(self.calls))
+        return RunRecord(
+            info=self.info,
+            row=self.row,
+            calls=current,
+            call_ids=frozenset(self.calls),
+            state=tuple(write for _, write in sorted(self.state.items())),
+        )
 
 
 class World:
@@ -407,9 +417,10 @@ class World:
         assert isinstance(effect, fx.StartCall)
         return effect
 
-    def returns(self, call_id: str, result: Any = "ok") -> Step:
+    def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Step:
         attempt = self.running(call_id).attempt
-        return self.answer(inp.CallReturned(call_id=call_id, attempt=attempt, result=result, shown=str(result)))
+        returned = inp.CallReturned(call_id=call_id, attempt=attempt, result=result, shown=str(result))
+        return self.answer(attrs.evolve(returned, batch=batch, keys=keys))
 
     def task(self, task_id: str) -> fx.StartTask:
         """The body that runs for a task."""

@@ -1,0 +1,155 @@
+"""Values of state keys as JSON data and back: exactly, or not at all.
+
+What is written is what will be read. A value that JSON would change (NaN becomes null, a long integer text, the key 1
+the key "1") or that is read back as another one (the text "abc" of a list of texts) is refused where it is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from reprlib import Repr
+from typing import Any, Final
+
+import msgspec
+from cattrs.errors import CattrsError, StructureHandlerNotFoundError
+
+from ..contract.codec import MAX_DEPTH, SchemaError, parse
+from ..contract.converters import converter
+
+_SHOWN: Final = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 120
+_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep, or it holds itself"
+
+
+class Unfit(ValueError):
+    """A value has no form as JSON, or not the type that it should have; the message says where."""
+
+
+def write(value: Any, kind: Any) -> Any:
+    """A value of a type as new JSON data (dict, list, str, int, float, bool, None).
+
+    Raises:
+        Unfit: reading the data would not give the value.
+    """
+    try:
+        data = _json(converter.unstructure(value), "$", MAX_DEPTH)
+    except RecursionError:
+        raise Unfit(_DEEP) from None
+    except (TypeError, ValueError, AttributeError, CattrsError) as error:
+        raise Unfit(str(error) or type(error).__name__) from error
+    found = read(kind, data)
+    if not _alike(value, found):
+        raise Unfit(f"it would be read as {shown(found)}")
+    return data
+
+
+def read(kind: Any, data: Any) -> Any:
+    """The value that JSON data is: a new one, it shares nothing with the data.
+
+    Raises:
+        Unfit: the data does not have the type, or the type is none that can be kept as JSON.
+    """
+    try:
+        return parse(kind, copied(data))
+    except SchemaError as error:
+        raise Unfit(str(error).partition(": ")[2]) from error
+    except StructureHandlerNotFoundError as error:
+        raise Unfit(_unknown(error.type_)) from error
+    except (CattrsError, AttributeError, LookupError) as error:
+        raise Unfit(str(error) or type(error).__name__) from error
+
+
+def check_kind(kind: Any) -> None:
+    """See whether values of a type can be kept at all. What is wrong deep inside of it shows when it is used.
+
+    Raises:
+        Unfit: they can not.
+    """
+    try:
+        converter.structure(None, kind)
+    except StructureHandlerNotFoundError as error:
+        raise Unfit(_unknown(error.type_)) from error
+    except Exception:  # noqa: BLE001 - None is no such value: any complaint about that, also of user code, is fine
+        return
+
+
+def _unknown(kind: Any) -> str:
+    return f"values of {kind!r} can not be kept as JSON; use plain types, attrs classes, enums, datetimes, ..."
+
+
+def copied(data: Any) -> Any:
+    """JSON data again, nothing shared."""
+    if type(data) is dict:
+        return {key: copied(item) for key, item in data.items()}
+    return [copied(item) for item in data] if type(data) is list else data
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, whatever it is."""
+    return _SHOWN.repr(value)
+
+
+def _json(value: Any, path: str, depth: int) -> Any:
+    if depth == 0:
+        raise Unfit(_DEEP)
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return _json(value.value, path, depth - 1)
+        case str():
+            return _text(value, path)
+        case int() | float():
+            return _number(value, path)
+        case Mapping():
+            return {_key(key, path): _json(item, f"{path}[{key!r}]", depth - 1) for key, item in value.items()}
+        case list() | tuple() | deque():
+            return _items(value, path, depth)
+        case AbstractSet():
+            return sorted(_items(value, path, depth), key=repr)  # the same data for equal sets
+        case _:
+            return _json(msgspec.to_builtins(value), path, depth - 1)
+
+
+def _items(values: Iterable[Any], path: str, depth: int) -> list[Any]:
+    return [_json(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(values)]
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        return str.encode(value, "utf-8").decode("utf-8")
+    except UnicodeEncodeError:
+        raise Unfit(f"a text with a lone surrogate has no form as JSON @ {path}") from None
+
+
+def _number(value: int | float, path: str) -> int | float:  # noqa: PYI041 - two cases
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float.__float__(value)
+        raise Unfit(f"{float.__repr__(value)} has no form as JSON @ {path}")
+    if -(1 << 63) <= value < 1 << 64:
+        return int.__int__(value)
+    raise Unfit(f"an integer of more than 64 bits has no form as JSON; use text @ {path}")
+
+
+def _key(key: Any, path: str) -> str:
+    name = key.value if isinstance(key, Enum) else key
+    if not isinstance(name, str):
+        raise Unfit(f"the key {shown(key)} is no text, as it has to be in JSON @ {path}")
+    return _text(name, path)
+
+
+def _alike(value: Any, found: Any) -> bool:
+    """True if what is read is what was written; a tuple may be read as a list."""
+    if isinstance(value, list | tuple) and isinstance(found, list | tuple):
+        return len(value) == len(found) and all(map(_alike, value, found))
+    if isinstance(value, Mapping) and isinstance(found, Mapping):
+        return value.keys() == found.keys() and all(_alike(value[key], found[key]) for key in value)
+    equality: Any = type(value).__eq__
+    if type(value) is type(found) and equality is object.__eq__:
+        return bool(converter.unstructure(value) == converter.unstructure(found))
+    return bool(value == found)
