@@ -94,6 +94,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
     ours |= {"reviewers"}
     ids = {"call_id", "message_id", "ticket_id", "command_id", "thread_id", "parent", "forked_from", "target"}
+    ids |= {"joins"}
     static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():
         for field in msgspec.structs.fields(cls):
