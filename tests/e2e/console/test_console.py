@@ -139,7 +139,7 @@ def test_a_held_run_is_asked_about_as_a_run_and_told_something_when_it_goes_on(c
     card(page).wait_for()
     server.post(f"/v1/runs/{run}/commands", type="pause", reason="lunch")
     held = card(page).filter(has_text="operator paused the run: lunch")
-    assert held.get_by_role("heading", name="The run is paused").is_visible()
+    held.get_by_role("heading", name="The run is paused").wait_for()
     assert held.get_by_text("With exactly these arguments").count() == 0
     assert held.get_by_role("button", name="Edit").count() == 0
     card(page).get_by_role("button", name="Approve refund").click()
