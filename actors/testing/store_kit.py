@@ -17,7 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from greenroom.actors.testing import _store_commands, _store_commits, _store_model, _store_state, _store_tools
+from greenroom.actors.testing import (
+    _store_commands,
+    _store_commits,
+    _store_holds,
+    _store_model,
+    _store_state,
+    _store_tools,
+)
 from greenroom.actors.testing._store_model import play_random
 from greenroom.actors.testing._store_tools import Author, OpenStore, Recorder, Scenario, Sent, create, new_run, opened
 
@@ -35,7 +42,7 @@ __all__ = [
     "play_random",
 ]
 
-_DECLARING: Final = (_store_commits, _store_commands, _store_state, _store_model)
+_DECLARING: Final = (_store_commits, _store_commands, _store_holds, _store_state, _store_model)
 """The modules that declare scenarios, by being imported."""
 
 STORE_SCENARIOS: Final[Sequence[Scenario]] = tuple(_store_tools.SCENARIOS)

@@ -193,6 +193,40 @@ async def test_a_conversation_goes_on_on_its_thread_and_the_agent_reads_every_me
     assert [one.content for one in model.requests[-1].messages if one.role == "user"] == ["hi", "and?"]
 
 
+async def test_a_pause_is_an_interrupt_without_a_call_that_comes_when_nothing_else_holds_the_run():
+    """Somebody pauses the run after the client was told of the calls: their answers need not know of it."""
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        run = await runtime.get(front.run_of_ours)
+        assert (await run.pause(reason="lunch", by="ada")).ok
+        await front.run("r2", front.answers(YES, YES))
+        assert (front.client.outcome, front.results) == ("interrupt", {"c1": "paid 5 for 1", "c2": "paid 5 for 2"})
+        (pause,) = front.client.interrupts
+        assert (pause["reason"], pause["message"]) == ("greenroom:manual_pause", "ada paused the run: lunch")
+        assert "toolCallId" not in pause
+        assert pause["responseSchema"]["properties"].keys() >= {"approved", "result"}
+        assert "editedArgs" not in pause["responseSchema"]["properties"]
+        edits = front.answers({"approved": True, "editedArgs": {"cents": 1}})
+        refused = parsed((await front.post(front.body("r3", edits))).body)
+        assert (refused[-1]["type"], refused[-1]["code"]) == ("RUN_ERROR", "invalid_arguments")
+        await front.run("r4", front.answers({"approved": True, "result": "back again"}))
+    assert front.client.outcome == "success"
+    assert front.contents("user") == ["refund both", "back again"]
+
+
+async def test_to_decline_a_pause_ends_the_run():
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "refund both")
+        run = await runtime.get(front.run_of_ours)
+        assert (await run.pause()).ok
+        await front.run("r2", front.answers(YES, YES))
+        await front.run("r3", front.answers(None))
+        assert isinstance(await run.result(), gr.Cancelled)
+    assert front.told[-1]["outcome"]["type"] == "cancelled"
+
+
 async def test_two_interrupts_are_answered_at_once_one_approved_one_declined():
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)

@@ -170,6 +170,16 @@ def crashed(cli: Cli) -> Cli:
     return cli
 
 
+def test_yes_does_not_let_a_held_run_go_on(inside: Inside, folder: Path) -> None:
+    (folder / "support.py").write_text(SUPPORT)
+    assert inside("run", "support.py", "refund", "--db", "s.db", "--run-id", "r1").returncode == 3
+    assert inside("pause", "r1", "--reason", "lunch", "--db", "s.db").returncode == 0
+    done = inside("run", "support.py", "--db", "s.db", "--resume", "r1", "--yes")
+    assert (done.returncode, "the run" in done.stdout) == (3, True)
+    assert inside("approve", "r1", "t2", "--db", "s.db").returncode == 0
+    assert inside("run", "support.py", "--db", "s.db", "--resume", "r1", "--yes").returncode == 0
+
+
 def test_yes_does_not_answer_whether_an_effect_has_happened(crashed: Cli, inside: Inside) -> None:
     done = inside("run", "billing.py", "--db", "b.db", "--resume", "r1", "--yes")
     assert done.returncode == 3

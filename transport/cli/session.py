@@ -306,8 +306,8 @@ class Session:
                 return "open"
 
     def _rule(self, ticket: gr.Ticket) -> gr.Decision | None:
-        """What is decided where nobody is asked."""
-        if self._job.approve == "yes" and answerable_by_yes(ticket):
+        """What is decided where nobody is asked. A run that somebody holds waits for somebody."""
+        if self._job.approve == "yes" and answerable_by_yes(ticket) and ticket.call_id is not None:
             return ticket.approve(reason="--yes")
         return None
 

@@ -133,6 +133,39 @@ def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
     assert "The photos show nothing." in row.inner_text()
 
 
+def test_a_held_run_is_asked_about_as_a_run_and_told_something_when_it_goes_on(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    server.post(f"/v1/runs/{run}/commands", type="pause", reason="lunch")
+    held = card(page).filter(has_text="operator paused the run: lunch")
+    held.get_by_role("heading", name="The run is paused").wait_for()
+    assert held.get_by_text("With exactly these arguments").count() == 0
+    assert held.get_by_role("button", name="Edit").count() == 0
+    card(page).get_by_role("button", name="Approve refund").click()
+    page.locator(".row-note", has_text="operator asked to pause the run").wait_for()
+    held.get_by_role("button", name="Go on, and tell it…").click()
+    page.get_by_label("What should the agent know").fill("The shop is open again.")
+    held.get_by_role("button", name="Let it go on").click()
+    console.stage("completed")
+    assert server.payloads(run, "input.received")[0]["text"] == "The shop is open again."
+    page.locator(".row-note", has_text="The run was approved by operator").wait_for()
+    page.locator(".row-input .prose", has_text="The shop is open again.").wait_for()
+
+
+def test_a_held_run_is_ended_with_a_reason(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    server.post(f"/v1/runs/{run}/commands", type="pause")
+    held = card(page).filter(has_text="operator paused the run")
+    held.get_by_role("button", name="End the run").click()
+    page.get_by_label("Why?").fill("Wrong order.")
+    held.get_by_role("button", name="End the run").click()
+    console.stage("cancelled")
+    assert server.payloads(run, "cancelled")[0]["reason"] == "Wrong order."
+
+
 def test_arguments_are_edited_only_as_valid_json(console: Console, server: Server):
     run = console.start("support")
     page = console.page

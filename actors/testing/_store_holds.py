@@ -1,0 +1,61 @@
+"""Scenarios of the store kit: tickets of the run itself, and pauses."""
+
+from __future__ import annotations
+
+import attrs
+
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.decisions import Answer, Command
+from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.contract.phases import Cursor
+from greenroom.actors.contract.rows import Facts, PauseWish
+from greenroom.actors.testing._store_tools import (
+    Recorder,
+    create,
+    decide,
+    expect,
+    judge,
+    loaded,
+    new_run,
+    scenario,
+    ticket_row,
+)
+
+
+@scenario
+async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: Recorder, me: str) -> None:
+    """It is kept with the run's row, found by its id and by nothing else, and decided once."""
+    author = await create(store, new_run(me, me))
+    ticket = attrs.evolve(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
+    wish = PauseWish(command_id="p", by="ann", reason="lunch")
+    held = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, cursor=Cursor.PAUSED, holds=(ticket,), pause=wish)
+    await author.write(row=held, tickets=(ticket,))
+    record = await loaded(store, me)
+    expect((record.row.holds, record.row.pause, record.tickets), ((ticket,), wish, (ticket,)), "it is as written")
+    seen: list[Facts] = []
+
+    def look(facts: Facts, command: Command) -> Answer:
+        seen.append(facts)
+        return judge(facts, command)
+
+    answers = [await store.post(me, decide(name, f"{me}.t1"), look) for name in ("d1", "d2")]
+    expect([answer.code for answer in answers], [None, "already_decided"], "one decision wins")
+    expect([(facts.ticket, facts.call) for facts in seen], [(ticket, None)] * 2, "there is a ticket and no call")
+    expect(seen[1].prior and seen[1].prior.command_id, "d1", "the earlier decision is known")
+    expect((await store.post(me, decide("d3", ""), judge)).code, "unknown_target", "no call's id is empty")
+
+
+@scenario
+async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: Recorder, me: str) -> None:
+    """From the moment that the way out is written, whatever the stage says."""
+    author = await create(store, new_run(me, me))
+    seen: list[bool] = []
+
+    def look(facts: Facts, command: Command) -> Answer:
+        seen.append(facts.leaving)
+        return judge(facts, command)
+
+    for number, cursor in enumerate((Cursor.INFERENCE, Cursor.STEP_END, Cursor.STOPPING, Cursor.RUN_END)):
+        await author.write(row=attrs.evolve(author.row, stage=Stage.RUNNING, cursor=cursor))
+        await store.post(me, Command(command_id=f"p{number}", kind="pause"), look)
+    expect(seen, [False, False, True, True], "a run leaves from stopping on")
