@@ -70,7 +70,7 @@ class StateKey(Generic[T]):
     name: str
     type: type[T]
     default: T = attrs.field(default=UNSET, kw_only=True)
-    merge: Literal["exclusive"] | Commutative[T] = attrs.field(default="exclusive", kw_only=True)
+    merge: Literal["exclusive"] | Commutative[Any] = attrs.field(default="exclusive", kw_only=True)
     scope: Literal["run", "thread"] = attrs.field(default="run", kw_only=True)
     persistent: bool = attrs.field(default=True, kw_only=True)
     spec: KeySpec = attrs.field(init=False, repr=False)
