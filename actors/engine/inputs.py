@@ -77,7 +77,7 @@ class PhaseDone:
         batch: what they wrote to state, together. keys: the keys in it.
         request: of before_inference: what changes about this step's request.
         edits: of after_inference: what changes about the calls.
-        hold: of run_start, step_start and step_end: a hook wants the run to wait for somebody outside.
+        holds: of run_start, step_start and step_end: what the run is to wait for.
         end: a hook asked to end the run (behavior_requested), and why.
         failure: a hook failed: plugin and phase and what it raised.
         ignored: failures that their plugins have declared to be none.
@@ -94,7 +94,7 @@ class PhaseDone:
     keys: Keys = attrs.field(factory=dict)
     request: RequestChanges | None = None
     edits: tuple[CallEdit, ...] = ()
-    hold: Suspend | None = None
+    holds: tuple[Suspend, ...] = ()
     end: str | None = None
     failure: str | None = None
     ignored: tuple[str, ...] = ()

@@ -110,8 +110,8 @@ def _run_phase_done(d: Draft, message: PhaseDone) -> None:
             call = d.calls.get(edit.call_id)
             if call is not None and not call.settled:
                 _edit(d, call, edit)
-    if message.hold is not None:
-        open_run_ticket(d, message.hold)
+    for wish in message.holds:
+        open_run_ticket(d, wish)
 
 
 def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:

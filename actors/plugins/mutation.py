@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 import attrs
 
 from ..contract.codec import normalise
+from ..contract.decisions import Suspend
 from ..contract.phases import Phase
 from ..contract.rows import ContextMessage
 from ..contract.state import KeyId, Write
@@ -31,12 +32,13 @@ class Mutation:
 
         return gr.Mutation().set(counter, 3).add_message("Be brief.").exclude_tools("shell")
 
-    In every phase: `set`, `update`, `end`. In before_inference, for the request of this step only: `add_message`,
-    `include_tools`, `exclude_tools`, `override`. In after_inference: `edit_call`, `drop_call`.
+    In every phase: `set`, `update`, `end`. Between steps (run_start, step_start, step_end): `hold`. For the request of
+    this step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In
+    after_inference: `edit_call`, `drop_call`.
 
     Attributes:
         writes: to state keys, in order. messages, include, exclude, settings, model: about the request.
-        edits: about calls. reason: why the run is to end.
+        edits: about calls. reason: why the run is to end. holds: what the run is to wait for.
     """
 
     writes: tuple[tuple[StateKey[Any], Write], ...] = ()
@@ -47,6 +49,7 @@ class Mutation:
     model: str | None = None
     edits: tuple[CallEdit, ...] = ()
     reason: str | None = None
+    holds: tuple[Suspend, ...] = ()
 
     def set(self, key: StateKey[T], value: T) -> Mutation:
         """Replace the value of a state key.
@@ -75,6 +78,20 @@ class Mutation:
             MutationError: the reason is no str.
         """
         return attrs.evolve(self, reason=_text(reason, "end(reason)"))
+
+    def hold(self, wish: Suspend) -> Mutation:
+        """Hold the run with a ticket of its own until somebody decides: an event outside, or a person.
+
+        The step that runs goes on to its end; no other begins. To resume lets the run go on, and a result joins the
+        thread as a message of the user; to cancel ends the run, as cancelled. `resume_mode` means nothing here.
+
+        Raises:
+            MutationError: `wish` is no Suspend.
+        """
+        given: Any = wish
+        if not isinstance(given, Suspend):
+            raise MutationError(f"hold({wish!r:.80}): give a gr.Suspend(message=..., ...)")
+        return attrs.evolve(self, holds=(*self.holds, wish))
 
     # --- before_inference --------------------------------------------------------------------------------------------
 
@@ -183,6 +200,8 @@ class Mutation:
         about_request = self.messages or self.include is not None or self.exclude or self.settings or self.model
         if about_request and phase is not Phase.BEFORE_INFERENCE:
             return "asks to change the request; only before_inference can"
+        if self.holds and phase not in (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END):
+            return "asks to hold the run; only run_start, step_start and step_end can"
         if self.edits and phase is not Phase.AFTER_INFERENCE:
             return "asks to change calls; only after_inference can"
         return None

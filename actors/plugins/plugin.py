@@ -123,6 +123,17 @@ def _check_parts(where: str, plugin: Plugin) -> None:
         raise AgentDefinitionError(f"{where}: timeout={limit!r}: give seconds, more than 0, or None for no limit")
     if plugin.on_error not in ("fail", "ignore"):
         raise AgentDefinitionError(f"{where}: on_error={plugin.on_error!r}: use 'fail' or 'ignore'")
+    if not isinstance(plugin.state, tuple | list):
+        raise AgentDefinitionError(f"{where}: state={plugin.state!r}: give a tuple of state keys")
     for phase in _PHASES:
-        if has_hook(plugin, phase) and not inspect.iscoroutinefunction(getattr(plugin, phase.value)):
-            raise AgentDefinitionError(f"{where}: {phase.value} is not async; define it with `async def`")
+        if has_hook(plugin, phase):
+            _check_hook(where, getattr(plugin, phase.value), phase)
+
+
+def _check_hook(where: str, hook: Any, phase: Phase) -> None:
+    if not inspect.iscoroutinefunction(hook):
+        raise AgentDefinitionError(f"{where}: {phase.value} is not async; define it with `async def`")
+    try:
+        inspect.signature(hook).bind(None)
+    except TypeError as error:
+        raise AgentDefinitionError(f"{where}: {phase.value} must take one argument, the context ({error})") from error

@@ -181,16 +181,19 @@ class _Board:
     def done(self) -> PhaseDone:
         """The phase's answer. Where the plugins' order counts, it is that of registration, whoever was asked again."""
         request, end = RequestChanges(), None
+        holds: tuple[Suspend, ...] = ()
         for plugin in self._asked.plugins:
             answer = self._taken.get(name_of(plugin), Mutation())
             request = _joined(request, answer)
             end = end if end is not None else answer.reason
+            holds += answer.holds
         return self._asked.done(
             batch=self.state.batch(),
             keys=self.state.used,
             request=None if request == RequestChanges() else request,
             edits=tuple(self.edits),
             end=end,
+            holds=holds,
             ignored=tuple(self.ignored),
         )
 
@@ -218,12 +221,14 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
     wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
         raise HookFailed(f"{where} {wrong}")
-    if answer.model is not None:
-        try:
+    try:
+        if answer.model is not None:
             resolve_model(answer.model)
-        except AgentDefinitionError as error:
-            raise HookFailed(f"{where}: {error}") from error
-    return answer
+        return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
+    except AgentDefinitionError as error:
+        raise HookFailed(f"{where}: {error}") from error
+    except Unusable as error:
+        raise HookFailed(f"{where}: it asked for a decision that can not be stored: {error}") from error
 
 
 def _unknown(answer: Mutation, asked: Asked) -> str | None:

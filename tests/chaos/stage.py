@@ -7,7 +7,7 @@ was given. A book survives what a process does not. `broken` compares it with wh
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,11 @@ SCRIPT = (
 )
 
 
-def support(execution: Any) -> gr.Agent:
+def support(execution: Any, plugins: Sequence[gr.Plugin] = ()) -> gr.Agent:
     """The agent of all sweeps."""
     model = ScriptedModel(SCRIPT, chunk=8)
-    return gr.Agent("support", tools=[refund, note, look, ask], model=model, execution=execution)
+    tools = [refund, note, look, ask]
+    return gr.Agent("support", tools=tools, model=model, execution=execution, plugins=list(plugins))
 
 
 class WatchedMemory(gr.MemoryStore):
@@ -181,6 +182,7 @@ class World:
     faults: Callable[[str], None] | None = None
     patience: float = 30.0
     make_agent: Callable[[Any], gr.Agent] = support
+    plugins: Sequence[gr.Plugin] = ()
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     injected: BaseException | None = None
     book: Book = attrs.field(factory=Book)
@@ -241,7 +243,7 @@ class World:
         """One process: open, start or find the run, follow and decide, until it has ended."""
         self.lives += 1
         book = self.book
-        agent = self.make_agent(self.execution)
+        agent = support(self.execution, self.plugins) if self.plugins else self.make_agent(self.execution)
         with trio.fail_after(BUDGET):
             async with gr.open_runtime(self.store, agents=[agent], deps=book, store_patience=self.patience) as runtime:
                 run = await runtime.start(agent, "please", run_id=RUN)

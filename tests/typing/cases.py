@@ -3,6 +3,7 @@
 An `assert_type` fails when a type is another one; a `type: ignore` fails when the error that should be there is not.
 """
 
+import operator
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, assert_type
 
@@ -10,8 +11,13 @@ import attrs
 
 from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
-from greenroom.actors.contract.messages import ModelRequest
+from greenroom.actors.contract.decisions import Block, Decision, SetResult, Suspend
+from greenroom.actors.contract.messages import Message, ModelRequest
 from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.plugins.contexts import GateContext, PhaseContext
+from greenroom.actors.plugins.mutation import Mutation
+from greenroom.actors.plugins.plugin import Plugin
+from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text
 from greenroom.actors.tools import SyncToolContext, Tool, ToolContext, tool
 
@@ -96,6 +102,56 @@ async def over_limit(ctx: ToolContext[Deps], arguments: Mapping[str, Any]) -> bo
 
 tool(refund.function, needs_approval=over_limit)
 tool(refund.function, needs_approval=lambda ctx, arguments: arguments["cents"] > 100)
+
+
+# --- hooks and state keys --------------------------------------------------------------------------------------------
+
+counter = StateKey("counter", int, default=0, merge=commutative(operator.add))
+names = StateKey("names", list[str], scope="thread")
+report_key = StateKey("report", Report)
+
+
+@tool
+async def counting(ctx: ToolContext[Deps], title: str) -> int:
+    assert_type(ctx.state[report_key], Report)
+    ctx.state.set(report_key, Report(title))
+    ctx.state.set(report_key, title)  # type: ignore[misc]
+    return ctx.state[counter]
+
+
+class Audit(Plugin):
+    state = (counter, names)
+
+    async def run_start(self, ctx: PhaseContext[Deps]) -> Mutation | None:
+        assert_type(ctx.deps, Deps)
+        assert_type(ctx.state[counter], int)
+        assert_type(ctx.state[names], list[str])
+        assert_type(ctx.messages, tuple[Message, ...])
+        ctx.step = 3  # type: ignore[misc]
+        return Mutation().set(names, ["a"]).update(counter, 1).end("enough")
+
+    async def step_start(self, ctx: PhaseContext) -> None:
+        assert_type(ctx.deps, Any)
+        Mutation().set(names, "a")  # type: ignore[misc]
+        Mutation().add_message("x", placement="end")  # type: ignore[arg-type]
+
+    async def tool_gate(self, ctx: GateContext[Deps]) -> Block | Suspend | SetResult | None:
+        assert_type(ctx.call.call_id, str)
+        assert_type(ctx.decision, Decision | None)
+        return Block("no") if ctx.tool == "refund" else None
+
+
+class Wrong(Plugin):
+    async def step_end(self, ctx: PhaseContext) -> str:  # type: ignore[override]
+        return "x"
+
+    def run_end(self, ctx: PhaseContext) -> None:  # type: ignore[override]
+        return None
+
+
+Agent("a", plugins=[Audit()], state=[counter, names])
+Agent("a", plugins=[Audit])  # type: ignore[list-item]
+Agent("a", state=["counter"])  # type: ignore[list-item]
 
 
 # --- an agent knows the type of its output ---------------------------------------------------------------------------

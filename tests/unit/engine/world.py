@@ -203,7 +203,7 @@ class World:
 
     def holds(self, phase: Phase, wish: Suspend) -> Step:
         """The hooks of a phase answer, and one of them holds the run."""
-        message = inp.PhaseDone(phase=phase, step=self.row.step, hold=wish)
+        message = inp.PhaseDone(phase=phase, step=self.row.step, holds=(wish,))
         del self.outstanding[answered_by(message)]
         return self.feed(message)
 
