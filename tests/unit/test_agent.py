@@ -17,6 +17,8 @@ from greenroom.actors.models import resolve_model
 from greenroom.actors.testing import ScriptedModel
 from greenroom.actors.tools import tool
 
+from ..support.cases import case
+
 
 @tool
 async def add(a: int, b: int = 2) -> int:
@@ -87,7 +89,7 @@ def test_the_spec_holds_what_was_said():
         ([stop.MaxRounds(None)], (stop.MaxRounds(None),)),
         ([stop.MaxRounds(0), stop.Timeout(1)], (stop.MaxRounds(0), stop.Timeout(1))),
     ],
-    ids=str,
+    ids=case,
 )
 def test_a_limit_of_rounds_is_added_unless_the_list_has_one(given, made):
     assert Agent("a", stop=given).spec.stop == made
@@ -145,7 +147,7 @@ def plain(a: int) -> int:
         ({"stop": [stop.StopOnTool("sub")]}, "'sub'; the tools are: none"),
         ({"output_type": type("Odd", (), {})}, "no JSON form"),
     ],
-    ids=str,
+    ids=case,
 )
 def test_a_wrong_part_is_refused_by_name_and_with_a_way_out(options, words):
     with pytest.raises(AgentDefinitionError) as caught:
@@ -216,7 +218,7 @@ def test_the_digest_is_the_same_in_another_process():
         {"tools": [tool(add.function, name="add", background=True)]},
         {"model": "openai:x"},
     ],
-    ids=str,
+    ids=case,
 )
 def test_whatever_can_change_a_run_changes_the_digest(options):
     assert Agent("a", **{"tools": [add], **options}).spec.digest != Agent("a", tools=[add]).spec.digest
@@ -270,7 +272,7 @@ class Named(TypedDict):
         (Named, '{"name": "n"}', {"name": "n"}, {"name": "n"}),
         (int | None, "null", None, None),
     ],
-    ids=str,
+    ids=case,
 )
 def test_an_answer_becomes_json_data_and_then_the_output_type(output_type, text, value, parsed):
     agent = Agent("a", output_type=output_type)

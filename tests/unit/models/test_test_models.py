@@ -9,6 +9,8 @@ from greenroom.actors.contract.messages import Message, ModelRequest, ModelRespo
 from greenroom.actors.errors import ModelError
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, delay, fail, refuse, text, think
 
+from ...support.cases import case
+
 
 def ask(answers=0, run="r", agent="a", messages=()):
     return ModelRequest(agent=agent, messages=tuple(messages), run_id=run, answers=answers)
@@ -174,7 +176,7 @@ def test_an_empty_script_is_complete():
         ([fail("overloaded"), "never"], "can not be reached"),
         ([refuse("no"), "yes"], "a refusal stands alone"),
     ],
-    ids=str,
+    ids=case,
 )
 def test_a_wrong_step_is_refused_when_the_script_is_written(step, words):
     with pytest.raises(ValueError, match="step 1") as caught:

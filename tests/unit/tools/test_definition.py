@@ -11,6 +11,8 @@ import pytest
 from greenroom.actors.errors import ToolDefinitionError, UsageError
 from greenroom.actors.tools import SyncToolContext, Tool, ToolContext, tool
 
+from ...support.cases import case
+
 
 @tool
 async def add(a: int, b: int = 2) -> int:
@@ -220,7 +222,7 @@ def test_what_can_not_be_a_tool_is_refused_by_name_and_with_a_way_out(function, 
         ({"needs_aproval": True}, "did you mean 'needs_approval'"),
         ({"colour": "red"}, "the options are name"),
     ],
-    ids=str,
+    ids=case,
 )
 def test_a_wrong_option_is_refused_with_the_right_ones(options, words):
     with pytest.raises(ToolDefinitionError) as caught:
@@ -307,7 +309,7 @@ def test_arguments_become_objects_and_what_is_missing_is_left_to_the_function():
         ({"item": {"name": "cup"}, "size": None, "more": 1}, "`$`", "`more`"),
         ([1], "`$`", "array"),
     ],
-    ids=str,
+    ids=case,
 )
 def test_the_check_names_the_path_and_the_known_arguments(arguments, place, word):
     wrong = everything.check(arguments)
