@@ -17,11 +17,10 @@ from greenroom.supervision.exits import flatten
 from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
 from ..agent import Agent
-from ..contract.codec import normalise
-from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.decisions import Suspend
 from ..contract.phases import Phase
 from ..contract.rows import RequestChanges
-from ..engine.inputs import CallEdit, Overruled, PhaseDone
+from ..engine.inputs import CallEdit, PhaseDone
 from ..errors import AgentDefinitionError
 from ..models import resolve_model
 from ..plugins.contexts import GateContext, PhaseContext
@@ -30,18 +29,12 @@ from ..plugins.plugin import Plugin, has_hook, name_of
 from ..state.access import State, WritableState
 from ..state.snapshot import Snapshot
 from ..tools.invoke import shown_text
-from .foreign import Unusable, suspend_of, text_of
-
-BUILT_IN: Final = "(approval)"
-"""The name under which the approval that a tool itself needs is a gate."""
+from .foreign import text_of
 
 LAST: Final = 30.0
 """Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
 GRACE: Final = 5.0
 """Seconds in which run_end hooks have to obey when their time is over."""
-
-_RANK: Final = {Block: 3, Suspend: 2, SetResult: 1}
-_WORD: Final[dict[type, Any]] = {Block: "block", Suspend: "suspend", SetResult: "set_result"}
 
 
 class HookFailed(Exception):
@@ -84,7 +77,7 @@ async def run_hooks(asked: Asked) -> PhaseDone:
     plugins, known = asked.plugins, asked.agent.spec.keys
     board = _Board(asked)
     try:
-        answers = await _together(plugins, lambda plugin: board.ask(plugin, State(asked.snapshot, known), ()))
+        answers = await together(plugins, lambda plugin: board.ask(plugin, State(asked.snapshot, known), ()))
         later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
         for plugin in later:
             answer = await board.ask(plugin, board.state.view(), tuple(board.edits))
@@ -94,7 +87,7 @@ async def run_hooks(asked: Asked) -> PhaseDone:
         return asked.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
 
 
-async def _together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
+async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
     """Their answers, in order. The first failure that ends the run cancels the others."""
     answers: list[Any] = [None] * len(plugins)
     failures: list[HookFailed] = []
@@ -172,7 +165,7 @@ class _Board:
         self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
 
     def _unmergeable(self, plugin: Plugin, error: Exception) -> bool:
-        text = text_of(f"{_where(plugin, self._asked.phase)}: {shown_text(error)}")
+        text = text_of(f"{where(plugin, self._asked.phase)}: {shown_text(error)}")
         if self._fatal(plugin):
             raise HookFailed(text) from error
         self.ignored.append(text)
@@ -213,22 +206,22 @@ def _joined(request: RequestChanges, more: Mutation) -> RequestChanges:
 
 
 def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
-    where = _where(plugin, asked.phase)
+    named = where(plugin, asked.phase)
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
-        raise HookFailed(f"{where}: it returned {answer!r:.80}; return a gr.Mutation or None")
+        raise HookFailed(f"{named}: it returned {answer!r:.80}; return a gr.Mutation or None")
     wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
-        raise HookFailed(f"{where} {wrong}")
+        raise HookFailed(f"{named} {wrong}")
     try:
         if answer.model is not None:
             resolve_model(answer.model)
         return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
     except AgentDefinitionError as error:
-        raise HookFailed(f"{where}: {error}") from error
+        raise HookFailed(f"{named}: {error}") from error
     except Unusable as error:
-        raise HookFailed(f"{where}: it asked for a decision that can not be stored: {error}") from error
+        raise HookFailed(f"{named}: it asked for a decision that can not be stored: {error}") from error
 
 
 def _unknown(answer: Mutation, asked: Asked) -> str | None:
@@ -242,79 +235,6 @@ def _unknown(answer: Mutation, asked: Asked) -> str | None:
         if edit.call_id not in calls:
             return f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
     return None
-
-
-# --- tool_gate -------------------------------------------------------------------------------------------------------
-
-
-async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awaitable[bool]] | None) -> PhaseDone:
-    """Ask the gates of a call: block > suspend > set_result > allow; of equals the first registered one counts.
-
-    Args:
-        asked: the phase, with the call's context.
-        approved: a person has approved exactly this action.
-        built_in: whether the tool itself wants an approval; it counts as the gate that was registered last.
-    """
-    plugins = asked.plugins
-    ignored: list[str] = []
-
-    async def ask(plugin: Plugin) -> Verdict | None:
-        try:
-            answer = await call_hook(plugin, Phase.TOOL_GATE, asked.context(State(asked.snapshot, known), ()))
-            return _verdict(plugin, answer)
-        except HookFailed as failure:
-            if plugin.on_error == "fail":
-                raise
-            ignored.append(text_of(str(failure)))
-            doubt = text_of(f"A person must look: {failure}.")
-            return None if approved else Suspend(reason="tool_permission", message=doubt)
-
-    known = asked.agent.spec.keys
-    try:
-        verdicts = await _together(plugins, ask)
-    except HookFailed as failure:
-        return asked.done(failure=text_of(str(failure)), ignored=tuple(ignored))
-    named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
-    if built_in is not None and await built_in():
-        named.append((BUILT_IN, Suspend(reason="tool_permission", message="This call needs an approval.")))
-    return _strongest(asked, named, tuple(ignored))
-
-
-def _strongest(asked: Asked, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
-    said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
-    if not said:
-        return asked.done(verdict=Allow(), ignored=ignored)
-    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # the first one of equals
-    overruled = tuple(
-        Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
-        for name, other in said
-        if name not in (winner, BUILT_IN)
-    )
-    return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
-
-
-def _kind(verdict: Any) -> type:
-    return next(kind for kind in _RANK if isinstance(verdict, kind))  # a program may derive its own from Suspend
-
-
-def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
-    where = _where(plugin, Phase.TOOL_GATE)
-    try:
-        match answer:
-            case None | Allow():
-                return answer
-            case Suspend():
-                wish = suspend_of(answer)
-                return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
-            case SetResult(code=None | str()):
-                code = answer.code if answer.code is None else text_of(answer.code)
-                return SetResult(normalise(answer.value)[0], code)
-            case Block(reason=str()):
-                return Block(text_of(answer.reason))
-            case _:
-                raise HookFailed(f"{where}: it returned {answer!r:.80}; return gr.Block, Suspend, SetResult or None")
-    except Unusable as error:
-        raise HookFailed(f"{where}: it asked for a decision that can not be stored: {error}") from error
 
 
 # --- one hook --------------------------------------------------------------------------------------------------------
@@ -337,8 +257,8 @@ async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any
                 return real
             if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
                 raise_bare(real)
-            raise HookFailed(f"{_where(plugin, phase)}: {shown_text(real)}") from error
-    raise HookFailed(f"{_where(plugin, phase)}: it did not finish within {limit:g} s")
+            raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error
+    raise HookFailed(f"{where(plugin, phase)}: it did not finish within {limit:g} s")
 
 
 def _limit(plugin: Plugin, phase: Phase) -> float:
@@ -353,5 +273,6 @@ def most_seconds(asked: Asked) -> float:
     return max(limits, default=0.0) + sum(limits[1:]) + GRACE  # all but the first may be asked again, one by one
 
 
-def _where(plugin: Plugin, phase: Phase) -> str:
+def where(plugin: Plugin, phase: Phase) -> str:
+    """How a failure names its place."""
     return f"plugin {name_of(plugin)!r} in {phase.value}"

@@ -33,10 +33,11 @@ from ..tools.invoke import shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .foreign import text_of
-from .hooks import Asked, most_seconds, run_gates, run_hooks
+from .hooks import Asked, most_seconds, run_hooks
 from .model_actor import broken, streaming
 from .requests import asking, model_request
 from .services import Services, log_crash
+from .verdicts import run_gates
 
 RUN_END_LIMIT: Final = "run_end:limit"
 """The key of the child that waits until the hooks of run_end have had their time."""

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.testing import call, text
+from greenroom.testing import ScriptedModel, call, text
 
 from ..support.cast import TOOLS
 from ..support.diary import Scripted, diary, gate, scripted, slow
@@ -357,6 +357,16 @@ async def test_a_blocked_call_has_no_hooks_after_it(play, autojump_clock):
     """The run is on its way out; nothing runs beside run_end."""
     book = diary("after_tool_execute", "run_end")
     await play([C], plugins=[gate("x", VERDICTS["block"]), book])
+    assert book.lines == ["run_end"]
+
+
+async def test_beside_run_end_no_hook_begins_that_waited_for_a_slow_disk(tmp_path):
+    """The hook after the blocked call was asked for, and the run had gone on when its commit was written."""
+    book, model = diary("after_tool_execute", "run_end"), ScriptedModel([C])
+    agent = gr.Agent("helper", tools=[*TOOLS], model=model, plugins=[gate("x", VERDICTS["block"]), book])
+    with trio.fail_after(20):
+        async with gr.open_runtime(gr.SQLiteStore(tmp_path / "runs.db"), agents=[agent]) as runtime:
+            await (await runtime.start(agent, "hi")).result()
     assert book.lines == ["run_end"]
 
 

@@ -43,6 +43,7 @@ async def test_a_hook_that_runs_when_the_process_ends_is_asked_again(play, autoj
     assert len(begun) == once + 1
     assert life.view.state.get("count") == (None if phase == "tool_gate" else once)
     assert (life.outcome.output, book.count("step_start")) == ("done", 2 + (phase == "step_start"))
+    assert (book.count("run_start"), book.count("run_end")) == (1 + (phase == "run_start"), 1 + (phase == "run_end"))
     assert life.payloads("degraded") == []
 
 

@@ -162,6 +162,15 @@ async def test_a_process_that_dies_before_the_answer_loses_no_change_and_asks_no
     assert book.count("before_inference") == 2
 
 
+async def test_changes_end_with_their_step_also_if_the_plugin_is_not_there_any_more(play, autojump_clock):
+    async def without(scene: Any) -> None:
+        scene.agent = play.agent([B], "done")
+
+    life = await play([B], "done", do=[without, restart, approve("B")], plugins=[asking(CHANGES)])
+    assert changed(life) == [False]
+    assert life.outcome.output == "done"
+
+
 async def test_an_answer_of_the_wrong_form_is_asked_for_in_a_step_of_its_own(play, autojump_clock):
     life = await play("one", "1", output_type=int, plugins=[asking(CHANGES)])
     assert changed(life) == [True, False]

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/approvals.md", "docs/tasks.md", "docs/client.md")
+RUN = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/lifecycle.md",
+    "docs/approvals.md",
+    "docs/plugins.md",
+    "docs/tasks.md",
+    "docs/client.md",
+)
 PAGES = (
     "README.md",
     "CHANGELOG.md",
@@ -24,6 +32,7 @@ PAGES = (
     "docs/lifecycle.md",
     "docs/approvals.md",
     "docs/tasks.md",
+    "docs/plugins.md",
     "docs/client.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")
