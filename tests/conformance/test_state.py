@@ -238,5 +238,5 @@ async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person
 
 
 def test_an_agent_refuses_two_keys_of_one_name():
-    with pytest.raises(gr.StateError, match="two different state keys are named 'last'"):
+    with pytest.raises(gr.AgentDefinitionError, match="two different state keys are named 'last'"):
         gr.Agent("a", state=[LAST, gr.StateKey("last", int)])

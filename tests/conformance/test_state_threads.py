@@ -15,8 +15,6 @@ from ..support.cast import Outside
 from ..support.ledger import BOOKS, SEEN, TITLE
 from ..support.runs import agent, home
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 
 class House:
     """Runs of one process, in threads of their own or in one."""
@@ -51,7 +49,7 @@ def look(name: str = "L") -> Any:
     return call("keep", seconds=1, id=name)
 
 
-async def test_the_next_run_of_a_thread_begins_with_what_the_one_before_it_left(process):
+async def test_the_next_run_of_a_thread_begins_with_what_the_one_before_it_left(process, autojump_clock):
     async with process() as house:
         first = await house.begin("r1", [call("keep", last="a", see="x", title="one", id="A")])
         await first.result()
@@ -62,7 +60,7 @@ async def test_the_next_run_of_a_thread_begins_with_what_the_one_before_it_left(
         assert (await first.view()).state["last"] == "a"
 
 
-async def test_so_does_a_run_in_another_process(process):
+async def test_so_does_a_run_in_another_process(process, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", last="a", see="x", id="A")])).result()
     async with process() as house:
@@ -71,7 +69,7 @@ async def test_so_does_a_run_in_another_process(process):
         assert await reads(run) == ["- 0 x"]
 
 
-async def test_a_run_that_has_to_wait_for_its_thread_sees_what_the_run_before_it_wrote(process):
+async def test_a_run_that_has_to_wait_for_its_thread_sees_what_the_run_before_it_wrote(process, autojump_clock):
     """Also what that wrote after this one had been started."""
     async with process() as house:
         await house.begin("r1", [call("keep", see="x", id="A")], [call("keep", see="y", id="B")])
@@ -81,7 +79,7 @@ async def test_a_run_that_has_to_wait_for_its_thread_sees_what_the_run_before_it
         assert (await reads(second), await reads(third)) == (["- 0 xy"], ["- 0 xyz"])
 
 
-async def test_a_run_that_waited_for_its_thread_through_a_restart_does_so_too(process):
+async def test_a_run_that_waited_for_its_thread_through_a_restart_does_so_too(process, autojump_clock):
     script = [call("keep", see="x", id="A")], [call("keep", see="y", id="B")]
     async with process(drain=0) as house:
         await house.begin("r1", *script)
@@ -89,12 +87,12 @@ async def test_a_run_that_waited_for_its_thread_through_a_restart_does_so_too(pr
         await trio.sleep(15)
     crew = [agent(*script, "done", key="r1", **BOOKS), agent([look()], "done", key="r2", **BOOKS)]
     async with process(agents=crew) as house:
-        second = house.runtime.run("r2")
+        second = await house.runtime.get("r2")
         await second.result()
         assert await reads(second) == ["- 0 xy"]
 
 
-async def test_a_run_that_waits_for_a_slot_sees_what_was_written_meanwhile(process):
+async def test_a_run_that_waits_for_a_slot_sees_what_was_written_meanwhile(process, autojump_clock):
     async with process(max_running=1) as house:
         await house.begin("busy", [call("keep", id="A")], thread="elsewhere")
         await house.begin("r1", [call("keep", see="x", id="A")])
@@ -104,7 +102,7 @@ async def test_a_run_that_waits_for_a_slot_sees_what_was_written_meanwhile(proce
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-async def test_what_a_run_wrote_stays_however_it_ended(process, how):
+async def test_what_a_run_wrote_stays_however_it_ended(process, how, autojump_clock):
     async with process() as house:
         last = call("fatal", id="F") if how == "failed" else call("keep", seconds=100, id="F")
         first = await house.begin("r1", [call("keep", see="x", id="A")], [last])
@@ -118,7 +116,7 @@ async def test_what_a_run_wrote_stays_however_it_ended(process, how):
         assert await reads(second) == ["- 0 x"]
 
 
-async def test_a_run_that_was_cancelled_before_it_began_is_passed_over(process):
+async def test_a_run_that_was_cancelled_before_it_began_is_passed_over(process, autojump_clock):
     async with process() as house:
         await house.begin("r1", [call("keep", see="x", id="A")])
         second = await house.begin("r2", [call("keep", see="y", id="A")])
@@ -128,7 +126,7 @@ async def test_a_run_that_was_cancelled_before_it_began_is_passed_over(process):
         assert await reads(third) == ["- 0 x"]
 
 
-async def test_other_threads_see_nothing_of_it(process):
+async def test_other_threads_see_nothing_of_it(process, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", see="x", id="A")])).result()
         for name, thread in (("r2", "u"), ("r3", None)):
@@ -137,7 +135,7 @@ async def test_other_threads_see_nothing_of_it(process):
             assert await reads(run) == ["- 0 -"]
 
 
-async def test_a_run_that_waits_for_people_keeps_its_thread_and_sees_it_as_it_left_it(process):
+async def test_a_run_that_waits_for_people_keeps_its_thread_and_sees_it_as_it_left_it(process, autojump_clock):
     async with process(passivate_after=10) as house:
         script = [call("keep", last="a", add=3, see="x", id="A")], [call("sign", id="S")]
         made = agent(*script, "done", key="r1", **BOOKS)
@@ -152,22 +150,21 @@ async def test_a_run_that_waits_for_people_keeps_its_thread_and_sees_it_as_it_le
         assert await reads(second) == ["- 0 x"]
 
 
-async def test_a_fork_has_both_scopes_as_they_were_and_writes_into_a_thread_of_its_own(process):
+async def test_a_fork_has_both_scopes_as_they_were_and_writes_into_a_thread_of_its_own(process, autojump_clock):
     async with process() as house:
         script = [call("keep", last="a", see="x", id="A")], [call("keep", last="b", see="y", id="B")]
         first = await house.begin("r1", *script)
         await first.result()
-        made = agent([call("keep", see="z", id="C")], "done", key="r1", **BOOKS)
-        fork = await house.runtime.fork("r1", 1, agent=made, run_id="f")
+        fork = await house.runtime.fork("r1", step=1, new_run_id="f")
         await fork.result()
-        assert (await reads(fork))[-1] == "a 0 x"
-        assert (await fork.view()).state == {"last": "a", "seen": ["x", "z"]}
+        assert await reads(fork) == ["- 0 -", "a 0 x"]  # with the inherited one
+        assert (await fork.view()).state == {"last": "b", "seen": ["x", "y"]}
         third = await house.begin("r3", [look()])
         await third.result()
         assert await reads(third) == ["- 0 xy"]
 
 
-async def test_a_thread_that_grows_costs_a_run_that_does_not_touch_it_nothing(process, watched):
+async def test_a_thread_that_grows_costs_a_run_that_does_not_touch_it_nothing(process, watched, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", see="x", title="t", id="A")])).result()
         written = len(watched.log)
@@ -181,7 +178,7 @@ async def state_of(store: Store, run_id: str) -> dict[str, Any]:
     return {f"{write.scope} {write.key}": (write.value, write.revision) for write in record.state}
 
 
-async def test_a_revision_is_of_the_run_that_wrote_it(process):
+async def test_a_revision_is_of_the_run_that_wrote_it(process, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", see="x", title="one", id="A")])).result()
         await (await house.begin("r2", [call("keep", add=1, id="A")], [call("keep", title="two", id="B")])).result()
