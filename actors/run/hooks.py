@@ -29,7 +29,7 @@ from ..plugins.plugin import Plugin, has_hook, name_of
 from ..state.access import State, WritableState
 from ..state.snapshot import Snapshot
 from ..tools.invoke import shown_text
-from .foreign import text_of
+from .foreign import Unusable, suspend_of, text_of
 
 LAST: Final = 30.0
 """Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""

@@ -19,6 +19,7 @@ RUN = (
     "docs/lifecycle.md",
     "docs/approvals.md",
     "docs/plugins.md",
+    "docs/state.md",
     "docs/tasks.md",
     "docs/client.md",
 )
@@ -33,6 +34,7 @@ PAGES = (
     "docs/approvals.md",
     "docs/tasks.md",
     "docs/plugins.md",
+    "docs/state.md",
     "docs/client.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")
