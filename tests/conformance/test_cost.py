@@ -3,6 +3,7 @@
 Everything here is counted: events, rows, bytes, reads, instructions of the database. Nothing is timed.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -36,8 +37,8 @@ class Written:
     """What was written in one step.
 
     Attributes:
-        rows: calls and tickets. size: bytes of all events and rows, with each number counted as one digit long: numbers
-            grow with the run, nothing else may. bytes: as the store counts them.
+        rows: calls and tickets. keys: of state. size: bytes of all events and rows, with each number counted as one
+            digit long: numbers grow with the run, nothing else may. bytes: as the store counts them.
         instructions: of the database's machine.
     """
 
@@ -45,6 +46,7 @@ class Written:
     events: int = 0
     rows: int = 0
     messages: int = 0
+    keys: int = 0
     size: int = 0
     bytes: int = 0
     instructions: int = 0
@@ -52,7 +54,7 @@ class Written:
     @property
     def counts(self) -> tuple[int, ...]:
         """What must be equal in all steps."""
-        return (self.commits, self.events, self.rows, self.messages, self.size)
+        return (self.commits, self.events, self.rows, self.messages, self.keys, self.size)
 
 
 class Counting:
@@ -73,7 +75,8 @@ class Counting:
         step.events += len(commit.events)
         step.rows += len(commit.calls) + len(commit.tickets)
         step.messages += len(commit.messages)
-        written = [commit.row, *commit.calls, *commit.tickets, *commit.messages]
+        step.keys += len(commit.state)
+        written = [commit.row, *commit.calls, *commit.tickets, *commit.messages, *commit.state]
         step.size += sum(len(NUMBER.sub(b"0", blob)) for blob in (*map(dump, written), *frames))
         step.bytes += self.statistics().bytes_written - bytes_before  # type: ignore[attr-defined]
         step.instructions += self.instructions - instructions_before
@@ -170,6 +173,46 @@ async def test_a_thread_of_five_thousand_messages_adds_a_step_as_an_empty_one(st
         assert laden.counts == empty.counts
         assert laden.instructions <= 1.02 * empty.instructions
     assert reads["laden"] == reads["empty"] == {"messages": 1}, "a history is read once per run"
+
+
+KEYS = [gr.StateKey(f"key{number:03}", str) for number in range(200)]
+
+
+@gr.tool
+async def fill(ctx: gr.ToolContext) -> str:
+    for key in KEYS:
+        ctx.state.set(key, "something of some length, so that it would be seen")
+    return "filled"
+
+
+@pytest.mark.parametrize("mode", ["sequential", "parallel_streaming"])
+async def test_a_step_that_changes_one_of_two_hundred_state_keys_writes_one(store, mode, autojump_clock):
+    numbers = itertools.count()
+
+    @gr.tool
+    async def turn(ctx: gr.ToolContext) -> str:
+        number = next(numbers)
+        ctx.state.set(KEYS[number % len(KEYS)], f"something of always the same length: {number:04}")
+        return "turned"
+
+    def each(request: gr.ModelRequest) -> Step:
+        used = gr.Usage(requests=1)
+        if request.answers == STEPS // 2:
+            return text("done", usage=used)
+        return [text("", usage=used), call("turn") if request.answers else call("fill")]
+
+    unlimited = [gr.stop.MaxRounds(None)]
+    keeper = gr.Agent("helper", tools=[fill, turn], model=FunctionModel(each), stop=unlimited, state=KEYS)
+    async with home(store) as runtime:
+        run = await runtime.start(keeper, "hi", execution=mode)
+        await run.result()
+        assert len((await run.view()).state) == len(KEYS)
+    steps = [store.written[number] for number in range(2, STEPS // 2 + 1)]
+    assert {step.counts for step in steps} == {steps[0].counts}
+    assert (store.written[1].keys, steps[0].keys) == (len(KEYS), 1)
+    assert steps[0].size < store.written[1].size / 5
+    if isinstance(store, gr.SQLiteStore):
+        assert max(step.bytes for step in steps) < 1.06 * min(step.bytes for step in steps)
 
 
 async def test_the_counts_would_see_a_step_that_costs_more(store, autojump_clock):

@@ -1,0 +1,242 @@
+"""State written by tools: what they see of each other, what is merged, what is dropped and who hears of it."""
+
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call
+
+from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
+from ..support.lives import Life, Scene, after, approve, cancel
+from ..support.runs import agent, home
+
+parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
+sequential = pytest.mark.parametrize("mode", ["sequential"])
+
+
+def conflicts(life: Life) -> list[tuple[Any, ...]]:
+    """(key, writer, other, retried) of each conflict."""
+    found = life.payloads("state.conflict")
+    return [(one["key"], one["writer"], one.get("other"), one.get("retried", False)) for one in found]
+
+
+def merged(life: Life) -> list[str]:
+    """Whose writes were merged, in order."""
+    return [one["by"] for one in life.payloads("state.changed")]
+
+
+# --- what is seen ----------------------------------------------------------------------------------------------------
+
+
+@sequential
+async def test_one_at_a_time_each_call_sees_what_the_calls_before_it_wrote(play, autojump_clock):
+    life = await play([call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, id="B")], "done", **BOOKS)
+    assert life.told == {"A": "- 0 -", "B": "a 1 -"}
+    assert (life.view.state, conflicts(life)) == ({"last": "b", "total": 3}, [])
+
+
+@parallel
+async def test_side_by_side_no_call_sees_what_another_one_writes_however_late_it_is(play, autojump_clock):
+    calls = [call("keep", add=1, seconds=1, id="A"), call("keep", add=2, id="B"), call("keep", add=4, id="C")]
+    life = await play(calls, [call("keep", id="D")], "done", **BOOKS)
+    assert life.told == {"A": "- 0 -", "B": "- 0 -", "C": "- 0 -", "D": "- 7 -"}
+
+
+async def test_a_body_reads_its_own_writes(play, autojump_clock):
+    @gr.tool
+    async def twice(ctx: gr.ToolContext) -> str:
+        ctx.state.update(TOTAL, 1)
+        ctx.state.update(TOTAL, 1)
+        ctx.state.set(LAST, "x")
+        return f"{ctx.state[TOTAL]} {ctx.state[LAST]} {LAST in ctx.state}"
+
+    life = await play([call("twice", id="A")], "done", tools=[twice], state=KEYS)
+    assert life.told == {"A": "2 x True"}
+
+
+async def test_a_tool_in_a_worker_thread_reads_and_writes_too(watched, mode):
+    @gr.tool
+    def count(ctx: gr.SyncToolContext) -> int:
+        ctx.state.update(TOTAL, 1)
+        return ctx.state[TOTAL]
+
+    script = [call("count", id="A"), call("count", id="B")], [call("count", id="C")], "done"
+    async with home(watched) as runtime:  # in real time: threads know no other
+        run = await runtime.start(agent(*script, tools=[count]), "hi", execution=mode)
+        await run.result()
+        view = await run.view()
+    told = [message.content for message in view.messages if message.role == "tool"]
+    assert (told, view.state) == (["1", "2" if mode == "sequential" else "1", "3"], {"total": 3})
+
+
+async def test_the_state_is_in_the_view_and_changing_what_the_view_shows_changes_nothing(play, autojump_clock):
+    async def spoil(scene: Scene) -> None:
+        view: Any = await scene.run.view()
+        assert view.state["seen"] == ["a"]
+        view.state["seen"].append("from outside")
+
+    script = [call("keep", see="a", id="A")], [call("sign", id="S")], "done"
+    life = await play(*script, **BOOKS, do=[spoil, approve("S")])
+    assert (life.told["S"], life.view.state) == ("- 0 a 0", {"seen": ["a"]})
+
+
+async def test_a_key_of_the_run_hides_one_of_the_thread_in_the_view(play, autojump_clock):
+    mine, ours = gr.StateKey("k", int), gr.StateKey("k", int, scope="thread")
+
+    @gr.tool
+    async def both(ctx: gr.ToolContext) -> str:
+        ctx.state.set(ours, 2)
+        ctx.state.set(mine, 1)
+        return f"{ctx.state[mine]} {ctx.state[ours]}"
+
+    life = await play([call("both", id="A")], "done", tools=[both])
+    assert (life.told, life.view.state) == ({"A": "1 2"}, {"k": 1})
+    assert life.payloads("state.changed")[0]["keys"] == ["k", "thread:k"]
+
+
+# --- what is merged --------------------------------------------------------------------------------------------------
+
+
+async def test_updates_of_a_commutative_key_are_reduced_in_the_models_order(play, autojump_clock):
+    calls = [call("keep", add=n, see=str(n), seconds=10 - n, id=f"C{n}") for n in (1, 2, 3)]
+    life = await play(calls, "done", **BOOKS)
+    assert life.view.state == {"seen": ["1", "2", "3"], "total": 6}
+    assert (merged(life), conflicts(life)) == (["C1", "C2", "C3"], [])
+
+
+@parallel
+async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_result_stays(play, autojump_clock):
+    calls = [call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, seconds=1, id="B")]
+    life = await play(calls, "done", **BOOKS)
+    assert life.view.state == {"last": "a", "total": 1}
+    assert conflicts(life) == [("last", "B", "A", False)]
+    result, note = life.told["B"].split("\n")
+    assert result == "- 0 -"
+    assert note.startswith("(state_conflict: state key 'last' was changed meanwhile by A.")
+    assert life.calls["B"] == "new running succeeded"
+    assert [one["result"] for one in life.payloads("tool.result") if one["call_id"] == "B"] == ["- 0 -"]
+    assert sorted(life.effects) == ["A", "B"]
+    assert life.requests[-1].messages[-1].content == life.told["B"]
+
+
+@parallel
+async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, autojump_clock):
+    calls = [call("keep", last="a", id="A"), call("retry", last="b", add=1, id="B"), call("keep", add=1, id="C")]
+    life = await play(calls, "done", **BOOKS)
+    assert life.view.state == {"last": "b", "total": 2}
+    assert conflicts(life) == [("last", "B", "A", True)]
+    assert life.told["B"] == "a 1 -"
+    (done,) = [one for one in life.payloads("tool.result") if one["call_id"] == "B"]
+    assert (done["attempts"], life.calls["B"]) == (2, "new running running succeeded")
+    assert life.scene.outside.peak == 3
+
+
+@sequential
+async def test_one_at_a_time_nothing_is_ever_retried(play, autojump_clock):
+    life = await play([call("retry", last="a", id="A"), call("retry", last="b", id="B")], "done", **BOOKS)
+    assert (life.view.state, conflicts(life), life.effects) == ({"last": "b"}, [], ["A", "B"])
+
+
+async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, autojump_clock):
+    calls = [
+        call("keep", last="a", id="A"),
+        call("keep", add=1, id="B"),
+        call("alone", last="c", id="C"),
+        call("keep", last="d", id="D"),
+    ]
+    life = await play(calls, "done", **BOOKS)
+    assert (life.told["C"], life.told["D"]) == ("a 1 -", "c 1 -")
+    assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
+
+
+# --- what is dropped -------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_body_wrote_that_suspends_is_dropped_and_it_reads_afresh_when_it_goes_on(play, autojump_clock):
+    calls = [call("keep", last="a", add=1, id="A"), call("hold", last="h", add=10, id="H")]
+    life = await play(calls, "done", **BOOKS, do=[approve("H")])
+    assert life.told["H"] == "a 1 -"
+    assert (life.view.state, conflicts(life)) == ({"last": "h", "total": 11}, [])
+
+
+async def test_a_suspended_body_has_written_nothing_that_others_see(play, autojump_clock):
+    life = await play([call("hold", last="h", add=10, id="H")], **BOOKS)
+    assert life.view.state == {}
+    assert merged(life) == []
+
+
+async def test_what_a_body_wrote_that_fails_is_dropped(play, autojump_clock):
+    calls = [call("broken", last="x", add=5, id="X"), call("keep", add=1, id="A")]
+    life = await play(calls, "done", **BOOKS)
+    assert (life.view.state, life.codes["X"], merged(life)) == ({"total": 1}, "tool_error", ["A"])
+
+
+async def test_a_wrong_value_is_the_tools_error_and_tells_the_model_which_key_and_where(play, autojump_clock):
+    @gr.tool
+    async def wrong(ctx: gr.ToolContext) -> None:
+        ctx.state.set(gr.StateKey("log", dict[str, list[int]]), {"a": [1, "x"]})  # type: ignore[dict-item]
+
+    life = await play([call("wrong", id="W")], "done", tools=[wrong])
+    assert life.codes["W"] == "tool_error"
+    assert "state key 'log'" in life.told["W"]
+    assert "expected int, not str 'x' @ $['a'][1]" in life.told["W"]
+
+
+@parallel
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+async def test_what_calls_had_written_when_the_run_ends_early_stays(play, autojump_clock, how):
+    calls = [
+        call("retry", last="a", add=1, seconds=1, id="A"),
+        call("keep", last="b", add=1, seconds=2, id="B"),
+        call("fatal", seconds=5, id="F"),
+        call("keep", last="c", add=1, seconds=60, id="C"),
+    ]
+    life = await play(calls, "done", **BOOKS, do=[after(3, cancel())] if how == "cancelled" else [])
+    assert life.end["to"] == how
+    assert life.view.state == {"last": "a", "total": 1}
+    assert conflicts(life) == [("last", "B", "A", False)]
+    assert "state_conflict" in life.told["B"]
+
+
+@sequential
+async def test_one_at_a_time_too(play, autojump_clock):
+    calls = [call("keep", last="a", seconds=1, id="A"), call("keep", last="b", seconds=60, id="B")]
+    life = await play(calls, "done", **BOOKS, do=[after(3, cancel())])
+    assert (life.end["to"], life.view.state) == ("cancelled", {"last": "a"})
+
+
+async def test_a_write_after_the_body_has_ended_is_an_error_of_whoever_tries(play, autojump_clock):
+    kept: list[gr.WritableState] = []
+
+    @gr.tool
+    async def leak(ctx: gr.ToolContext) -> None:
+        kept.append(ctx.state)
+
+    life = await play([call("leak", id="A")], "done", tools=[leak])
+    with pytest.raises(gr.StateError, match="state key 'total' can not be written: the body has ended"):
+        kept[0].update(TOTAL, 1)
+    assert life.view.state == {}
+
+
+async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person_must_look(play, autojump_clock):
+    def over(ctx: gr.ToolContext, arguments: Any) -> bool:
+        return ctx.state[TOTAL] > 5
+
+    def writes(ctx: gr.ToolContext, arguments: Any) -> bool:
+        ctx.state.update(TOTAL, 1)
+        return False
+
+    async def body() -> str:
+        return "done"
+
+    tools = [*LEDGER, gr.tool(body, name="a", needs_approval=over), gr.tool(body, name="b", needs_approval=writes)]
+    script = [call("keep", add=5, id="K")], [call("a", id="A1")], [call("keep", add=1, id="K2")], [call("a", id="A2")]
+    life = await play(*script, [call("b", id="B")], "done", do=[approve("A2"), approve("B")], tools=tools, state=KEYS)
+    assert [call_id for call_id, path in life.calls.items() if "suspended" in path] == ["A2", "B"]
+    assert life.view.state == {"total": 6}
+
+
+def test_an_agent_refuses_two_keys_of_one_name():
+    with pytest.raises(gr.AgentDefinitionError, match="two different state keys are named 'last'"):
+        gr.Agent("a", state=[LAST, gr.StateKey("last", int)])
