@@ -272,7 +272,8 @@ class Commit:
         row: the run row after it.
         calls, tickets: those that changed.
         messages: appended to the thread.
-        state: written keys, at `row.step`.
+        state: written keys, at `state_step`.
+        state_step: the step that they were written in; None: `row.step`. A commit that ends a step may begin the next.
         consumed: position of the newest inbox item consumed by it (0: none).
     """
 
@@ -285,7 +286,13 @@ class Commit:
     tickets: tuple[Ticket, ...] = ()
     messages: tuple[Message, ...] = ()
     state: tuple[StateWrite, ...] = ()
+    state_step: int | None = None
     consumed: int = 0
+
+    @property
+    def written_at(self) -> int:
+        """The step that the state keys count to."""
+        return self.row.step if self.state_step is None else self.state_step
 
     @property
     def last(self) -> int:

@@ -245,6 +245,7 @@ class Draft:
             snapshot=self.snapshot,
             keys=self.keys,
         )
+        written = self.snapshot.changes(before.snapshot)
         commit = Commit(
             run_id=self.info.run_id,
             expected_last=before.row.last_sequence,
@@ -254,7 +255,10 @@ class Draft:
             calls=tuple(self._touched.values()),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
-            state=self.snapshot.changes(before.snapshot),
+            state=written,
+            state_step=before.row.step
+            if written
+            else None,  # an input may end its step, nothing is written in the next
             consumed=self.inbox if self.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))

@@ -97,11 +97,11 @@ class Run:
         items = enumerate(self.inbox[self.consumed :], self.consumed + 1)
         return tuple(InboxItem(position=position, command=command) for position, (command, _) in items)
 
-    def write_state(self, writes: Iterable[StateWrite]) -> None:
-        """Write state keys at the row's step."""
+    def write_state(self, writes: Iterable[StateWrite], step: int) -> None:
+        """Write state keys at a step."""
         for write in writes:
             history = self.state if write.scope == "run" else self.thread.state
-            history.put(Entry(self.number, self.row.step, write))
+            history.put(Entry(self.number, step, write))
 
     def state_now(self) -> tuple[StateWrite, ...]:
         """The newest values of the run's and its thread's keys."""
@@ -186,7 +186,7 @@ class Ledger:
         else:
             thread.active = run_id
         thread.append(messages)
-        run.write_state(new.state)
+        run.write_state(new.state, new.row.step)
         return Created(claim=Claim(run_id=run_id, token=run.token), held=held)
 
     def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
@@ -241,7 +241,7 @@ class Ledger:
         if commit.messages:
             run.thread.append(commit.messages)
         if commit.state:
-            run.write_state(commit.state)
+            run.write_state(commit.state, commit.written_at)
 
     def _end(self, run: Run, commit: Commit) -> str | None:
         """The run is done: the oldest one that its thread holds back may work."""

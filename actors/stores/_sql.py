@@ -160,7 +160,7 @@ def add_events(connection: sqlite3.Connection, values: Sequence[Any]) -> None:
 
 
 def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int, blobs: Blobs) -> None:
-    """Write calls, tickets, messages and state keys."""
+    """Write calls, tickets, messages and, at a step, state keys."""
     for call in blobs.calls:
         connection.execute(_PUT_CALL, (number, *call))
     for ticket in blobs.tickets:

@@ -237,7 +237,7 @@ class Transactor:
         changes = self._changes
         for sequence, frame in enumerate(request.frames, commit.expected_last + 1):
             changes.events += (number, sequence, frame)
-        _sql.add_rows(self._connection, number, thread, commit.row.step, blobs)
+        _sql.add_rows(self._connection, number, thread, commit.written_at, blobs)
         changes.commits += 1
         changes.size += blobs.size
         if commit.row.stage not in TERMINAL:

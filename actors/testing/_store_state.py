@@ -65,6 +65,23 @@ async def the_newest_state_of_a_key_counts(store: Store, _: Recorder, me: str) -
 
 
 @scenario
+async def what_the_commit_writes_that_begins_a_step_counts_to_the_step_before(
+    store: Store, _: Recorder, me: str
+) -> None:
+    """If the commit says so: it ends that step, too."""
+    author = await create(store, new_run(me, me))
+    await _write(author, 1, _own("k", "one", 1), _shared("s", "one", 1))
+    await author.write(
+        row=attrs.evolve(author.row, step=2), state=(_own("k", "end of one", 2), _shared("s", "end", 2)), state_step=1
+    )
+    await _write(author, 2, _own("k", "two", 3))
+    expect(await _values(store, me, 1), {"k": "end of one"}, "at the end of step 1")
+    expect(await _values(store, me, 1, "thread"), {"s": "end"}, "the thread's, too")
+    expect(await _values(store, me, 2), {"k": "two"}, "at the end of step 2")
+    expect(await _now(store, me), [_own("k", "two", 3), _shared("s", "end", 2)], "now")
+
+
+@scenario
 async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: Recorder, me: str) -> None:
     """What another run of the thread wrote has revision 0: its batches are not this run's."""
     author = await create(store, new_run(me, me))

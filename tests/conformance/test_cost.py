@@ -207,10 +207,10 @@ async def test_a_step_that_changes_one_of_two_hundred_state_keys_writes_one(stor
         run = await runtime.start(keeper, "hi", execution=mode)
         await run.result()
         assert len((await run.view()).state) == len(KEYS)
-    steps = [store.written[number] for number in range(2, STEPS // 2 + 1)]
+    steps = [store.written[number] for number in range(20, STEPS // 2 + 1)]  # a commit that ends a step begins the next
     assert {step.counts for step in steps} == {steps[0].counts}
-    assert (store.written[1].keys, steps[0].keys) == (len(KEYS), 1)
-    assert steps[0].size < store.written[1].size / 5
+    assert (store.written[2].keys, steps[0].keys) == (len(KEYS), 1)
+    assert steps[0].size < store.written[2].size / 5
     if isinstance(store, gr.SQLiteStore):
         assert max(step.bytes for step in steps) < 1.06 * min(step.bytes for step in steps)
 
