@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/client.md")
+RUN = ("README.md", "docs/tutorial.md", "docs/lifecycle.md", "docs/state.md", "docs/client.md")
 PAGES = (
     "README.md",
     "CHANGELOG.md",
@@ -22,6 +22,7 @@ PAGES = (
     "docs/design.md",
     "docs/tutorial.md",
     "docs/lifecycle.md",
+    "docs/state.md",
     "docs/client.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")

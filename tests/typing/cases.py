@@ -3,6 +3,7 @@
 An `assert_type` fails when a type is another one; a `type: ignore` fails when the error that should be there is not.
 """
 
+import operator
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, assert_type
 
@@ -11,6 +12,10 @@ import attrs
 from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.messages import ModelRequest
+from greenroom.actors.plugins.contexts import PhaseContext
+from greenroom.actors.plugins.plugin import Plugin
+from greenroom.actors.state.access import State, WritableState
+from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text
 from greenroom.actors.tools import SyncToolContext, Tool, ToolContext, tool
 
@@ -97,6 +102,54 @@ Agent("a", execution="parallel")  # type: ignore[arg-type]
 Agent("a", stop=[3])  # type: ignore[list-item]
 Agent("a", "instructions")  # type: ignore[call-arg]
 Agent("a", model=3)  # type: ignore[arg-type]
+
+
+# --- state keys ------------------------------------------------------------------------------------------------------
+
+counter = StateKey("counter", int, default=0, merge=commutative(operator.add))
+names = StateKey("names", list[str], default=[], scope="thread")
+last = StateKey("last", int | None, default=None)
+report = StateKey("report", dict[str, Report])
+assert_type(counter, StateKey[int])
+assert_type(names, StateKey[list[str]])
+assert_type(last, StateKey[int | None])
+assert_type(report, StateKey[dict[str, Report]])
+Agent("a", state=[counter, names])
+Agent("a", state=["counter"])  # type: ignore[list-item]
+StateKey("k", int, scope="global")  # type: ignore[arg-type]
+StateKey("k", int, merge="sum")  # type: ignore[arg-type]
+
+
+@tool
+async def count(ctx: ToolContext[Deps], by: int) -> int:
+    assert_type(ctx.state, WritableState)
+    assert_type(ctx.state[counter], int)
+    assert_type(ctx.state[names], list[str])
+    assert_type(ctx.state[last], int | None)
+    assert_type(ctx.state[report], dict[str, Report])
+    ctx.state.set(names, ["a"])
+    ctx.state.set(last, None)
+    ctx.state.update(counter, by)
+    ctx.state.set(counter, "one")  # type: ignore[misc]
+    ctx.state.set(names, [1])  # type: ignore[misc]
+    return ctx.state[counter]
+
+
+@tool
+def count_in_thread(ctx: SyncToolContext) -> int:
+    assert_type(ctx.state[counter], int)
+    ctx.state.set(report, {"a": 1})  # type: ignore[misc]
+    return ctx.state[counter]
+
+
+def look(state: State) -> None:
+    assert_type(state[counter], int)
+    state.set(counter, 1)  # type: ignore[attr-defined]
+
+
+class Counting(Plugin):
+    async def step_start(self, ctx: PhaseContext[Any]) -> None:
+        assert_type(ctx.state[counter], int)
 
 
 # --- the test models -------------------------------------------------------------------------------------------------
