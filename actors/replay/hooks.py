@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from ..contract.calls import CallStatus
-from ..contract.decisions import Allow, Block, SetResult, Verdict
+from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
 from ..contract.envelope import Event
 from ..contract.lifecycle import TerminationKind
 from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
@@ -126,10 +126,19 @@ def _asked_for(record: Record, done: PhaseDone, state: RunState, at: int) -> Ite
             yield attrs.evolve(done, edits=tuple(_edits(record, state, at)))
         case _:
             yield done
-    if done.phase in _HOLDING and event is not None and event.type == "run.approval.requested":
+    if done.phase in _HOLDING:
+        holds = tuple(_holds(record, at))
+        for many in range(1, len(holds) + 1):
+            yield attrs.evolve(done, holds=holds[:many])
+
+
+def _holds(record: Record, at: int) -> Iterator[Suspend]:
+    """What the tickets of the run ask for that are opened from here on, one after the other."""
+    for event in record.events[at:]:
         ticket = record.tickets.get(str(event.payload.get("ticket_id")))
-        if ticket is not None and ticket.call_id is None:
-            yield attrs.evolve(done, hold=wish(ticket))
+        if event.type != "run.approval.requested" or ticket is None or ticket.call_id is not None:
+            return
+        yield wish(ticket)
 
 
 def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | None) -> Iterator[PhaseDone]:
