@@ -147,8 +147,9 @@ def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | Non
     call = state.calls[done.call_id or ""]
     if _written_meanwhile(record, state):
         yield attrs.evolve(done, verdict=Allow(), revision=done.revision - 1)  # any older one is outdated alike
-    if any(other.at is CallAt.ALLOWED and other.index < call.index for other in state.calls.values()):
-        yield attrs.evolve(done, verdict=SetResult())  # of a provisional verdict only that it was one is seen
+    earlier = (other for other in state.calls.values() if other.index < call.index)
+    if not call.provisional and any(other.at is not CallAt.SETTLED or other.batch is not None for other in earlier):
+        yield attrs.evolve(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
     if event is None or event.payload.get("call_id") != call.call_id:
         return
     for verdict in _verdicts(record, event, record.calls.get(call.call_id)):

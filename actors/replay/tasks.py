@@ -96,7 +96,8 @@ def _results(shown: str) -> Iterator[tuple[Any, bool]]:
         yield msgspec.json.decode(shown), False
     except msgspec.DecodeError:
         yield None, False
-    yield shown, True  # a text, whole or not: the event has what the model got
+    yield shown, False
+    yield shown, True  # the event has what the model got, with what was added to it
 
 
 def stopping(state: RunState, task_ids: tuple[str, ...]) -> RunState:

@@ -1,0 +1,190 @@
+"""Replays of runs whose tools, tasks and plugins wrote to state, judged calls, edited them, and ended the run.
+
+That each of these scenes replays equal is checked where it is played (`support/lives.py`). Here is that the scene is
+what it should be, and what a replay says where the record can not tell.
+"""
+
+import operator
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import call
+
+from ..support.cast import TOOLS
+from ..support.lives import Play, after, approve, restart
+from ..support.runs import Shelf, agent, home
+
+WORD = gr.StateKey("word", str, default="")
+COUNT = gr.StateKey("count", int, default=0, merge=gr.commutative(operator.add))
+TOPIC = gr.StateKey("topic", str, default="", scope="thread")
+PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
+
+
+@gr.tool(replay="safe")
+async def put(ctx: gr.ToolContext[Any], word: str, seconds: float = 0.0) -> str:
+    """Writes three keys."""
+    await trio.sleep(seconds)
+    ctx.state.set(WORD, word)
+    ctx.state.update(COUNT, 1)
+    ctx.state.set(TOPIC, word)
+    return f"put {word}"
+
+
+@gr.tool(background=True, replay="safe")
+async def later(ctx: gr.ToolContext[Any], word: str, seconds: float = 1.0) -> str:
+    """The same, in the background."""
+    await trio.sleep(seconds)
+    ctx.state.set(WORD, word)
+    return f"put {word} later"
+
+
+again = attrs.evolve(put, name="again", on_conflict="retry")
+STATEFUL = {"tools": [*TOOLS, put, again, later]}
+
+
+class Busy(gr.Plugin):
+    """Writes in every phase, edits and drops calls, takes a tool away, and asks for decisions."""
+
+    async def run_start(self, ctx: Any) -> Any:
+        return gr.Mutation().set(WORD, "begun")
+
+    async def before_inference(self, ctx: Any) -> Any:
+        return gr.Mutation().update(COUNT, 1).exclude_tools("note").add_message("Be brief.")
+
+    async def after_inference(self, ctx: Any) -> Any:
+        mutation = gr.Mutation().set(TOPIC, "answered")
+        for one in ctx.calls:
+            if one.tool == "put":
+                mutation = mutation.edit_call(one.call_id, {"word": "edited"})
+            if one.tool == "later":
+                mutation = mutation.drop_call(one.call_id, "not now")
+        return mutation
+
+    async def tool_gate(self, ctx: Any) -> Any:
+        return gr.Suspend(message="may it?") if ctx.tool == "look" and not ctx.decision else None
+
+    async def before_tool_execute(self, ctx: Any) -> Any:
+        return gr.Mutation().update(COUNT, 10)
+
+    async def after_tool_execute(self, ctx: Any) -> Any:
+        return gr.Mutation().update(COUNT, 100)
+
+    async def step_end(self, ctx: Any) -> Any:
+        return gr.Mutation().set(WORD, f"step {ctx.step}")
+
+    async def run_end(self, ctx: Any) -> Any:
+        return gr.Mutation().set(WORD, "over")
+
+
+class Careless(gr.Plugin):
+    """Fails, which is declared to be nothing."""
+
+    on_error = "ignore"
+
+    async def step_start(self, ctx: Any) -> Any:
+        raise ValueError("oh")
+
+    async def tool_gate(self, ctx: Any) -> Any:
+        return gr.SetResult("as I say") if ctx.tool == "look" and not ctx.decision else None
+
+
+async def test_plugins_that_do_all_that_plugins_do(play: Play, autojump_clock: Any) -> None:
+    first = [call("put", id="A", word="a"), call("later", id="B", word="b"), call("note", id="C")]
+    acts, plugins = [approve("D"), after(1, restart)], [Careless(), Busy()]
+    life = await play(first, [call("look", id="D")], "done", plugins=plugins, do=acts, **STATEFUL)
+    assert life.codes == {"A": None, "B": "dropped", "C": "unknown_tool", "D": None}
+    wanted = {"state.changed", "tool.edited", "gate.overruled", "degraded", "approval.requested"}
+    assert wanted <= set(life.types)
+    assert {one["by"] for one in life.payloads("state.changed")} > {"run_start", "before_inference", "step_end", "A"}
+
+
+@PARALLEL
+async def test_writes_that_clash_and_a_tool_that_tries_again(play: Play, autojump_clock: Any) -> None:
+    calls = [call("put", id="A", word="a"), call("again", id="B", word="b"), call("put", id="C", word="c", seconds=1)]
+    life = await play(calls, "done", **STATEFUL)
+    found = [(one["writer"], one["other"], one.get("retried", False)) for one in life.payloads("state.conflict")]
+    assert found == [("B", "A", True), ("C", "A", False)]
+    assert life.told["B"] == "put b"
+
+
+async def test_a_task_that_writes_what_hooks_have_written_meanwhile(play: Play, autojump_clock: Any) -> None:
+    class Overwriting(gr.Plugin):
+        async def before_inference(self, ctx: Any) -> Any:
+            return gr.Mutation().set(WORD, f"step {ctx.step}")
+
+    script = [call("later", id="A", word="a", seconds=3)], [call("look", id="B", seconds=1)], "done", "done"
+    life = await play(*script, plugins=[Overwriting()], **STATEFUL)
+    (clash,) = life.payloads("state.conflict")
+    assert (clash["writer"], clash["other"]) == ("A.task1", "before_inference")
+    assert "state_conflict" in life.view.messages[-2].content
+
+
+@PARALLEL
+async def test_who_wrote_a_key_is_forgotten_with_the_process(play: Play, autojump_clock: Any) -> None:
+    """A batch that waits for another body clashes, at the next owner, with what a task wrote at the one before it."""
+    calls = [call("later", id="A", word="a"), call("put", id="B", word="b"), call("look", id="C")]
+    life = await play(calls, "done", "done", do=[after(4, restart)], **STATEFUL)
+    (clash,) = life.payloads("state.conflict")
+    assert (clash["writer"], clash.get("other")) == ("B", None)
+    assert "an earlier write" in clash["detail"]
+
+
+async def test_an_agent_whose_plugins_are_gone_is_told_from_the_one_that_had_them(
+    play: Play, autojump_clock: Any
+) -> None:
+    await play([call("look", id="A")], "done", plugins=[Busy()], do=[approve("A")], **STATEFUL)
+    async with home(play.shelf.open()) as runtime:
+        found = (await runtime.replay("r", agent(**STATEFUL))).difference
+        assert found is not None
+        assert found.recorded is not None
+        assert (found.recorded.type, found.recorded.payload["by"]) == ("run.state.changed", "run_start")
+
+
+async def test_a_task_whose_message_is_gone_is_not_guessed(folder: Any, autojump_clock: Any) -> None:
+    """What a task came to is in full in the message that the model got, and nowhere else."""
+    shelf, helper = Shelf("memory", folder), agent([call("later", id="A", word="a")], "done", "done", **STATEFUL)
+    async with home(shelf.open(), agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r")
+        await run.wait()
+        store: Any = runtime.store
+        thread = store._ledger.threads[run.thread_id].messages
+        thread[:] = [message for message in thread if not message.content.startswith("[Background task")]
+        report = await runtime.replay("r")
+        assert report.difference is None
+        assert report.unreplayable is not None
+        assert report.unreplayable.missing == "message"
+        assert "about the task A.task1 is not stored" in report.unreplayable.text
+
+
+async def test_a_spawn_whose_arguments_were_hidden_is_replayed_or_said_to_be_unknown(
+    watched: Any, autojump_clock: Any
+) -> None:
+    """Its arguments are in the event only. A tool that takes what stands there for the secret replays."""
+
+    @gr.tool(background=True)
+    async def login(ctx: gr.ToolContext[Any], password: str) -> str:
+        return "in"
+
+    @gr.tool(background=True)
+    async def choose(ctx: gr.ToolContext[Any], password: Literal["swordfish", "tuna"]) -> str:
+        return "in"
+
+    @gr.tool
+    async def spawn(ctx: gr.ToolContext[Any], name: str) -> str:
+        await ctx.spawn(name, password="swordfish")
+        return "spawned"
+
+    helper = agent(
+        [call("spawn", id="A", name="login")], [call("spawn", id="B", name="choose")], "done", "done", "done"
+    )
+    helper = gr.Agent("helper", model=helper.model, tools=[login, choose, spawn])
+    async with home(watched.open(), agents=[helper]) as runtime:
+        await (await runtime.start(helper, "hi", run_id="r")).wait()
+        report = await runtime.replay("r")
+        assert report.difference is None
+        assert report.unreplayable is not None
+        assert "the arguments of the task B.task1 are stored in the event only" in report.unreplayable.text
