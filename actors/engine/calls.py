@@ -32,14 +32,14 @@ def drive(d: Draft) -> bool:
 
 
 def _drive_on(d: Draft) -> bool:
-    """True if a call has ended by being started, as one that goes on in the background does: others may move then."""
+    """True if others may move now: a call has ended by being started (in the background), or by a merge."""
     gated = gate_new(d)
     early_decisions(d)
     release_held(d)
     if not gated or not d.in_tools:
         return False
-    if not any(call.at in EXECUTING for call in d.calls.values()):
-        merge_held(d)
+    if not any(call.at in EXECUTING for call in d.calls.values()) and merge_held(d):
+        return True  # a decided call may have waited for its turn
     ask_again(d)
     started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
     for call in started:

@@ -36,11 +36,17 @@ def returned(d: Draft, call: CallRow, message: CallReturned) -> None:
         _close(d, call, batch)
 
 
-def merge_held(d: Draft, *, again: bool = True) -> None:
-    """Merge the batches that wait, in the model's order. `again`: a tool that retries on a conflict may run again."""
+def merge_held(d: Draft, *, again: bool = True) -> bool:
+    """Merge the batches that wait, in the model's order. True if a call has moved, for which others may have waited.
+
+    `again`: a tool that retries on a conflict may run again.
+    """
+    moved = False
     for call in tuple(d.calls.values()):
         if call.batch is not None and call.at in (CallAt.SETTLED, CallAt.MERGING):
+            moved = moved or call.at is CallAt.MERGING
             _merge(d, call, call.batch, again=again and _may_retry(d, call))
+    return moved
 
 
 def task_wrote(d: Draft, task: TaskRow, message: CallReturned) -> str:

@@ -19,11 +19,13 @@ from greenroom.actors.contract.decisions import (
 )
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.rows import RequestChanges
 from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 
-from .world import Key, World
+from .world import Key, World, key_of
+from .writers import Writers
 
 
 def needs_number(arguments: Any) -> str | None:
@@ -43,6 +45,9 @@ TOOLS = {
         ToolSpec(name="deploy", effect="deploy", concurrency="exclusive"),
         ToolSpec(name="vote", gate="always", concurrency="exclusive"),
         ToolSpec(name="strict", check=needs_number),
+        ToolSpec(name="tally", replay_safe=True, on_conflict="retry"),
+        ToolSpec(name="recount", gate="always", replay_safe=True, on_conflict="retry"),
+        ToolSpec(name="queue", concurrency="ordered", replay_safe=True, on_conflict="retry"),
         ToolSpec(name="fetch", replay_safe=True, background=True, output=False),
         ToolSpec(name="crawl", background=True, output=False),
         ToolSpec(name="send", gate="always", background=True, output=False),
@@ -54,12 +59,18 @@ LIMIT = 400
 """Inputs within which every run has to end once everything is answered."""
 
 
+def key_in(key: Key, effects: tuple[fx.Effect, ...]) -> bool:
+    """True if one of the effects asks for this."""
+    return any(isinstance(effect, fx.RunPhase) and key_of(effect) == key for effect in effects)
+
+
 class Chaos:
     """Plays one run with a seed. The same seed and spec give the same life."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.rng = world, random.Random(seed)
         self.numbers = 0
+        self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
 
     def play(self, moves: int) -> None:
@@ -74,7 +85,7 @@ class Chaos:
         world, rng = self.world, self.rng
         moves = [(self.answer, 12 if world.outstanding else 0), (self.decide, 3 if world.store.calls else 0)]
         moves += [(world.ack, 10 if world.unacked else 0), (world.deliver, 5), (self.early, 2), (self.tick, 1)]
-        moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.15)]
+        moves += [(self.stale, 1), (self.late, 3 if world.dying else 0), (self.crash, 0.5), (self.rare, 0.1)]
         moves += [(self.overrun, 0.2 if world.store.calls else 0)]
         moves += [(self.send, 0.4), (self.pause, 0.4), (self.admit, 3), (self.ask, 2)]
         act = rng.choices([m for m, _ in moves], [w for _, w in moves])[0]
@@ -98,6 +109,7 @@ class Chaos:
         for _ in range(3):
             self.stale()
         world.check_end()
+        self.writers.check(world)
         assert world.inputs <= after + 3
 
     # --- answers -----------------------------------------------------------------------------------------------------
@@ -105,15 +117,16 @@ class Chaos:
     def answer(self) -> None:
         key = self.rng.choice(list(self.world.outstanding))
         effect = self.world.outstanding[key]
-        if isinstance(effect, fx.RunPhase) and effect.phase in HOLDING and self.rng.random() < 0.1:
-            self.hold(effect)
-            return
         message, final = self.random_answer(effect)
         self.old.append(message)
-        if final:
-            self.world.answer(message)
-        else:
+        if not final:
             self.world.feed(message)
+            return
+        self.world.answer(message)
+        if isinstance(message, inp.PhaseDone) and message.batch is not None:
+            token = max(self.writers.left, key=lambda name: int(name.rpartition("/")[2]))
+            again = key in self.world.outstanding or any(key_in(key, waits) for _, waits in self.world.unacked)
+            assert self.writers.has(self.world, token) is not again, f"{message}: part of the state, or asked again"
 
     def late(self) -> None:
         """Something that was cancelled answers all the same, before it is said to have stopped."""
@@ -141,12 +154,36 @@ class Chaos:
                 return inp.WorkStopped(stubborn=stubborn), True
 
     def hooks(self, effect: fx.RunPhase) -> inp.PhaseDone:
-        kind = self.rng.choices(("fine", "failure", "tripped", "end"), (200, 1, 1, 1))[0]
-        where = {"phase": effect.phase, "step": effect.step, "call_id": effect.call_id}
+        """What the hooks of a phase say: whatever they may say there, in any mixture."""
+        rng, phase = self.rng, effect.phase
+        more: dict[str, Any] = {"phase": phase, "step": effect.step, "call_id": effect.call_id}
+        more["revision"] = effect.state.revision
+        kind = rng.choices(("fine", "failure", "tripped", "end"), (600, 1, 1, 1))[0]
         if kind != "fine":
-            return inp.PhaseDone(**where, **{kind: "because"})
-        verdict = self.verdict() if effect.phase is Phase.TOOL_GATE else None
-        return inp.PhaseDone(**where, verdict=verdict)
+            more[kind] = "because"
+        if rng.random() < 0.1:
+            more["ignored"] = ("a plugin failed",)
+        if phase is Phase.TOOL_GATE:
+            return inp.PhaseDone(**more, verdict=self.verdict())
+        if rng.random() < 0.3:
+            _, more["batch"], more["keys"] = self.writers.write(phase.value, effect.state)
+        if phase in HOLDING and rng.random() < 0.1:
+            wish = attrs.evolve(self.suspend(), reason="external_event")
+            more["holds"] = (wish,) * rng.choice((1, 1, 2))
+        if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3:
+            names = tuple(rng.sample(list(TOOLS), 3))
+            include = rng.choice((None, tuple(rng.sample(list(TOOLS), 8))))
+            more["request"] = RequestChanges(include=include, exclude=names)
+        if phase is Phase.AFTER_INFERENCE:
+            more["edits"] = self.edits()
+        return inp.PhaseDone(**more)
+
+    def edits(self) -> tuple[inp.CallEdit, ...]:
+        """A hook of after_inference edits or drops some of the calls."""
+        rng = self.rng
+        chosen = [name for name in self.world.state.calls if rng.random() < 0.15]
+        arguments = (None, {}, {"n": 3})
+        return tuple(inp.CallEdit(call_id=name, by="p", arguments=rng.choice(arguments), text="no") for name in chosen)
 
     def verdict(self) -> Any:
         kinds = ("none", "allow", "suspend", "set", "deny", "block")
@@ -209,6 +246,9 @@ class Chaos:
         rng = self.rng
         who: dict[str, Any] = {"call_id": name, "attempt": effect.attempt}
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
+            case "return" if rng.random() < 0.8:
+                token, batch, keys = self.writers.write(name, effect.state)
+                return inp.CallReturned(**who, result={"wrote": token}, shown=token, batch=batch, keys=keys), True
             case "return":
                 return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
             case "raise":
@@ -295,10 +335,6 @@ class Chaos:
         self.numbers += 1
         self.world.post(Command(command_id=f"p{self.numbers}", kind="pause", reason="wait"))
 
-    def hold(self, effect: fx.RunPhase) -> None:
-        """A hook holds the run."""
-        self.world.holds(effect.phase, attrs.evolve(self.suspend(), reason="external_event"))
-
     def admit(self) -> None:
         self.world.feed(inp.Admit())
 
@@ -351,7 +387,9 @@ class Chaos:
         effect = self.world.outstanding[key]
         match effect:
             case fx.RunPhase():
-                self.world.answer(inp.PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id))
+                at = effect.state.revision
+                done = inp.PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, revision=at)
+                self.world.answer(done)
             case fx.CallModel():
                 response = ModelResponse(text=("done",), usage=Usage(input=1, output=1))
                 self.world.answer(inp.ModelAnswered(message_id=effect.message_id, response=response))

@@ -19,7 +19,7 @@ class Fold:
 
     def __init__(self) -> None:
         self.stage = Stage.CREATED
-        self.step = self.steps = self.sequence = 0
+        self.step = self.steps = self.sequence = self.revision = 0
         self.usage = Usage()
         self.status: dict[str, CallStatus] = {}
         self.attempts: Counter[str] = Counter()
@@ -79,6 +79,9 @@ class Fold:
             case ev.StepFinished():
                 assert (payload.step, payload.usage) == (self.step, self.usage)
                 self.steps += 1
+            case ev.StateChanged():
+                assert payload.revision == self.revision + 1
+                self.revision = payload.revision
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
             case ev.MessageDelta() | ev.ReasoningDelta():

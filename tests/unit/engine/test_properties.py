@@ -17,6 +17,7 @@ from greenroom.actors.contract.spec import MODES, AgentSpec
 
 from .chaos import TOOLS, Chaos
 from .world import World
+from .writers import KEYS
 
 STOPS = (
     stop.MaxRounds(4),
@@ -47,6 +48,7 @@ specs = st.builds(
     on_new_input=st.sampled_from(("queue", "supersede")),
     on_unknown_tool=st.sampled_from(("return", "return", "raise")),
     check_output=st.sampled_from((lambda text: (text, None), checked)),
+    keys=st.sampled_from((KEYS, {})),
     max_bodies=st.sampled_from((1, 2, 16)),
     max_tasks=st.sampled_from((1, 2, 16)),
 )

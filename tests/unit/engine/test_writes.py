@@ -43,6 +43,7 @@ TOOLS = (
     ToolSpec(name="alone", replay_safe=True, concurrency="exclusive"),
     ToolSpec(name="order", replay_safe=True, concurrency="ordered"),
     ToolSpec(name="sign", gate="always"),
+    ToolSpec(name="swear", gate="always", concurrency="exclusive"),
     ToolSpec(name="fatal", fatal=True),
 )
 
@@ -232,6 +233,14 @@ def test_without_a_clash_a_tool_that_retries_ends_at_the_merge() -> None:
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", PARALLEL)
+def test_a_decided_call_that_waits_for_its_turn_goes_on_when_the_one_before_it_is_merged(mode: str) -> None:
+    w = world("retry", "swear", mode=mode)
+    w.decide("B")
+    wrote(w, "A", put(LAST, "a"))
+    assert (w.statuses(), w.running("B").state.revision) == ({"A": "succeeded", "B": "running"}, 1)
 
 
 @pytest.mark.parametrize("first", ["keep", "retry"])

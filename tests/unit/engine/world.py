@@ -72,6 +72,7 @@ class Store:
         row, fold = self.row, self.fold
         assert (fold.stage, fold.usage, fold.steps) == (row.stage, row.usage, row.counters.rounds)
         assert fold.step == row.step
+        assert fold.revision == row.revision
         assert fold.status == {call.call_id: call.status for call in self.calls.values()}
         assert fold.tickets == {ticket.ticket_id: ticket.status for ticket in self.tickets.values()}
         assert {key: n for key, n in fold.attempts.items() if n} == {
@@ -492,6 +493,7 @@ class World:
             return
         assert commit.expected_last == before.row.last_sequence
         assert commit.row is taken.state.row
+        assert commit.row.revision == taken.state.snapshot.revision >= before.snapshot.revision
         assert commit.row.last_sequence == commit.last
         for effect in taken.effects:
             if isinstance(effect, fx.StartCall | fx.StartTask) and not self._safe(effect.tool):
@@ -508,7 +510,9 @@ class World:
             self.starts[effect.call_id] = approvals
 
     def _check_rest(self) -> None:
-        """Somebody is always awaited, and the stage says whether it is a person."""
+        """Somebody is always awaited, and the stage says whether it is a person; what is durable is all there is."""
+        if not self.unacked:
+            self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
         open_tickets = [*(c.ticket for c in calls if c.at is CallAt.PARKED), *row.holds]
@@ -522,6 +526,13 @@ class World:
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
             assert row.stage is not Stage.NEEDS_APPROVAL or not hanging, f"waiting, but {hanging} is in flight"
+
+    def _check_store(self) -> None:
+        """A new owner would find the run as it is."""
+        now, then = self.state, RunState.from_record(self.store.record())
+        assert (then.row, then.calls, then.used) == (now.row, now.calls, now.used)
+        kept = {key: cell[:3] for key, cell in now.snapshot.cells.items() if cell.persistent}
+        assert {key: cell[:3] for key, cell in then.snapshot.cells.items()} == kept
 
     def _check_projection(self, calls: Sequence[CallRow]) -> None:
         projected = derive_run_status(call.status for call in calls)
@@ -540,6 +551,9 @@ class World:
         assert store.row.next_due is None
         assert store.row.inbox == len(store.inbox)
         assert not store.row.pending_input
+        assert (store.row.tasks, store.row.holds, store.row.pause, dict(store.row.early)) == ((), (), None, {})
+        assert all(c.settled and c.at is CallAt.SETTLED and c.batch is None for c in store.calls.values())
+        assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
         told = [m.content.split()[2] for m in store.messages if m.content.startswith("[Background task ")]
         assert sorted(told) == sorted(fold.finished), "each task has one message"
