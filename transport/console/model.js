@@ -280,6 +280,19 @@ const HANDLERS = {
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
   },
+  "run.gate.overruled"({ call_id: id, plugin, verdict, by }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
+  },
+  "run.state.changed"({ keys, by }, at) {
+    const writer = this.calls.get(by)?.tool ?? by;
+    this.note("item.state", { keys, by: writer }, at, { icon: "dot" });
+  },
+  "run.state.conflict"({ writer, detail, retried }, at) {
+    const tool = this.calls.get(writer)?.tool ?? writer;
+    const text = retried ? "item.conflict.retried" : "item.conflict";
+    this.note(text, { tool }, at, { icon: "warn", tone: "wait", detail });
+  },
   "run.cleanup.overrun"({ tool, grace_seconds: grace, stack }, at) {
     this.note("item.overrun", { tool: tool ?? this.agent, grace }, at, { icon: "warn", tone: "wait", detail: stack });
   },

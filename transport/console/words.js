@@ -167,6 +167,11 @@ const en = {
   "item.retried": ({ code }) => `The model is asked again (${code})`,
   "item.degraded": ({ reason }) => `The run goes on with less than it asked for (${reason})`,
   "item.refused": ({ code }) => `A decision did not act (${code})`,
+  "item.overruled": ({ plugin, verdict, by, tool }) =>
+    `${tool}: the verdict of ${plugin} (${verdict}) gave way to that of ${by}`,
+  "item.state": ({ keys, by }) => `State written by ${by}: ${keys.join(", ")}`,
+  "item.conflict": ({ tool }) => `What ${tool} wrote to state was dropped`,
+  "item.conflict.retried": ({ tool }) => `What ${tool} wrote to state was dropped; it runs again`,
   "item.overrun": ({ tool, grace }) =>
     `${tool} did not end within its grace of ${grace}; what it still returns is dropped`,
   "item.somebody": "somebody",
@@ -530,6 +535,10 @@ const zh = {
   "item.retried": ({ code }) => `重新询问模型（${code}）`,
   "item.degraded": ({ reason }) => `运行在条件不全的情况下继续（${reason}）`,
   "item.refused": ({ code }) => `一个决定没有生效（${code}）`,
+  "item.overruled": ({ plugin, verdict, by, tool }) => `${tool}：${plugin} 的裁决（${verdict}）让位于 ${by}`,
+  "item.state": ({ keys, by }) => `${by} 写入了状态：${keys.join("、")}`,
+  "item.conflict": ({ tool }) => `${tool} 写入的状态已被丢弃`,
+  "item.conflict.retried": ({ tool }) => `${tool} 写入的状态已被丢弃；它将再次运行`,
   "item.overrun": ({ tool, grace }) => `${tool} 未在 ${grace} 的宽限内结束；之后返回的内容将被丢弃`,
   "item.somebody": "某人",
   "end.completed": "已完成",
