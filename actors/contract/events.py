@@ -378,7 +378,10 @@ class ToolEdited(Payload, frozen=True, kw_only=True):
 
 @_event("run.gate.overruled")
 class GateOverruled(Payload, frozen=True, kw_only=True):
-    """A gate's verdict gave way to that of `by`: it was weaker, or as strong and registered later."""
+    """A gate's verdict gave way to that of `by`: it was weaker, or as strong and registered later.
+
+    `by` is a plugin, or "(approval)": the approval that the tool itself needs.
+    """
 
     call_id: str
     plugin: str

@@ -25,6 +25,8 @@ APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an 
 """What a tool with needs_approval=True asks for."""
 _RUN_YET: Final = (CallAt.ALLOWED, CallAt.BEFORE, CallAt.BODY, CallAt.MERGING, CallAt.AFTER)
 """Positions of a call that may write to state yet, without a person."""
+NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
+"""What the model is told of a call of a tool that hooks have taken out of its request."""
 
 
 def tool_of(d: Draft, call: CallRow) -> ToolSpec | None:
@@ -50,7 +52,7 @@ def gate(d: Draft, call: CallRow) -> None:
     fault = _unknown(d, call) if tool is None else tool.check(call.arguments)
     code = "unknown_tool" if tool is None else "invalid_arguments"
     if fault is None and d.request is not None and not d.request.offers(call.tool):
-        fault, code = f"The tool {call.tool!r} is not available in this step.", "unknown_tool"
+        fault, code = NOT_OFFERED.format(tool=call.tool), "unknown_tool"
     if fault is not None:
         close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code=code)
         if tool is None and d.spec.on_unknown_tool == "raise":

@@ -256,9 +256,7 @@ class Draft:
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
             state=written,
-            state_step=before.row.step
-            if written
-            else None,  # an input may end its step, nothing is written in the next
+            state_step=before.row.step if written else None,  # an input may begin a step, but writes nothing in it
             consumed=self.inbox if self.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))

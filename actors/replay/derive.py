@@ -24,6 +24,7 @@ from ..contract.envelope import Event
 from ..contract.messages import CallRequest, ModelResponse, Usage
 from ..contract.phases import LEAVING, CallAt, Cursor
 from ..contract.rows import CallRow
+from ..contract.spec import MODES
 from ..engine.inputs import (
     Abandon,
     Activate,
@@ -45,8 +46,11 @@ from ..engine.inputs import (
     WorkStopped,
 )
 from ..engine.state import RunState
+from .index import writer_of
 from .record import Record
 from .report import Unreplayable
+from .tasks import find_task, spawned, task_ended
+from .writes import Written, written_by_call
 
 
 class Offer(NamedTuple):
@@ -86,12 +90,28 @@ def _said(record: Record, state: RunState, position: int) -> Iterator[Input | Un
             yield from _answered(record, state, event)
         case "run.inference.retried" | "run.message.discarded":
             yield from _failed(state, record.events[position : position + 2])
-        case "run.tool.progress" | "run.tool.output.delta":
-            yield from _reported(event)
-        case "run.tool.suspended":
+        case "run.tool.suspended" | "run.approval.requested":
             yield from _suspended(record, state, event)
+        case "run.state.changed" | "run.state.conflict":
+            yield from _ended(record, state, writer_of(event), position)
+            yield from _task_ended(record, state, writer_of(event), position)
+        case _:
+            yield from _bodies_said(record, state, position)
+    if record.index.merging and event.type not in _NEVER_FIRST:
+        yield from _returned_early(record, state, position)
+
+
+def _bodies_said(record: Record, state: RunState, position: int) -> Iterator[Input | Unreplayable]:
+    event = record.events[position]
+    match event.type:
+        case "run.tool.progress" | "run.tool.output.delta" | "run.task.progress" | "run.task.output.delta":
+            yield from _reported(event)
         case "run.tool.result":
-            yield from _ended(record, state, event)
+            yield from _ended(record, state, str(event.payload.get("call_id")), position)
+        case "run.task.started":
+            yield from spawned(record, state, event)
+        case "run.task.finished":
+            yield from _task_ended(record, state, event.payload.get("task_id"), position)
         case _:
             pass
 
@@ -157,23 +177,24 @@ def _failed(state: RunState, events: tuple[Event, ...]) -> Iterator[Input]:
 
 def _reported(event: Event) -> Iterator[Input]:
     payload: Any = event.payload
-    who: dict[str, Any] = {"call_id": payload.get("call_id"), "attempt": payload.get("attempt")}
+    name = payload.get("task_id") if event.type.startswith("run.task.") else payload.get("call_id")
+    who: dict[str, Any] = {"call_id": name, "attempt": payload.get("attempt")}
     text = payload.get("text", "")
-    if event.type == "run.tool.progress":
+    if event.type.endswith(".progress"):
         yield CallProgressed(**who, fraction=payload.get("fraction"), text=text)
     else:
         yield CallPrinted(**who, index=payload.get("index"), text=text)
 
 
 def _suspended(record: Record, state: RunState, event: Event) -> Iterator[Input | Unreplayable]:
-    call = state.calls.get(str(event.payload.get("call_id")))
-    if call is None or call.at is not CallAt.BODY:
-        return
+    """A body has asked for a decision. Without its ticket nobody knows what a body, a gate or a hook asked for."""
     ticket = record.tickets.get(str(event.payload.get("ticket_id")))
     if ticket is None:
         text = f"the ticket {event.payload.get('ticket_id')!r} is not stored"
         yield Unreplayable(sequence=event.sequence, missing="ticket", text=text)
-    elif ticket.reason != "outcome_unknown":
+        return
+    call = state.calls.get(str(event.payload.get("call_id")))
+    if call is not None and call.at is CallAt.BODY and ticket.reason != "outcome_unknown":
         yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish(ticket))
 
 
@@ -194,31 +215,70 @@ def wish(ticket: Ticket) -> Suspend:
     )
 
 
-def _ended(record: Record, state: RunState, event: Event) -> Iterator[Input | Unreplayable]:
+def _ended(record: Record, state: RunState, name: str, position: int) -> Iterator[Input | Unreplayable]:
     """A body's outcome, in full: whether it was shown as an excerpt, or ended the run, the record says."""
-    call = state.calls.get(str(event.payload.get("call_id")))
-    if call is None or call.at is not CallAt.BODY:
+    call, row = state.calls.get(name), record.calls.get(name)
+    if call is None or call.at not in (CallAt.BODY, CallAt.GATING):
         return
-    row = record.calls.get(call.call_id)
-    if row is None or not row.settled or row.shown is None:
-        text = f"what the call {call.call_id} came to is not stored"
-        yield Unreplayable(sequence=event.sequence, missing="call", text=text)
-    else:
-        yield from _outcomes(call, row)
+    found = written_by_call(record, call, position)
+    if found.again and call.at is CallAt.BODY:
+        yield _returned(call, None, found)
+    elif row is None or not row.settled or row.shown is None:
+        sequence = record.events[position].sequence
+        text = f"what the call {name} came to is not stored"
+        yield Unreplayable(sequence=sequence, missing="call", text=text)
+    elif call.at is CallAt.BODY:
+        yield from _outcomes(call, row, found)
 
 
-def _outcomes(call: CallRow, row: CallRow) -> Iterator[Input]:
+def _outcomes(call: CallRow, row: CallRow, found: Written) -> Iterator[Input]:
     who: dict[str, Any] = {"call_id": call.call_id, "attempt": call.attempts, "shown": row.shown or ""}
     for other in (False, True):
         if row.status is CallStatus.SUCCEEDED:
-            yield CallReturned(**who, result=row.result, large=other)
+            yield _returned(call, row, found, large=other)
         elif row.status is CallStatus.FAILED:
             yield CallRaised(**who, code=row.code or "tool_error", fatal=other)
+
+
+def _returned(call: CallRow, row: CallRow | None, found: Written, *, large: bool = False) -> CallReturned:
+    """With what it wrote; of an attempt that is not the last one, the result is not kept and does not matter."""
+    return CallReturned(
+        call_id=call.call_id,
+        attempt=call.attempts,
+        result=None if row is None else row.result,
+        shown="" if row is None else found.without_note(row.shown or ""),
+        large=large,
+        batch=found.batch,
+        keys=found.keys,
+    )
+
+
+def _returned_early(record: Record, state: RunState, position: int) -> Iterator[Input]:
+    """A body that has returned, whose call has not ended before what it wrote is merged: that leaves no event."""
+    if MODES[record.info.execution].bodies == 1:
+        return  # it is merged at once
+    for name in record.index.merging:
+        call, row = state.calls.get(name), record.calls.get(name)
+        if call is None or call.at is not CallAt.BODY:
+            continue
+        found = written_by_call(record, call, position)
+        if found.again:
+            yield _returned(call, None, found)
+        elif found.batch is not None and row is not None and row.shown is not None:
+            for large in {row.large, False}:
+                yield _returned(call, row, found, large=large)
+
+
+def _task_ended(record: Record, state: RunState, name: Any, position: int) -> Iterator[Input | Unreplayable]:
+    task = find_task(state, name)
+    if task is not None:
+        yield from task_ended(record, state, task, position)
 
 
 # --- what people and the clock said ----------------------------------------------------------------------------------
 
 _ANNOUNCED: Final = {"cancel": "run.cancel.requested", "send": "run.input.received"}
+_REFUSABLE: Final = ("run.cancel.requested", "run.input.received", "run.pause.requested", "run.decision.refused")
 """Commands that always come with this event. Of the others, some are consumed without one."""
 
 
@@ -232,7 +292,7 @@ def _commanded(record: Record, state: RunState, event: Event) -> Iterator[Offer]
     decides = event.type in ("run.approval.resolved", "run.decision.refused")
     if event.type == announced or (announced is None and (posted or decides)):
         yield Offer(CommandArrived(item=item))
-    if event.type in ("run.cancel.requested", "run.input.received", "run.decision.refused"):
+    if event.type in _REFUSABLE:
         cancels = [number for number, one in enumerate(waiting, 1) if one.command.kind == "cancel"]
         for number in range(cancels[0], len(waiting) + 1) if cancels else ():
             yield Offer(CancelUnowned(items=waiting[:number]), bare=True)
@@ -244,9 +304,13 @@ _NEVER_FIRST: Final = frozenset(
     {
         *("run.message.delta", "run.reasoning.delta", "run.inference.completed", "run.tool.progress"),
         *("run.tool.output.delta", "run.input.received", "run.cancel.requested", "run.cleanup.overrun"),
+        *("run.task.progress", "run.task.output.delta", "run.pause.requested"),
     }
 )
 """Events that an owner who takes a run up does not begin with."""
+
+
+_LAST_ERROR: Final = " failed steps; the last one: "
 
 
 def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
@@ -262,9 +326,10 @@ def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
         yield Overran(item=_stubborn(event))
     if row.cursor is Cursor.STOPPING:
         yield from _stopped(record, position)
-    if row.cursor is Cursor.INFERENCE and row.inference is not None and code == "model_error":
-        kind, _, text = detail.partition(": ")
-        yield ModelFailed(message_id=row.inference.message_id, kind=kind, text=text)
+    if row.cursor is Cursor.INFERENCE and row.inference is not None and code in ("model_error", "consecutive_errors"):
+        passes = code == "consecutive_errors"  # a failure that may pass, and the one too many
+        kind, _, text = (detail.partition(_LAST_ERROR)[2] if passes else detail).partition(": ")
+        yield ModelFailed(message_id=row.inference.message_id, kind=kind, text=text, retryable=passes)
     if code in ("run_timeout", "internal_error") and row.cursor not in LEAVING:
         yield DeadlinePassed()
 

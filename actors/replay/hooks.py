@@ -1,30 +1,39 @@
-"""What hooks and gates may have said: which phases are open, and what the record tells of their answers."""
+"""What hooks and gates may have said: which phases are open, and what the record tells of their answers.
+
+An answer is read from the events that it left, where they stand: first what was written to state, then the failures
+that plugins ignore, the verdicts that gave way, and what was asked for. Which of the events at a place are one answer's
+is not marked, so each answer that may begin there is told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
 
 from ..contract.calls import CallStatus
-from ..contract.decisions import Allow, Block, SetResult, Verdict
+from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
 from ..contract.envelope import Event
 from ..contract.lifecycle import TerminationKind
 from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
-from ..contract.rows import CallRow
+from ..contract.rows import CallRow, RequestChanges
 from ..engine.effects import RunPhase
-from ..engine.gates import APPROVAL
-from ..engine.inputs import PhaseDone
+from ..engine.gates import APPROVAL, NOT_OFFERED
+from ..engine.inputs import CallEdit, Overruled, PhaseDone
 from ..engine.state import RunState
 from .derive import wish
+from .index import writer_of
 from .record import Record
+from .writes import written
 
 _OF_CALL: Final = {
     CallAt.GATING: Phase.TOOL_GATE,
     CallAt.BEFORE: Phase.BEFORE_TOOL_EXECUTE,
     CallAt.AFTER: Phase.AFTER_TOOL_EXECUTE,
 }
+_HOLDING: Final = (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END)
+"""Phases whose hooks may hold the run."""
 
 
 def open_phases(state: RunState) -> Iterator[RunPhase]:
@@ -39,51 +48,166 @@ def open_phases(state: RunState) -> Iterator[RunPhase]:
                 yield RunPhase(phase=phase, step=row.step, call_id=call.call_id)
 
 
-def told(record: Record, asked: RunPhase, plugins: bool) -> tuple[PhaseDone, ...]:
-    """What the hooks and gates of a phase may have answered, as far as the record tells.
+def told(record: Record, asked: RunPhase, state: RunState, position: int, *, plugins: bool) -> Iterator[PhaseDone]:
+    """What the hooks and gates of a phase may have answered at a place of the log, as far as the record tells.
 
     Without plugins every phase passes, and an approval predicate has said one of two things.
     """
-    done = PhaseDone(phase=asked.phase, step=asked.step, call_id=asked.call_id)
-    gates = asked.phase is Phase.TOOL_GATE
-    verdicts: Iterable[Verdict | None] = (Allow(), APPROVAL) if gates else (None,)
-    if plugins and gates:
-        verdicts = (*verdicts, *_verdicts(record, record.calls.get(asked.call_id or "")))
-    answers = [attrs.evolve(done, verdict=verdict) for verdict in verdicts]
-    if plugins:
-        answers += [attrs.evolve(done, **fault) for fault in _faults(record)]
-    return tuple(answers)
-
-
-def _verdicts(record: Record, call: CallRow | None) -> Iterator[Verdict]:
-    """What gates have said of a call: asked for a decision, given its result, or blocked the run."""
-    if call is None:
+    revision = state.snapshot.revision
+    done = PhaseDone(phase=asked.phase, step=asked.step, call_id=asked.call_id, revision=revision)
+    if not plugins:
+        verdicts: tuple[Verdict | None, ...] = (Allow(), APPROVAL) if asked.phase is Phase.TOOL_GATE else (None,)
+        for verdict in verdicts:
+            yield attrs.evolve(done, verdict=verdict)
         return
-    for ticket in record.tickets.values():
-        if ticket.call_id == call.call_id and ticket.reason != "outcome_unknown":
-            yield wish(ticket)
-    yield SetResult()  # of a provisional verdict only that it was one is seen
-    if call.settled:
-        yield SetResult(call.result, None if call.status is CallStatus.SUCCEEDED else call.code)
-    termination = record.row.termination
-    if termination is not None and termination.kind is TerminationKind.BLOCKED:
-        yield Block(termination.detail or "")
+    for begun, at in _begun(record, done, position):
+        yield from _asked_for(record, begun, state, at)
+        for fault in _faults(record, asked.phase):
+            yield attrs.evolve(begun, **fault)
+
+
+# --- how an answer begins --------------------------------------------------------------------------------------------
+
+
+def _begun(record: Record, done: PhaseDone, position: int) -> Iterator[tuple[PhaseDone, int]]:
+    """What an answer may leave before what it asks for; and the place after that."""
+    yield done, position
+    events = record.events
+    if events[position].type == "run.state.changed" and writer_of(events[position]) == done.phase.value:
+        found = written(events[position])
+        done, position = attrs.evolve(done, batch=found.batch, keys=found.keys), position + 1
+        yield done, position
+    while position < len(events) and _degraded(events[position]):
+        detail = str(events[position].payload.get("detail"))
+        done, position = attrs.evolve(done, ignored=(*done.ignored, detail)), position + 1
+        yield done, position
+    before = position
+    while position < len(events) and _gave_way(events[position], done.call_id):
+        payload: Any = events[position].payload
+        one = Overruled(plugin=payload.get("plugin"), verdict=payload.get("verdict"), by=payload.get("by"))
+        done, position = attrs.evolve(done, overruled=(*done.overruled, one)), position + 1
+    if position > before:
+        yield done, position
+
+
+def _degraded(event: Event) -> bool:
+    return event.type == "run.degraded" and event.payload.get("reason") == "plugin_error"
+
+
+def _gave_way(event: Event, call_id: str | None) -> bool:
+    return event.type == "run.gate.overruled" and event.payload.get("call_id") == call_id
 
 
 _FAULTS: Final = {"plugin_error": "failure", "guardrail_tripped": "tripped"}
 
 
-def _faults(record: Record) -> Iterator[dict[str, Any]]:
-    """How hooks have ended the run, or failed while it ended."""
+def _faults(record: Record, phase: Phase) -> Iterator[dict[str, Any]]:
+    """How hooks have ended the run. On its way out, a failure is told as one that is ignored."""
     termination = record.row.termination
-    if termination is not None and termination.code in _FAULTS:
+    if termination is None or phase is Phase.RUN_END:
+        return
+    if termination.code in _FAULTS:
         yield {_FAULTS[termination.code]: termination.detail or ""}
-    if termination is not None and termination.kind is TerminationKind.BEHAVIOR_REQUESTED:
+    if termination.kind is TerminationKind.BEHAVIOR_REQUESTED:
         yield {"end": termination.detail or ""}
-    details = (event.payload.get("detail") for event in record.events if _degraded(event))
-    for detail in dict.fromkeys(map(str, details)):
-        yield {"failure": detail}
 
 
-def _degraded(event: Event) -> bool:
-    return event.type == "run.degraded" and event.payload.get("reason") == "plugin_error"
+# --- what it asks for ------------------------------------------------------------------------------------------------
+
+
+def _asked_for(record: Record, done: PhaseDone, state: RunState, at: int) -> Iterator[PhaseDone]:
+    event = record.events[at] if at < len(record.events) else None
+    match done.phase:
+        case Phase.TOOL_GATE:
+            yield from _judged(record, done, state, event)
+        case Phase.BEFORE_INFERENCE:
+            yield attrs.evolve(done, request=_request(record, at))
+        case Phase.AFTER_INFERENCE:
+            yield attrs.evolve(done, edits=tuple(_edits(record, state, at)))
+        case _:
+            yield done
+    if done.phase in _HOLDING:
+        holds = tuple(_holds(record, at))
+        for many in range(1, len(holds) + 1):
+            yield attrs.evolve(done, holds=holds[:many])
+
+
+def _holds(record: Record, at: int) -> Iterator[Suspend]:
+    """What the tickets of the run ask for that are opened from here on, one after the other."""
+    for event in record.events[at:]:
+        ticket = record.tickets.get(str(event.payload.get("ticket_id")))
+        if event.type != "run.approval.requested" or ticket is None or ticket.call_id is not None:
+            return
+        yield wish(ticket)
+
+
+def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | None) -> Iterator[PhaseDone]:
+    """The verdicts on a call: it may run, or the event says what else."""
+    yield attrs.evolve(done, verdict=Allow())
+    call = state.calls[done.call_id or ""]
+    if _written_meanwhile(record, state):
+        yield attrs.evolve(done, verdict=Allow(), revision=done.revision - 1)  # any older one is outdated alike
+    if any(other.at is CallAt.ALLOWED and other.index < call.index for other in state.calls.values()):
+        yield attrs.evolve(done, verdict=SetResult())  # of a provisional verdict only that it was one is seen
+    if event is None or event.payload.get("call_id") != call.call_id:
+        return
+    for verdict in _verdicts(record, event, record.calls.get(call.call_id)):
+        yield attrs.evolve(done, verdict=verdict)
+
+
+def _verdicts(record: Record, event: Event, row: CallRow | None) -> Iterator[Verdict]:
+    if event.type == "run.tool.suspended":
+        ticket = record.tickets.get(str(event.payload.get("ticket_id")))
+        if ticket is not None and ticket.reason != "outcome_unknown":
+            yield wish(ticket)
+    elif event.type == "run.tool.result" and row is not None and row.settled:
+        yield SetResult(row.result, None if row.status is CallStatus.SUCCEEDED else row.code)
+        termination = record.row.termination
+        if termination is not None and termination.kind is TerminationKind.BLOCKED:
+            yield Block(termination.detail or "")
+
+
+def _written_meanwhile(record: Record, state: RunState) -> bool:
+    """Whether calls or tasks wrote to state in this step: a gate may have judged on what was there before."""
+    busy = state.row.tasks or any(call.at is CallAt.BODY or call.attempts for call in state.calls.values())
+    return bool(busy and record.index.writes and state.snapshot.revision)
+
+
+def _edits(record: Record, state: RunState, at: int) -> Iterator[CallEdit]:
+    """Calls that were edited or dropped."""
+    for event in record.events[at:]:
+        payload: Any = event.payload
+        call = state.calls.get(str(payload.get("call_id")))
+        row = None if call is None else record.calls.get(call.call_id)
+        if call is None or row is None:
+            return
+        if event.type == "run.tool.edited":
+            yield CallEdit(call_id=call.call_id, by=str(payload.get("by")), arguments=_arguments(record, row, payload))
+        elif event.type == "run.tool.result" and payload.get("code") == "dropped":
+            yield CallEdit(call_id=call.call_id, by="", text=row.shown or "")
+        else:
+            return
+
+
+def _arguments(record: Record, row: CallRow, payload: Any) -> Any:
+    """The arguments as the rows have them, of which the event has what may be shown."""
+    tickets = (ticket.arguments for ticket in record.tickets.values() if ticket.call_id == row.call_id)
+    shown = payload.get("arguments")
+    for known in (*tickets, row.arguments):
+        if record.redactor.value(known) == shown:
+            return known
+    return shown if isinstance(shown, dict) else {}
+
+
+def _request(record: Record, at: int) -> RequestChanges | None:
+    """What hooks have taken away from the request of the step that begins here, as far as a call was refused for it."""
+    tools = []
+    for position in record.index.unoffered:
+        if position >= at:
+            steps = (event.type == "run.step.started" for event in record.events[at:position])
+            tool = record.events[position].payload.get("tool")
+            if any(steps):
+                break
+            if record.events[position].payload.get("result") == NOT_OFFERED.format(tool=tool):
+                tools.append(str(tool))
+    return RequestChanges(exclude=tuple(tools)) if tools else None

@@ -17,31 +17,34 @@ story could not go on, told of the likeliest input there.
 Where one commit ended and the next one began needs no answer: events of one input have one time, and a state between
 two inputs of one time is the same whoever cut there. Nor do effects: nothing is performed.
 
+What was written to state is in the events by its keys only. A batch without values that touches the same keys stands
+in for it (`writes.py`): the machine says the same of both. What hooks have changed about a model request leaves no
+event and needs none, but for the calls of tools that were not offered.
+
 Nothing here waits. The generator yields what only its owner can know: what hooks and gates say of a phase (a tuple of
-answers is sent back: each that may have been given), and None now and then, so that its owner lets others work.
+answers is sent back: each that may have been given; or None: what the record tells), and None now and then, so that
+its owner lets others work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 import attrs
 import msgspec
 
 from ..contract.envelope import decode_event
-from ..contract.lifecycle import STATUS, RunStatus
-from ..contract.phases import CallAt, Cursor
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..engine.effects import RunPhase
 from ..engine.inputs import Activate, PhaseDone
 from ..engine.machine import step
-from ..engine.state import RunState, Step, milliseconds
+from ..engine.state import RunState, Step
 from .derive import Offer, offers
 from .hooks import open_phases, told
 from .record import Record
 from .report import Difference, ReplayReport, Unreplayable, compared
+from .stories import Fault, Story, before, explained_by, gap, slack, time_unknown
 
 BREATH: Final = 64
 """Places of the log after which others may work."""
@@ -54,36 +57,14 @@ class Asked(NamedTuple):
 
     Attributes:
         effect: the phase. state: the run's, as it would be given to them.
-        told: what they may have said, as far as the record tells; to be sent back by who does not know better.
     """
 
     effect: RunPhase
     state: RunState
-    told: tuple[PhaseDone, ...]
 
 
 Replaying = Generator[Asked | None, "tuple[PhaseDone, ...] | None", ReplayReport]
-"""Yields questions about phases, to be sent the answers; and None, to be sent None."""
-
-
-class _Story(NamedTuple):
-    """A state that explains the log up to a place. `bare`: its owner has no agent. `slack`: see `_slack`."""
-
-    state: RunState
-    bare: bool = False
-    slack: int = 0
-
-
-class _Fault(NamedTuple):
-    """Where a story ended: how far it got, whether the type was right there, and what is to be said."""
-
-    reached: int
-    right_type: bool
-    found: Difference | Unreplayable
-
-    def rank(self) -> tuple[int, bool, bool]:
-        """The greater one is nearer to what happened; of equal ones the first."""
-        return self.reached, self.right_type, isinstance(self.found, Unreplayable)
+"""Yields questions about phases, to be sent the answers, or None: what the record tells; and None, to be sent None."""
 
 
 def replaying(record: Record, spec: AgentSpec) -> Replaying:
@@ -99,12 +80,12 @@ def replaying(record: Record, spec: AgentSpec) -> Replaying:
 class _Replay:
     def __init__(self, record: Record, spec: AgentSpec) -> None:
         self._record = record
-        self._spec = attrs.evolve(spec, key=record.info.agent)
+        self._spec = attrs.evolve(spec, key=record.info.agent, keys={})  # what stands in for writes has its own
         self._bare = AgentSpec(key=record.info.agent)
-        self._at: dict[int, list[_Story]] = {}
+        self._at: dict[int, list[Story]] = {}
         self._crowded = False
-        self._worst: _Fault | None = None
-        self._answers: dict[object, tuple[PhaseDone, ...]] = {}
+        self._worst: Fault | None = None
+        self._answers: dict[object, tuple[PhaseDone, ...] | None] = {}
 
     def run(self) -> Replaying:
         record = self._record
@@ -114,7 +95,7 @@ class _Replay:
                 yield None
             stories = self._at.pop(position, [])
             for story in stories:  # it grows while it is read
-                answers = yield from self._phases(story.state)
+                answers = yield from self._phases(story.state, position)
                 taken = self._story_goes_on(story, position, answers)
                 for other in taken:
                     self._add(stories, other)
@@ -126,11 +107,13 @@ class _Replay:
             return
         frame = record.encoder.frames(0, record.info.created_at, (record.created,))
         if self._matches(0, frame, None):
-            self._at[1] = [_Story(record.birth)]
+            self._at[1] = [Story(record.birth)]
 
     # --- one place ---------------------------------------------------------------------------------------------------
 
-    def _phases(self, state: RunState) -> Generator[Asked | None, tuple[PhaseDone, ...] | None, list[PhaseDone]]:
+    def _phases(
+        self, state: RunState, position: int
+    ) -> Generator[Asked | None, tuple[PhaseDone, ...] | None, list[PhaseDone]]:
         """What the open phases may have answered; each question is asked once."""
         found: list[PhaseDone] = []
         for effect in open_phases(state):
@@ -138,42 +121,41 @@ class _Replay:
             ticket = None if call is None or call.ticket is None else call.ticket.ticket_id
             key = (effect.phase, effect.step, effect.call_id, call and (call.attempts, call.status, ticket))
             if key not in self._answers:
-                self._answers[key] = (yield Asked(effect, state, self._told(effect))) or ()
-            found += self._answers[key]
+                self._answers[key] = yield Asked(effect, state)
+            answers = self._answers[key]
+            if answers is None:
+                found += told(self._record, effect, state, position, plugins=bool(self._spec.hooked))
+            else:
+                found += answers
         return found
 
-    def _told(self, effect: RunPhase) -> tuple[PhaseDone, ...]:
-        return told(self._record, effect, plugins=bool(self._spec.hooked))
-
-    def _story_goes_on(self, story: _Story, position: int, answers: list[PhaseDone]) -> Iterator[_Story]:
+    def _story_goes_on(self, story: Story, position: int, answers: list[PhaseDone]) -> Iterator[Story]:
         """Every input that may have come next. Yields the stories that stay at this place; others go to theirs."""
         event = self._record.events[position]
         said = False
-        story = story._replace(slack=story.slack + self._slack(story.state, position))
+        story = story._replace(slack=story.slack + slack(self._record, story.state, position))
         yield from self._without_owner(story, position)
         for offer in (*offers(self._record, story.state, position), *map(Offer, answers)):
             if isinstance(offer, Unreplayable):
-                self._note(_Fault(position, True, offer))
+                self._note(Fault(position, True, offer))
                 said = True
                 continue
             bare = story.bare or offer.bare
-            state = story.state
-            if isinstance(offer.message, Activate):
-                state = msgspec.structs.replace(state, phase_open=False)  # nobody has been asked by this owner
+            state = before(self._record, story.state, offer.message, position)
             taken = step(self._bare if bare else self._spec, state, offer.message, event.timestamp)
             if taken.commit is not None and taken.commit.events:
                 said = True
-                self._compare(taken, position, _Story(taken.state, bare, story.slack))
+                self._compare(taken, position, Story(taken.state, bare, story.slack))
             elif isinstance(offer.message, Activate):
                 yield from self._taken_up(story, taken.state, position)
             elif taken.state != story.state:
-                yield _Story(taken.state, bare, story.slack)
+                yield Story(taken.state, bare, story.slack)
         if not said:
             difference = compared(position + 1, event, None)
             if difference is not None:
-                self._note(_Fault(position, False, difference))
+                self._note(Fault(position, False, difference))
 
-    def _without_owner(self, story: _Story, position: int) -> Iterator[_Story]:
+    def _without_owner(self, story: Story, position: int) -> Iterator[Story]:
         """At the run's end: the same with the time without an owner that the row has, where events do not tell it."""
         events, counters = self._record.events, story.state.row.counters
         lost = self._record.row.counters.unowned_ms - counters.unowned_ms
@@ -182,14 +164,14 @@ class _Replay:
             row = attrs.evolve(story.state.row, counters=told)
             yield story._replace(state=msgspec.structs.replace(story.state, row=row))
 
-    def _taken_up(self, story: _Story, state: RunState, position: int) -> Iterator[_Story]:
+    def _taken_up(self, story: Story, state: RunState, position: int) -> Iterator[Story]:
         """A new owner of whom no event tells: what it changed, but for the active time: when it came is not known."""
         counters = story.state.row.counters
         state = msgspec.structs.replace(state, row=attrs.evolve(state.row, counters=counters))
         if state != msgspec.structs.replace(story.state, phase_open=state.phase_open):
-            yield _Story(state, story.bare, story.slack + self._gap(position))
+            yield Story(state, story.bare, story.slack + gap(self._record, position))
 
-    def _compare(self, taken: Step, position: int, story: _Story) -> None:
+    def _compare(self, taken: Step, position: int, story: Story) -> None:
         commit = taken.commit
         if commit is None:
             return
@@ -198,7 +180,7 @@ class _Replay:
             end = position + len(frames)
             self._add(self._at.setdefault(end, []), story)
 
-    def _matches(self, position: int, frames: tuple[bytes, ...], story: _Story | None) -> bool:
+    def _matches(self, position: int, frames: tuple[bytes, ...], story: Story | None) -> bool:
         """Whether the log goes on with these events; notes the first that it does not have."""
         record = self._record
         for number, frame in enumerate(frames, position):
@@ -212,14 +194,14 @@ class _Replay:
             if difference is None:
                 continue
             found: Difference | Unreplayable = difference
-            if story is not None and story.slack and _explained(difference, story.slack):
-                found = _time_unknown(difference)
+            if story is not None and story.slack and explained_by(difference, story.slack):
+                found = time_unknown(difference)
             right = recorded is not None and recorded.type == replayed.type
-            self._note(_Fault(number, right, found))
+            self._note(Fault(number, right, found))
             return False
         return True
 
-    def _add(self, stories: list[_Story], story: _Story) -> None:
+    def _add(self, stories: list[Story], story: Story) -> None:
         for known in stories:
             if known.bare == story.bare and known.state == story.state:
                 return
@@ -228,30 +210,10 @@ class _Replay:
         else:
             self._crowded = True
 
-    def _note(self, fault: _Fault) -> None:
+    def _note(self, fault: Fault) -> None:
         worst = self._worst
         if worst is None or fault.rank() > worst.rank():
             self._worst = fault
-
-    def _slack(self, state: RunState, position: int) -> int:
-        """Milliseconds of active time that may have gone by here without an owner, unseen by the log.
-
-        An owner who takes a run up counts active time from then on. Mostly that says itself in an event; not while
-        hooks or a gate are asked, nor on the way out.
-        """
-        row = state.row
-        if STATUS[row.stage] is not RunStatus.RUNNING:
-            return 0
-        asked = state.phase_open or any(
-            call.at in (CallAt.GATING, CallAt.BEFORE, CallAt.AFTER) for call in _calls(state)
-        )
-        if row.cursor is not Cursor.STOPPING and not asked:
-            return 0
-        return self._gap(position)
-
-    def _gap(self, position: int) -> int:
-        events = self._record.events
-        return milliseconds(events[position - 1].timestamp, events[position].timestamp)
 
     # --- the result --------------------------------------------------------------------------------------------------
 
@@ -273,28 +235,3 @@ class _Replay:
         if isinstance(worst.found, Unreplayable):
             return ReplayReport(run_id=run_id, equal=False, events=worst.reached, unreplayable=worst.found)
         return ReplayReport(run_id=run_id, equal=False, events=worst.reached, difference=worst.found)
-
-
-def _calls(state: RunState) -> Iterable[CallRow]:
-    return state.calls.values() if state.row.cursor is Cursor.TOOLS else ()
-
-
-def _explained(difference: Difference, slack: int) -> bool:
-    """Whether what may have gone by without an owner explains it: as active time, or as a limit of active time."""
-    if difference.recorded is None or difference.replayed is None:
-        return False
-    if "timeout" in (difference.recorded.payload.get("code"), difference.replayed.payload.get("code")):
-        return True
-    if difference.path != "active_seconds":
-        return False
-    recorded, replayed = (event.payload["active_seconds"] for event in (difference.recorded, difference.replayed))
-    lost = round((replayed - recorded) * 1000) if isinstance(recorded, int | float) else -1
-    return 0 < lost <= slack
-
-
-def _time_unknown(difference: Difference) -> Unreplayable:
-    text = (
-        f"event {difference.sequence}: the run seems to have been without an owner for a while, and was taken up at a "
-        f"moment that left no event; so its active time is not known ({difference.text})"
-    )
-    return Unreplayable(sequence=difference.sequence, missing="time", text=text)

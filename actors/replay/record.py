@@ -16,6 +16,7 @@ from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import CallRow, Counters, EventDraft, RunInfo, RunRecord, RunRow
 from ..engine.state import RunState
+from .index import Index, make_index
 
 
 @attrs.frozen(kw_only=True)
@@ -27,10 +28,12 @@ class Record:
         row: the newest run row.
         frames, events: the log. Of a log that is damaged, both end before the event that can not be read.
         damaged: that event's sequence; None if all can be read.
-        calls, tickets, messages: by id. messages: of the thread, and of the step that is being worked on.
+        calls, tickets, messages: by id. messages: of the thread, of the step that is being worked on, and those
+            that wait for the next one.
         commands: all that were accepted, in order.
         created: what run.created says, made from the rows again.
-        encoder: makes the bytes of events.
+        encoder: makes the bytes of events. redactor: what they have passed.
+        index: where in the log to look.
     """
 
     birth: RunState
@@ -44,6 +47,8 @@ class Record:
     commands: tuple[InboxItem, ...]
     created: EventDraft
     encoder: EventEncoder
+    redactor: Redactor
+    index: Index
 
     @property
     def info(self) -> RunInfo:
@@ -76,15 +81,15 @@ def make_record(
         birth: the run row at birth; None: as `start` and `fork` write it.
     """
     info = rows.info
-    messages = {message.id: message for message in thread}
-    if rows.row.draft is not None:
-        messages[rows.row.draft.id] = rows.row.draft
+    history = tuple(thread)
+    draft = () if rows.row.draft is None else (rows.row.draft,)
+    messages = {message.id: message for message in (*history, *draft, *rows.row.pending_input)}
     waiting = {message.id: message for message in rows.row.pending_input}
     events, damaged = _decoded(frames)
     asked = waiting.get(f"{info.run_id}.m1") or messages.get(f"{info.run_id}.m1")
     text = asked.content if asked is not None else ""
     if info.forked_from is not None:
-        text = _first_input(_before_fork(tuple(messages.values()), info))
+        text = _first_input(_before_fork((*history, *draft), info))
     return Record(
         birth=RunState(info=info, row=birth or _row_at_birth(info, asked)),
         row=rows.row,
@@ -97,6 +102,8 @@ def make_record(
         commands=tuple(commands),
         created=EventDraft("run.created", _created(info, text)),
         encoder=EventEncoder(info, redactor),
+        redactor=redactor,
+        index=make_index(events, rows.calls),
     )
 
 

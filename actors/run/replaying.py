@@ -25,13 +25,15 @@ from ..replay.report import ReplayReport
 PAGE = 1000
 """Events that are read at once."""
 
-PhaseAnswers = Callable[[Asked], Awaitable[tuple[PhaseDone, ...]]]
-"""What hooks and gates say of a phase: each answer that they may have given. The place for live hooks."""
+PhaseAnswers = Callable[[Asked], Awaitable[tuple[PhaseDone, ...] | None]]
+"""What hooks and gates say of a phase: each answer that they may have given; None: what the record tells.
+
+The place for live hooks.
+"""
 
 
-async def answer_phase(asked: Asked) -> tuple[PhaseDone, ...]:
+async def answer_phase(asked: Asked) -> None:
     """What the record tells: no hook, no gate and no predicate is called."""
-    return asked.told
 
 
 async def load_record(store: Store, run_id: str, redactor: Redactor) -> Record:

@@ -101,6 +101,31 @@ async def test_a_hook_reads_what_the_tool_of_the_call_has_written_before_step_en
     assert seen == ["tool"]
 
 
+@gr.tool
+async def peek(ctx: gr.ToolContext, seconds: float = 1.0) -> int:
+    """Says the count that it sees, and adds a hundred."""
+    seen = ctx.state[COUNT]
+    await trio.sleep(seconds)
+    ctx.state.update(COUNT, 100)
+    return seen
+
+
+async def test_a_body_sees_what_the_hooks_before_it_wrote_but_no_unmerged_write_of_a_sibling(play, autojump_clock):
+    """In sequence each body sees all that was before it; side by side, only what the hooks wrote."""
+
+    async def count(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
+        assert ctx.call is not None
+        await trio.sleep(2 * int(ctx.call.call_id))
+        return gr.Mutation().update(COUNT, 1)
+
+    step = [call("peek", id=number) for number in "123"]
+    plugin = scripted("x", before_tool_execute=count)
+    life = await play(step, "done", plugins=[plugin], tools=[peek])
+    apart = play.mode == "sequential"
+    assert list(life.told.values()) == (["1", "102", "203"] if apart else ["1", "2", "3"])
+    assert life.view.state["count"] == 303
+
+
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 

@@ -205,6 +205,7 @@ async def to_the_end(shelf: Mortal, mode: Any, die_after: int) -> tuple[gr.RunVi
     raise AssertionError("it died twice")
 
 
+@pytest.mark.slow
 async def test_whenever_a_process_ends_each_write_counts_once(watched, folder, mode, sampled, autojump_clock):
     """Those of tools that may run again, and of tools that must be asked for: nobody's writes are lost or doubled."""
     shelf = Mortal(watched.kind, folder)

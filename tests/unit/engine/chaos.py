@@ -210,7 +210,7 @@ class Chaos:
         who: dict[str, Any] = {"call_id": name, "attempt": effect.attempt}
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
             case "return":
-                return inp.CallReturned(**who, result={"r": 1}, shown="r", large=rng.random() < 0.1), True
+                return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
             case "raise":
                 fatal = rng.random() < 0.1
                 return inp.CallRaised(**who, code="tool_error", shown="boom", fatal=fatal), True

@@ -80,14 +80,14 @@ def played(record: Record, spec: AgentSpec, answers: Any) -> ReplayReport:
         return report
 
 
-def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone, ...]:
+def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone, ...] | None:
     """As hooks that are run again would, or what the record tells of them: both must do.
 
     Where no plugin has a gate, predicates alone are asked; a life here has them say what only gates may.
     """
     effect = asked.effect
     if Phase.TOOL_GATE in spec.hooked:
-        return asked.told
+        return None
     return tuple(answers[effect.phase, effect.step, effect.call_id])
 
 

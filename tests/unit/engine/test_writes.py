@@ -455,6 +455,7 @@ def finish(author: Author, w: World, cancel_at: int | None) -> None:
     w.check_end()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     tools=st.lists(st.sampled_from(["keep", "retry", "alone", "order", "once", "sign"]), min_size=1, max_size=5),
