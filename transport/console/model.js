@@ -170,6 +170,11 @@ export class RunModel {
     this.touch(Object.assign(item, { status, mode }));
   }
 
+  edited(id, given, by, at) {
+    const item = this.touch(Object.assign(this.#call(id, "", at), { given, changed: true }));
+    this.note("item.edited", { tool: item.tool, by }, at);
+  }
+
   progressed({ call_id: id, fraction, text }, at) {
     this.touch(Object.assign(this.#call(id, "", at), { progress: { fraction, text: text ?? "" } }));
   }
@@ -310,6 +315,9 @@ const HANDLERS = {
   "run.message.completed": it.completed,
   "run.message.discarded": it.discarded,
   "run.tool.call": it.called,
+  "run.tool.edited"({ call_id: id, arguments: given, by }, at) {
+    this.edited(id, given, by, at);
+  },
   "run.tool.started": it.toolStarted,
   "run.tool.suspended": it.suspended,
   "run.tool.resumed": it.resumed,

@@ -167,6 +167,7 @@ const en = {
   "item.retried": ({ code }) => `The model is asked again (${code})`,
   "item.degraded": ({ reason }) => `The run goes on with less than it asked for (${reason})`,
   "item.refused": ({ code }) => `A decision did not act (${code})`,
+  "item.edited": ({ tool, by }) => `${by} changed the arguments of ${tool}`,
   "item.overruled": ({ plugin, verdict, by, tool }) =>
     `${tool}: the verdict of ${plugin} (${verdict}) gave way to that of ${by}`,
   "item.state": ({ keys, by }) => `State written by ${by}: ${keys.join(", ")}`,
@@ -535,6 +536,7 @@ const zh = {
   "item.retried": ({ code }) => `重新询问模型（${code}）`,
   "item.degraded": ({ reason }) => `运行在条件不全的情况下继续（${reason}）`,
   "item.refused": ({ code }) => `一个决定没有生效（${code}）`,
+  "item.edited": ({ tool, by }) => `${by} 修改了 ${tool} 的参数`,
   "item.overruled": ({ plugin, verdict, by, tool }) => `${tool}：${plugin} 的裁决（${verdict}）让位于 ${by}`,
   "item.state": ({ keys, by }) => `${by} 写入了状态：${keys.join("、")}`,
   "item.conflict": ({ tool }) => `${tool} 写入的状态已被丢弃`,

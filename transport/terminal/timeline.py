@@ -147,10 +147,15 @@ class Timeline:
             yield Line(at=at, kind="output", who=call.tool, what=words.clean(text))
 
     def _resumed(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
-        """A decision may have given the call other arguments: from now on it is told with those."""
+        """A decision, or a plugin, may have given the call other arguments: from now on it is told with those."""
         if payload.get("arguments") is not None:
             self._call(payload).arguments = words.arguments(payload["arguments"])
         yield from ()
+
+    def _edited(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        yield from self._resumed(event, payload, at)
+        call, by = self._call(payload), words.one_line(payload["by"], 40)
+        yield Line(at=at, kind="note", who=call.tool, what=f"{by} changed its arguments: {call.arguments}")
 
     def _result(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         call = self._call(payload)
@@ -260,6 +265,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], floa
     "run.message.completed": Timeline._message,
     "run.tool.call": Timeline._called,
     "run.tool.started": Timeline._started,
+    "run.tool.edited": Timeline._edited,
     "run.tool.resumed": Timeline._resumed,
     "run.tool.progress": Timeline._progress,
     "run.tool.output.delta": Timeline._output,

@@ -124,6 +124,13 @@ def test_a_call_is_told_with_the_arguments_that_it_runs_with(tell: Teller) -> No
     assert end.what == "cents=5"
 
 
+def test_a_plugin_that_changes_arguments_is_named(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="pay", arguments={"cents": 900})
+    (note,) = tell("run.tool.edited", call_id="c", arguments={"cents": 7}, by="Policy")
+    assert (note.kind, note.who, note.what) == ("note", "pay", "Policy changed its arguments: cents=7")
+    assert tell("run.tool.started", call_id="c", attempt=1)[0].what == "cents=7"
+
+
 def test_what_gates_and_state_disagree_about_is_noted(tell: Teller) -> None:
     tell("run.tool.call", call_id="c", tool="put", arguments={})
     (note,) = tell("run.gate.overruled", call_id="c", plugin="Cache", verdict="set_result", by="(approval)")
