@@ -6,9 +6,9 @@ Commands are idempotent by their id: the same id with the same content gets the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
@@ -18,6 +18,7 @@ from .ids import canonical_json
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
 TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
+TICKET_REASONS: Final[tuple[str, ...]] = get_args(TicketReason)
 TicketStatus = Literal["open", "approved", "denied", "expired", "withdrawn"]
 AnswerStatus = Literal["accepted", "duplicate", "rejected"]
 
@@ -65,6 +66,11 @@ class Block:
     reason: str
 
 
+def _known_reason(_: object, __: object, value: str) -> None:
+    if value not in TICKET_REASONS:
+        raise ValueError(f"reason={value!r} is not known; use one of {', '.join(TICKET_REASONS)}")
+
+
 def _known_mode(_: object, __: object, value: str) -> None:
     if value not in RESUME_MODES:
         raise ValueError(f"resume_mode={value!r} is not known; use one of {', '.join(RESUME_MODES)}")
@@ -85,9 +91,12 @@ class Suspend(Exception):
         expires_after: seconds until `on_expiry` applies; None waits for ever.
         on_expiry: "deny" (the call is cancelled and the model told), "cancel_run", or `SetResult(value)`.
         reviewers: principals that may decide; empty means anybody.
+        reason: what kind of question it is, for the ticket and whoever sorts tickets: "user_input", "tool_permission"
+            (a gate's, unless it says another one), "external_event", "outcome_unknown" or "manual_pause". What people
+            read is `message`.
 
     Raises:
-        ValueError: resume_mode or on_expiry is not known, or expires_after is not positive.
+        ValueError: resume_mode, on_expiry or reason is not known, or expires_after is not positive.
     """
 
     action: str = attrs.field(default="", kw_only=True)
@@ -98,7 +107,7 @@ class Suspend(Exception):
     expires_after: float | None = attrs.field(default=None, kw_only=True)
     on_expiry: Literal["deny", "cancel_run"] | SetResult = attrs.field(default="deny", kw_only=True)
     reviewers: tuple[str, ...] = attrs.field(default=(), kw_only=True)
-    reason: TicketReason = attrs.field(default="user_input", kw_only=True)
+    reason: TicketReason = attrs.field(default="user_input", validator=_known_reason, kw_only=True)
 
     @expires_after.validator
     def _positive(self, _: object, value: float | None) -> None:
@@ -227,6 +236,30 @@ class Ticket:
             fingerprint=self.fingerprint,
             decided_by=by,
         )
+
+
+def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Sequence[str]) -> Decision:
+    """The decision that somebody's `decide(target, action, **options)` means.
+
+    Raises:
+        ValueError: the arguments do not say one; names the value and the way out.
+    """
+    if isinstance(target, Decision):
+        given = [name for name, value in (("an action", action), *options.items()) if value is not None]
+        if given:
+            way = "say it in ticket.approve(...) or ticket.deny(...)"
+            raise ValueError(f"decide: a whole Decision was given, and {', '.join(given)} beside it; {way}")
+        return target
+    if isinstance(target, Ticket):
+        way = f"approve it with .approve(...), deny it with .deny(...), or name it: decide({target.ticket_id!r}, ...)"
+        text = f"decide: the ticket {target.ticket_id} is no decision yet; {way}"
+        raise ValueError(text)  # noqa: TRY004 - as for every other wrong argument of decide
+    unknown = sorted(set(options) - set(names))
+    if unknown:
+        raise ValueError(f"decide() has no option {unknown[0]!r}; it has {', '.join(names)}")
+    more = dict(options)
+    name, by = more.pop("decision_id", None), more.pop("by", None)
+    return Decision(target=target, action=action, decision_id=name or "", decided_by=by, **more)
 
 
 @attrs.frozen(kw_only=True)

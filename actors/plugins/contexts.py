@@ -76,12 +76,12 @@ class PhaseContext(Generic[Deps]):
         phase: which one. run_id, thread_id, agent (its key), by (the principal that started the run), step: where.
         deps: what the run was started with.
         state: the state keys, read only.
-        usage: of the run so far.
+        usage: of the run so far: requests of the model, tokens (input, output, cached, reasoning).
         text: the newest answer of the model, if any (the one of this step from after_inference on).
         calls: of this step, in the model's order.
         call: in before_tool_execute and after_tool_execute: which one.
         termination: in run_end: why the run ends.
-        read_messages: set by the runtime.
+        read_messages: set by the runtime; in a test, a function without arguments that gives the messages.
     """
 
     phase: Phase

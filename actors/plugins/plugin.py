@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final, Literal
 
-from ..contract.decisions import Allow, Block, SetResult, Suspend
+from ..contract.decisions import Verdict
 from ..contract.phases import Phase
 from ..errors import AgentDefinitionError
 from ..state.keys import StateKey
 from .contexts import GateContext, PhaseContext
 from .mutation import Mutation
-
-Verdict = Block | Suspend | SetResult | Allow | None
 
 
 class Plugin:
@@ -24,6 +23,8 @@ class Plugin:
     all of them have returned, as one revision of the state. So the order of the plugins does not matter, but where two
     ask for the same: of two that write one exclusive key, or edit one call, the later registered one runs again and
     sees what the first has done.
+
+    Methods of your own may have any name but one that is nearly a phase's: that is refused as a misspelled hook.
 
     Delivery: at least once. A hook runs again if the state that it wrote to has changed meanwhile, and after a crash.
     An effect on the world belongs into a tool, or must be idempotent. Cancelling the run cancels its hooks, except
@@ -55,7 +56,7 @@ class Plugin:
     async def after_inference(self, ctx: PhaseContext[Any]) -> Mutation | None:
         """When the model has answered; may edit or drop its calls, or end the run."""
 
-    async def tool_gate(self, ctx: GateContext[Any]) -> Verdict:
+    async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
         """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend` or `Block`; the strongest counts.
 
         Asked for each call in the model's order before any runs, again when the state has changed since, and again
@@ -76,6 +77,9 @@ class Plugin:
 
 
 _PHASES: Final = tuple(Phase)
+_NAMES: Final = tuple(phase.value for phase in _PHASES)
+_NEAR: Final = 0.75
+"""How alike (0 to 1) a method's name and a phase must be for a slip of the pen."""
 
 
 def hooked(plugins: Iterable[Plugin]) -> frozenset[Phase]:
@@ -128,6 +132,22 @@ def _check_parts(where: str, plugin: Plugin) -> None:
     for phase in _PHASES:
         if has_hook(plugin, phase):
             _check_hook(where, getattr(plugin, phase.value), phase)
+    _check_names(where, plugin)
+
+
+def _check_names(where: str, plugin: Plugin) -> None:
+    """A hook with a misspelled name is never called: a gate that lets everything pass. So a likely one is refused."""
+    kind = type(plugin)
+    public = [name for name in dir(kind) if not name.startswith("_") and name not in _NAMES]
+    others = [name for name in public if inspect.iscoroutinefunction(getattr(kind, name))]
+    for name in others:
+        near = difflib.get_close_matches(name.removeprefix("on_"), _NAMES, n=1, cutoff=_NEAR)
+        if near:
+            way = f"did you mean {near[0]!r}? If it is something else, give it another name, such as _{name}"
+            raise AgentDefinitionError(f"{where}: {name} is no phase, and nobody calls it; {way}")
+    if others and not any(has_hook(plugin, phase) for phase in _PHASES):
+        way = f"the phases are: {', '.join(_NAMES)}"
+        raise AgentDefinitionError(f"{where}: it has a method for no phase ({', '.join(others)} is none); {way}")
 
 
 def _check_hook(where: str, hook: Any, phase: Phase) -> None:

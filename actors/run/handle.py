@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overloa
 
 import attrs
 
-from ..contract.decisions import Action, Answer, Command, Decision
+from ..contract.decisions import Action, Answer, Command, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_DECIDE: Final = ("result", "edited_arguments", "reason", "decision_id", "by")
 _WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 
@@ -50,8 +51,7 @@ class Run(Generic[T]):
         """Follow the run's events: `async with run.events() as events: async for event in events: ...`.
 
         Each event comes exactly once, in order, from sequence `after + 1` on, and only when it is durable. The reader
-        owns a cursor, not
-        a queue: a slow one holds nobody up and loses nothing.
+        owns a cursor, not a queue: a slow one holds nobody up and loses nothing.
 
         Args:
             after: sequence of the last event that is already known.
@@ -155,11 +155,12 @@ class Run(Generic[T]):
     async def decide(self, target: Any, action: Any = None, /, **options: Any) -> Answer:
         """Decide about a ticket or call.
 
-        The answer says what became of it; a wrong decision never raises and never hurts the run.
+        The answer says what became of it; a decision that comes too late, or does not fit, never raises and never hurts
+        the run.
 
-        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit
-            and receipt; after
-        Cancelled it may have happened: repeat it with its `decision_id` (the answer is then "duplicate").
+        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit and
+        receipt; after Cancelled it may have happened: repeat it with its `decision_id` (the answer is then
+        "duplicate").
 
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
@@ -167,14 +168,10 @@ class Run(Generic[T]):
             options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:
-            ValueError: the action is not known. UnknownRun: no such run.
+            ValueError: the action or an option is not known, or options stand beside a whole Decision. UnknownRun: no
+                such run.
         """
-        if isinstance(target, Decision):
-            decision = target
-        else:
-            by, name = options.pop("by", None), options.pop("decision_id", None)
-            decision = Decision(target=target, action=action, decision_id=name or "", decided_by=by, **options)
-        return await self._runtime.decide(self.id, decision)
+        return await self._runtime.decide(self.id, decision_of(target, action, options, _DECIDE))
 
     async def decide_all(self, decisions: Sequence[Decision]) -> list[Answer]:
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.

@@ -28,6 +28,7 @@ from ..plugins.mutation import Mutation
 from ..plugins.plugin import Plugin, has_hook, name_of
 from ..state.access import State, WritableState
 from ..state.snapshot import Snapshot
+from ..state.values import shown
 from ..tools.invoke import shown_text
 from .foreign import Unusable, suspend_of, text_of
 
@@ -210,7 +211,7 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
-        raise HookFailed(f"{named}: it returned {answer!r:.80}; return a gr.Mutation or None")
+        raise HookFailed(f"{named}: it returned {shown(answer)}; return a gr.Mutation or None")
     wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
         raise HookFailed(f"{named} {wrong}")

@@ -246,8 +246,8 @@ class Runtime:
     async def fork(self, run_id: str, *, step: int, new_run_id: str | None = None, deps: Any = None) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
-        It has the history and the state keys of both scopes as they were then; nothing that is written later, by
-        either, reaches the other.
+        Step 0 is before its first one. It has the history and the state keys of both scopes as they were then; nothing
+        that is written later, by either, reaches the other.
 
         Raises:
             UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is

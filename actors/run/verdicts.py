@@ -13,6 +13,7 @@ from ..contract.phases import Phase
 from ..engine.inputs import Overruled, PhaseDone
 from ..plugins.plugin import Plugin, name_of
 from ..state.access import State
+from ..state.values import shown
 from .foreign import Unusable, suspend_of, text_of
 from .hooks import Asked, HookFailed, call_hook, together, where
 
@@ -88,6 +89,7 @@ def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
             case Block(reason=str()):
                 return Block(text_of(answer.reason))
             case _:
-                raise HookFailed(f"{named}: it returned {answer!r:.80}; return gr.Block, Suspend, SetResult or None")
+                way = "return gr.Block, Suspend, SetResult, Allow or None"
+                raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
     except Unusable as error:
         raise HookFailed(f"{named}: it asked for a decision that can not be stored: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
@@ -13,8 +13,16 @@ from .keys import StateKey
 from .snapshot import EMPTY, Snapshot
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 LIMIT: Final = 10_000
 """Writes of one body or hook: they are kept one by one until they are merged."""
+
+
+class Readable(Protocol[T_co]):
+    """A `StateKey`, as reading sees it: a key of dicts is one of mappings, so that `{**state[key]}` has a type."""
+
+    def decode(self, data: Any, /) -> T_co:
+        """The value that JSON data is."""
 
 
 class State:
@@ -37,14 +45,16 @@ class State:
         """Of the snapshot; counts the batches that were merged in the run."""
         return self._snapshot.revision
 
-    def __getitem__(self, key: StateKey[T]) -> T:
+    def __getitem__(self, key: Readable[T]) -> T:
         """The value of a key, or its default.
 
         Raises:
             StateError: never written and no default; or what is stored does not have the key's type.
         """
-        found, data = self._data(key)
-        return key.decode(data) if found else key.initial()
+        named: Any = key
+        found, data = self._data(named)
+        value: T = named.decode(data) if found else named.initial()
+        return value
 
     def __contains__(self, key: StateKey[Any]) -> bool:
         """True if the key has been written."""

@@ -26,6 +26,7 @@ from greenroom.actors.contract.decisions import Decision as Decision
 from greenroom.actors.contract.decisions import SetResult as SetResult
 from greenroom.actors.contract.decisions import Suspend as Suspend
 from greenroom.actors.contract.decisions import Ticket as Ticket
+from greenroom.actors.contract.decisions import Verdict as Verdict
 from greenroom.actors.contract.envelope import Event as Event
 from greenroom.actors.contract.failures import FAILURES as FAILURES
 from greenroom.actors.contract.lifecycle import RunStatus as RunStatus
@@ -45,6 +46,7 @@ from greenroom.actors.contract.outcomes import Failed as Failed
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.rows import RunInfo as RunInfo
+from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
@@ -88,6 +90,7 @@ from greenroom.actors.stores.memory import MemoryStore as MemoryStore
 from greenroom.actors.stores.sqlite import SQLiteStore as SQLiteStore
 from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
+from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
 
 __version__ = "0.1.0"

@@ -199,7 +199,8 @@ async def count(ctx: ToolContext[Deps], by: int) -> int:
     assert_type(ctx.state[names], list[str])
     assert_type(ctx.state[last], int | None)
     assert_type(ctx.state[report], dict[str, Report])
-    ctx.state.set(names, ["a"])
+    ctx.state.set(report, {**ctx.state[report], "x": Report("x")})
+    ctx.state.set(names, [*ctx.state[names], "a"])
     ctx.state.set(last, None)
     ctx.state.update(counter, by)
     ctx.state.set(counter, "one")  # type: ignore[misc]

@@ -30,6 +30,8 @@ NAMES = (
     *("RuntimeClosed", "RuntimeFailed", "StoreError", "StoreOpenError", "StoreUnavailable", "StoreDown", "ModelError"),
     *("ReplayReport", "Difference", "Unreplayable"),
     *("ToolError", "ToolDefinitionError", "AgentDefinitionError"),
+    *("Plugin", "PhaseContext", "GateContext", "CallFacts", "Mutation", "MutationError", "Verdict", "Phase"),
+    *("StateKey", "commutative", "State", "WritableState", "StateError", "Tool", "ExecutionMode", "TaskView"),
 )
 FROZEN = (
     *(gr.Completed, gr.Stopped, gr.Waiting, gr.Failed, gr.Cancelled, gr.Answer, gr.Decision, gr.Ticket, gr.Event),

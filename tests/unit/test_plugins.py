@@ -27,6 +27,10 @@ def made(**parts: Any) -> gr.Plugin:
     return plugin
 
 
+async def one(self: Any, ctx: Any) -> None:
+    """What a hook looks like."""
+
+
 async def two(self: Any, ctx: Any, more: Any) -> None:
     """Takes too much."""
 
@@ -40,6 +44,18 @@ BAD: dict[str, tuple[Any, str]] = {
     "a name that is none": ([made(name=3)], "use printable characters without spaces"),
     "a hook that is not async": ([made(run_start=lambda self, ctx: None)], "run_start is not async; define it with"),
     "a hook of another shape": ([made(tool_gate=two)], "tool_gate must take one argument, the context"),
+    "a misspelled hook": (
+        [made(run_start=one, tools_gate=one)],
+        "tools_gate is no phase, and nobody calls it; did you mean",
+    ),
+    "a hook as others name it": (
+        [made(on_run_end=one)],
+        "on_run_end is no phase, and nobody calls it; did you mean 'run_end'?",
+    ),
+    "no hook at all": (
+        [made(before_model=one)],
+        "it has a method for no phase (before_model is none); the phases are: run_",
+    ),
     "no time": ([made(timeout=0)], "timeout=0: give seconds, more than 0, or None for no limit"),
     "endless time": ([made(timeout=float("inf"))], "timeout=inf"),
     "no number": ([made(timeout=float("nan"))], "timeout=nan"),
@@ -68,6 +84,11 @@ def test_only_overridden_methods_are_hooks() -> None:
     assert hooked([Audit(), made()]) == {gr.Phase.RUN_START}
     assert name_of(Audit()) == "Audit"
     assert name_of(made(name="x")) == "x"
+
+
+def test_a_plugin_may_have_methods_of_its_own() -> None:
+    plugin = made(run_start=one, record=one, _run_starts=one, start=lambda self: None)
+    assert gr.Agent("helper", plugins=[plugin]).plugins == (plugin,)
 
 
 def test_a_key_may_be_declared_by_plugin_and_agent_alike() -> None:

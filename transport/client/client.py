@@ -7,11 +7,11 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Final, Literal, overload
 
 import attrs
 
-from greenroom.actors.contract.decisions import Action, Answer, Decision
+from greenroom.actors.contract.decisions import Action, Answer, Decision, decision_of
 from greenroom.actors.errors import UsageError
 from greenroom.actors.run.foreign import Unusable, data_of, object_of, text_of
 from greenroom.actors.run.view import RunView
@@ -26,6 +26,8 @@ from .errors import refusal
 from .following import Following, OnReset
 from .link import Link, LinkState
 from .pace import Pace
+
+_DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
 
 
 @attrs.frozen(kw_only=True)
@@ -145,13 +147,10 @@ class Client:
             options: result, edited_arguments, reason, fingerprint (of the ticket that was looked at), decision_id.
 
         Raises:
-            ValueError: the action is not known, or the id can not be. ConnectError: there is no connection any more.
+            ValueError: the action or an option is not known, options stand beside a whole Decision, or the id can not
+                be. ConnectError: there is no connection any more.
         """
-        if isinstance(target, Decision):
-            decision = target
-        else:
-            name = options.pop("decision_id", None)
-            decision = Decision(target=target, action=action, decision_id=name or "", **options)
+        decision = decision_of(target, action, options, _DECIDE)
         id_ = _id(decision.decision_id)
         try:
             result = data_of(decision.result, "the result")

@@ -170,6 +170,11 @@ export class RunModel {
     this.touch(Object.assign(item, { status, mode }));
   }
 
+  edited(id, given, by, at) {
+    const item = this.touch(Object.assign(this.#call(id, "", at), { given, changed: true }));
+    this.note("item.edited", { tool: item.tool, by }, at);
+  }
+
   progressed({ call_id: id, fraction, text }, at) {
     this.touch(Object.assign(this.#call(id, "", at), { progress: { fraction, text: text ?? "" } }));
   }
@@ -280,6 +285,19 @@ const HANDLERS = {
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
   },
+  "run.gate.overruled"({ call_id: id, plugin, verdict, by }, at) {
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
+  },
+  "run.state.changed"({ keys, by }, at) {
+    const writer = this.calls.get(by)?.tool ?? by;
+    this.note("item.state", { keys, by: writer }, at, { icon: "dot" });
+  },
+  "run.state.conflict"({ writer, detail, retried }, at) {
+    const tool = this.calls.get(writer)?.tool ?? writer;
+    const text = retried ? "item.conflict.retried" : "item.conflict";
+    this.note(text, { tool }, at, { icon: "warn", tone: "wait", detail });
+  },
   "run.cleanup.overrun"({ tool, grace_seconds: grace, stack }, at) {
     this.note("item.overrun", { tool: tool ?? this.agent, grace }, at, { icon: "warn", tone: "wait", detail: stack });
   },
@@ -297,6 +315,9 @@ const HANDLERS = {
   "run.message.completed": it.completed,
   "run.message.discarded": it.discarded,
   "run.tool.call": it.called,
+  "run.tool.edited"({ call_id: id, arguments: given, by }, at) {
+    this.edited(id, given, by, at);
+  },
   "run.tool.started": it.toolStarted,
   "run.tool.suspended": it.suspended,
   "run.tool.resumed": it.resumed,

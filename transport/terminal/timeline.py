@@ -65,6 +65,7 @@ class Timeline:
     last: int = 0
     _origin: datetime | None = None
     _calls: dict[str, _Call] = attrs.field(factory=dict)
+    _tools: dict[str, str] = attrs.field(factory=dict)  # by call or task, also of ended ones
     _tickets: dict[str, str] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
     _thinking: datetime | None = None
@@ -124,7 +125,7 @@ class Timeline:
         if self._said:
             yield Line(at=at, kind="text", who=self.agent, what=words.clean(self._said))
             self._said = ""
-        tool = words.one_line(payload["tool"], 40)
+        tool = self._tools[payload["call_id"]] = words.one_line(payload["tool"], 40)
         self._calls[payload["call_id"]] = _Call(tool, words.arguments(payload["arguments"]))
 
     def _started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
@@ -145,6 +146,17 @@ class Timeline:
         for text in whole:
             yield Line(at=at, kind="output", who=call.tool, what=words.clean(text))
 
+    def _resumed(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+        """A decision, or a plugin, may have given the call other arguments: from now on it is told with those."""
+        if payload.get("arguments") is not None:
+            self._call(payload).arguments = words.arguments(payload["arguments"])
+        yield from ()
+
+    def _edited(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        yield from self._resumed(event, payload, at)
+        call, by = self._call(payload), words.one_line(payload["by"], 40)
+        yield Line(at=at, kind="note", who=call.tool, what=f"{by} changed its arguments: {call.arguments}")
+
     def _result(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         call = self._call(payload)
         if call.half_line:
@@ -162,7 +174,7 @@ class Timeline:
 
     def _task_started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         """A task is told like a call, under its own id."""
-        tool = words.one_line(payload["tool"], 40)
+        tool = self._tools[payload["task_id"]] = words.one_line(payload["tool"], 40)
         task = self._calls[payload["task_id"]] = _Call(tool, words.arguments(payload["arguments"]), event.timestamp)
         attempt = payload["attempt"]
         how = f"in the background, attempt {attempt}" if attempt > 1 else "in the background"
@@ -209,6 +221,18 @@ class Timeline:
         what = f"{_NOTES[event.type]}: {words.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
+    def _overruled(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        plugin, by = words.one_line(payload["plugin"], 40), words.one_line(payload["by"], 40)
+        what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
+
+    def _conflict(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+        """It comes after the result of the call that wrote, or from the hooks of a phase."""
+        writer = payload["writer"]
+        what = f"what it wrote to state was dropped: {words.one_line(payload['detail'], 160)}"
+        what += "; it runs again" if payload.get("retried") else ""
+        yield Line(at=at, kind="note", who=self._tools.get(writer, words.one_line(writer, 40)), what=what)
+
     def _overrun(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         grace = words.duration(payload["grace_seconds"])
         who = words.one_line(payload.get("tool") or self.agent, 40)
@@ -241,6 +265,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], floa
     "run.message.completed": Timeline._message,
     "run.tool.call": Timeline._called,
     "run.tool.started": Timeline._started,
+    "run.tool.edited": Timeline._edited,
+    "run.tool.resumed": Timeline._resumed,
     "run.tool.progress": Timeline._progress,
     "run.tool.output.delta": Timeline._output,
     "run.tool.result": Timeline._result,
@@ -250,6 +276,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], floa
     "run.task.finished": Timeline._task_finished,
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
+    "run.gate.overruled": Timeline._overruled,
+    "run.state.conflict": Timeline._conflict,
     "run.cleanup.overrun": Timeline._overrun,
     **dict.fromkeys(_NOTES, Timeline._noted),
 }

@@ -114,6 +114,36 @@ def test_a_denied_call_is_told_once(tell: Teller) -> None:
     assert tell("run.tool.result", call_id="c", tool="pay", status="cancelled", duration_ms=0) == ()
 
 
+def test_a_call_is_told_with_the_arguments_that_it_runs_with(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="pay", arguments={"cents": 900})
+    assert tell("run.tool.resumed", call_id="c", ticket_id="t", mode="replay_tool_call") == ()
+    assert tell("run.tool.started", call_id="c", attempt=1)[0].what == "cents=900"
+    tell("run.tool.resumed", call_id="c", ticket_id="t", mode="replay_tool_call", arguments={"cents": 5})
+    assert tell("run.tool.started", call_id="c", attempt=2)[0].what == "cents=5"
+    (end,) = tell("run.tool.result", call_id="c", tool="pay", status="succeeded", result="x", duration_ms=1)
+    assert end.what == "cents=5"
+
+
+def test_a_plugin_that_changes_arguments_is_named(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="pay", arguments={"cents": 900})
+    (note,) = tell("run.tool.edited", call_id="c", arguments={"cents": 7}, by="Policy")
+    assert (note.kind, note.who, note.what) == ("note", "pay", "Policy changed its arguments: cents=7")
+    assert tell("run.tool.started", call_id="c", attempt=1)[0].what == "cents=7"
+
+
+def test_what_gates_and_state_disagree_about_is_noted(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="put", arguments={})
+    (note,) = tell("run.gate.overruled", call_id="c", plugin="Cache", verdict="set_result", by="(approval)")
+    assert (note.kind, note.who) == ("note", "put")
+    assert note.what == "the verdict of Cache (set_result) gave way to that of (approval)"
+    tell("run.tool.result", call_id="c", tool="put", status="succeeded", result="x", duration_ms=1)
+    (note,) = tell("run.state.conflict", key="k", writer="c", other="b", detail="'k' was changed by b", retried=True)
+    assert (note.who, note.what) == ("put", "what it wrote to state was dropped: 'k' was changed by b; it runs again")
+    (note,) = tell("run.state.conflict", key="k", writer="step_start", other=None, detail="changed")
+    assert (note.who, note.what) == ("step_start", "what it wrote to state was dropped: changed")
+    assert tell("run.state.changed", revision=1, keys=["k"], by="c") == ()
+
+
 def test_what_is_unusual_is_noted(tell: Teller) -> None:
     (note,) = tell("run.degraded", reason="agent_changed")
     assert note.what == "goes on with less than it asked for: agent_changed"
