@@ -1,6 +1,7 @@
 """Every life of a run can be run again from what a store keeps of it."""
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -24,7 +25,7 @@ from greenroom.actors.replay.report import ReplayReport
 
 from .scribes import KEYS, RETRYING, Scribes
 from .test_properties import specs as plain
-from .world import START, World
+from .world import START, World, call
 
 specs = st.builds(lambda spec, keys: attrs.evolve(spec, keys=keys, tools=RETRYING), plain, st.sampled_from(({}, KEYS)))
 
@@ -131,6 +132,19 @@ def test_every_life_of_a_run_is_replayed(
             note("\n".join(world.trace))
         assert report.equal, report.difference or missing
         assert report.events == len(world.frames)
+
+
+def test_a_task_that_was_being_cancelled_when_its_owner_went_is_replayed() -> None:
+    """Nothing is seen of the cancel before the next owner ends the task."""
+    world = Remembered(AgentSpec(key="a", tools=RETRYING))
+    world.says(calls=[call("c1", "fetch", n=1), call("c2", "fetch", n=1)])
+    world.asks(inp.CancelAsked, task_id="c2.task1")
+    world.now += timedelta(seconds=3)
+    world.crash()
+    assert world.store.fold.finished == {"c2.task1": ("cancelled", "cancelled")}
+    assert world.replay().equal
+    Scribes(world, 0).finish()
+    assert world.replay().equal
 
 
 LOG_ALONE = (
