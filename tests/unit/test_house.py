@@ -126,3 +126,8 @@ def test_no_document_and_no_module_names_a_place_on_somebodys_machine(root: Path
         if place.search(line)
     ]
     assert named == []
+
+
+def test_names_of_tests_are_the_same_in_every_process(request: pytest.FixtureRequest) -> None:
+    """Processes share the tests by name (`make test`); an address in a name is another one in each of them."""
+    assert [item.nodeid for item in request.session.items if re.search(r"0x[0-9a-f]{6}", item.nodeid)] == []

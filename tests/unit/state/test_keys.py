@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from greenroom.actors.errors import StateError
 from greenroom.actors.state.keys import NAME_LIMIT, StateKey, commutative
 
+from ...support.cases import case
+
 
 class Colour(enum.Enum):
     RED = "r"
@@ -82,7 +84,7 @@ FITTING: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value"), FITTING, ids=repr)
+@pytest.mark.parametrize(("kind", "value"), FITTING, ids=case)
 def test_what_is_written_is_what_is_read(kind: Any, value: Any) -> None:
     key = StateKey("k", kind, default=value)
     assert key.decode(key.encode(value)) == value == key.initial()
@@ -127,7 +129,7 @@ WRONG: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "text"), WRONG, ids=lambda one: repr(one)[:40])
+@pytest.mark.parametrize(("kind", "value", "text"), WRONG, ids=case)
 def test_a_value_that_does_not_fit_is_refused_with_the_key_and_the_place(kind: Any, value: Any, text: str) -> None:
     with pytest.raises(StateError) as caught:
         StateKey("its-name", kind).encode(value)
