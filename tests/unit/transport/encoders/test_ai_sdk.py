@@ -618,7 +618,7 @@ def test_a_pause_ends_the_stream_without_a_question_and_the_next_one_goes_on(ver
     chat = Chat(version).stream(parts)
     assert (chat.reason, chat.answered(), chat.completed()) == ("other", False, False)
     (notice,) = of(parts, "data-notice")
-    assert (notice["data"]["event"], notice["data"]["reason"]) == ("pause.requested", "lunch")
+    assert (notice["data"]["event"], notice["data"]["reason"]) == ("run.pause.requested", "lunch")
     assert [one["data"]["status"] for one in of(parts, "data-run")][-1] == "waiting"
     world.decide("r.t1", result="go")
     world.says("done")
