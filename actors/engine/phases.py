@@ -6,6 +6,8 @@ one of its keys meanwhile, the hooks are asked again on the newest snapshot, and
 
 from __future__ import annotations
 
+import attrs
+
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.ids import fingerprint
@@ -119,6 +121,10 @@ def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:
         close_call(d, call, CallStatus.CANCELLED, result=None, shown=edit.text, code="dropped")
         return
     mark = fingerprint(d.spec.key, call.tool, edit.arguments)
+    early = d.early.get(call.call_id)
+    if early is not None and early.action == "resume" and early.fingerprint is None:
+        seen = attrs.evolve(early, fingerprint=call.fingerprint)  # whoever approved it has not seen these arguments
+        d.early = {**d.early, call.call_id: seen}
     d.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
     d.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))
 

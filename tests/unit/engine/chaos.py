@@ -18,7 +18,7 @@ from greenroom.actors.contract.decisions import (
     Suspend,
 )
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import LEAVING, Phase
 from greenroom.actors.contract.rows import RequestChanges
 from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
@@ -123,7 +123,8 @@ class Chaos:
             self.world.feed(message)
             return
         self.world.answer(message)
-        if isinstance(message, inp.PhaseDone) and message.batch is not None:
+        taken = self.world.row.cursor not in LEAVING  # a cancel that came first may have taken the ending back
+        if taken and isinstance(message, inp.PhaseDone) and message.batch is not None:
             token = max(self.writers.left, key=lambda name: int(name.rpartition("/")[2]))
             again = key in self.world.outstanding or any(key_in(key, waits) for _, waits in self.world.unacked)
             assert self.writers.has(self.world, token) is not again, f"{message}: part of the state, or asked again"

@@ -342,6 +342,21 @@ def test_a_decision_may_come_while_the_hooks_before_the_calls_run() -> None:
     assert w.statuses() == {"A": "running"}
 
 
+@pytest.mark.parametrize(
+    ("action", "arguments", "status"),
+    [("resume", {"n": 9}, "suspended"), ("resume", {"n": 1}, "running"), ("cancel", {"n": 9}, "cancelled")],
+)
+def test_an_early_approval_is_of_the_arguments_that_its_call_had_then(action: str, arguments: Any, status: str) -> None:
+    """A hook edits the call after somebody approved it: that was not for these arguments. A denial is one of any."""
+    w = World(agent(hooked=frozenset({Phase.AFTER_INFERENCE})))
+    w.says(calls=[A, C])
+    w.decide("A", action)
+    w.phase(Phase.AFTER_INFERENCE, edits=(inp.CallEdit(call_id="A", by="p", arguments=arguments),))
+    assert w.statuses()["A"] == status
+    refused = [e.payload.code for e in w.store.events[1:] if e.type == "run.decision.refused"]
+    assert refused == (["fingerprint_mismatch"] if status == "suspended" else [])
+
+
 def test_an_early_approval_does_not_answer_whether_a_crashed_call_took_effect() -> None:
     w = world(call("A", "write"))
     w.decide("A")
