@@ -13,7 +13,7 @@ from ..contract.lifecycle import Termination
 from ..contract.messages import Message, Usage
 from ..contract.phases import Phase
 from ..contract.rows import CallRow
-from ..state.access import State
+from ..state.access import State, check_state
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -75,7 +75,7 @@ class PhaseContext(Generic[Deps]):
     Attributes:
         phase: which one. run_id, thread_id, agent (its key), by (the principal that started the run), step: where.
         deps: what the run was started with.
-        state: the state keys, read only.
+        state: the state keys, read only; in a test, a `gr.WritableState` that has been given its values.
         usage: of the run so far: requests of the model, tokens (input, output, cached, reasoning).
         text: the newest answer of the model, if any (the one of this step from after_inference on).
         calls: of this step, in the model's order.
@@ -91,7 +91,7 @@ class PhaseContext(Generic[Deps]):
     by: str = ""
     step: int = 0
     deps: Deps = attrs.field(default=None)
-    state: State = attrs.field(factory=State)
+    state: State = attrs.field(factory=State, validator=check_state)
     usage: Usage = attrs.field(factory=Usage)
     text: str | None = None
     calls: tuple[CallFacts, ...] = ()

@@ -7,14 +7,13 @@ from typing import Any, Final
 
 import attrs
 
-from ..contract.codec import normalise
 from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
 from ..contract.phases import Phase
 from ..engine.inputs import Overruled, PhaseDone
 from ..plugins.plugin import Plugin, name_of
 from ..state.access import State
 from ..state.values import shown
-from .foreign import Unusable, suspend_of, text_of
+from .foreign import Unusable, data_of, suspend_of, text_of
 from .hooks import Asked, HookFailed, call_hook, together, where
 
 BUILT_IN: Final = "(approval)"
@@ -85,11 +84,11 @@ def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
                 return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
             case SetResult(code=None | str()):
                 code = answer.code if answer.code is None else text_of(answer.code)
-                return SetResult(normalise(answer.value)[0], code)
+                return SetResult(data_of(answer.value, "the result"), code)
             case Block(reason=str()):
                 return Block(text_of(answer.reason))
             case _:
                 way = "return gr.Block, Suspend, SetResult, Allow or None"
                 raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
     except Unusable as error:
-        raise HookFailed(f"{named}: it asked for a decision that can not be stored: {error}") from error
+        raise HookFailed(f"{named}: it asked for what can not be stored: {error}") from error

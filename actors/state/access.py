@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 
 from ..contract.state import Batch, KeyId, Keys, KeySpec, Write
-from ..errors import StateError
+from ..errors import StateError, UsageError
 from .keys import StateKey
 from .snapshot import EMPTY, Snapshot
 
@@ -16,6 +16,17 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 LIMIT: Final = 10_000
 """Writes of one body or hook: they are kept one by one until they are merged."""
+
+
+def check_state(context: object, _: object, state: object) -> None:
+    """For attrs: what stands for state in a context that was made by hand.
+
+    Raises:
+        UsageError: it is no state.
+    """
+    if not isinstance(state, State):
+        way = "make a gr.WritableState() and give it its values with set(key, value)"
+        raise UsageError(f"{type(context).__name__}(state={state!r}): {way}")
 
 
 class Readable(Protocol[T_co]):
@@ -31,6 +42,8 @@ class State:
     Args:
         snapshot: what is read. known: the declared keys, against which a key of the same name is held.
     """
+
+    __slots__ = ("_known", "_own", "_snapshot", "_used")  # so that `state.name = 3` is an error, not a lost write
 
     def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
         self._snapshot, self._known = snapshot, known or {}
@@ -82,6 +95,8 @@ class WritableState(State):
 
     A body that raises, suspends or is cancelled has written nothing. When it has returned, a write is an error.
     """
+
+    __slots__ = ("_closed", "_latest", "_writes")
 
     def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
         super().__init__(snapshot, known)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from reprlib import Repr
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
@@ -69,12 +69,26 @@ def check_kind(kind: Any) -> None:
     Raises:
         Unfit: they can not.
     """
+    _check_names(kind)
     try:
         converter.structure(None, kind)
     except StructureHandlerNotFoundError as error:
         raise Unfit(_unknown(error.type_)) from error
     except Exception:  # noqa: BLE001 - None is no such value: any complaint about that, also of user code, is fine
         return
+
+
+def _check_names(kind: Any) -> None:
+    """Keys of JSON objects are text: `dict[int, str]` could be declared, and no value of it ever written."""
+    inner = get_args(kind)
+    origin = get_origin(kind)
+    if inner and isinstance(origin, type) and issubclass(origin, Mapping):
+        key = get_origin(inner[0]) or inner[0]
+        if isinstance(key, type) and issubclass(key, int | float | tuple):
+            way = "use text keys, dict[str, ...], or a list of pairs"
+            raise Unfit(f"{kind!r} has keys of {key.__name__}, which JSON does not have; {way}")
+    for one in inner:
+        _check_names(one)
 
 
 def _unknown(kind: Any) -> str:

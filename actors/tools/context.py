@@ -16,7 +16,7 @@ from greenroom.actors.contract.decisions import Decision
 from greenroom.actors.contract.ids import idempotency_key
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.errors import UsageError
-from greenroom.actors.state.access import WritableState
+from greenroom.actors.state.access import WritableState, check_state
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -103,7 +103,7 @@ class _Call(Generic[Deps]):
     task_id: str | None = None
     attempt: int = 1
     decision: Decision | None = None
-    state: WritableState = attrs.field(factory=WritableState)
+    state: WritableState = attrs.field(factory=WritableState, validator=check_state)
 
     @property
     def idempotency_key(self) -> str:

@@ -96,6 +96,25 @@ async def test_every_way_to_fail_can_be_ignored_and_nothing_of_the_answer_counts
     assert said in life.payloads("degraded")[0]["detail"]
 
 
+VERDICTS: dict[str, tuple[Any, str]] = {
+    "a truth": (True, "it returned True; return gr.Block, Suspend, SetResult, Allow or None"),
+    "a mutation": (gr.Mutation(), "it returned Mutation("),
+    "a reason that is none": (gr.Block(1), "it returned Block(reason=1); return gr.Block"),  # type: ignore[arg-type]
+    "a result that is no JSON": (gr.SetResult({"a": object()}), "can not be stored: the result has no form in JSON"),
+    "a time without end": (gr.Suspend(expires_after=1e12), "can not be stored: expires_after="),
+}
+
+
+@ONE_MODE
+@pytest.mark.parametrize("verdict", VERDICTS)
+async def test_a_verdict_that_can_not_be_lets_nothing_pass_and_is_told(play, autojump_clock, verdict):
+    given, said = VERDICTS[verdict]
+    life = await play([C], "done", plugins=[scripted("x", tool_gate=lambda ctx: given)])
+    assert (life.end["code"], life.effects) == ("plugin_error", [])
+    assert life.end["message"].startswith("plugin 'x' in tool_gate: it ")
+    assert said in life.end["message"]
+
+
 REQUEST: dict[str, gr.Mutation] = {
     "add_message": gr.Mutation().add_message("x"),
     "include_tools": gr.Mutation().include_tools(),

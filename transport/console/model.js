@@ -166,12 +166,12 @@ export class RunModel {
 
   resumed({ call_id: id, status, mode, arguments: given }, at) {
     const item = this.#call(id, "", at);
-    if (given) Object.assign(item, { given, changed: true }); // the decision has given it others
+    if (given) Object.assign(item, { given, changed: "decision" }); // the decision has given it others
     this.touch(Object.assign(item, { status, mode }));
   }
 
   edited(id, given, by, at) {
-    const item = this.touch(Object.assign(this.#call(id, "", at), { given, changed: true }));
+    const item = this.touch(Object.assign(this.#call(id, "", at), { given, changed: "plugin" }));
     this.note("item.edited", { tool: item.tool, by }, at);
   }
 

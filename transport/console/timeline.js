@@ -178,7 +178,7 @@ class CallRow extends Row {
   #values(item) {
     const given = Object.keys(item.given ?? {}).length > 0;
     const block = this.#block("arguments", given ? item.given : undefined, "item.call.arguments");
-    if (block && item.changed) say(block.name, "item.call.arguments.changed");
+    if (block && item.changed) say(block.name, `item.call.arguments.${item.changed}`);
     for (const { attempt, text, dropped } of item.outputs) {
       const name = item.outputs.length > 1 ? ["item.call.output.attempt", { n: attempt }] : "item.call.output";
       const block = this.#block(`output ${attempt}`, text || undefined, name, { tail: true });

@@ -203,6 +203,38 @@ def test_both_languages_say_everything(console: Console):
     assert set(found["types"]) == set(CATALOGUE)
 
 
+def test_what_plugins_and_state_do_is_said_in_words(console: Console):
+    console.open()
+    said: list[str] = console.page.evaluate(
+        """async () => {
+            const { WORDS } = await import("/console/words.js");
+            const { RunModel } = await import("/console/model.js");
+            const model = new RunModel("r");
+            const told = [
+                ["run.tool.call", { call_id: "c", tool: "put", arguments: { a: 1 }, effect: "read", status: "new" }],
+                ["run.tool.edited", { call_id: "c", arguments: { a: 2 }, by: "Policy" }],
+                ["run.gate.overruled", { call_id: "c", plugin: "Cache", verdict: "set_result", by: "(approval)" }],
+                ["run.state.changed", { revision: 1, keys: ["k", "thread:n"], by: "c" }],
+                ["run.state.conflict", { key: "k", writer: "c", other: null, detail: "d" }],
+                ["run.state.conflict", { key: "k", writer: "step_end", other: "c", detail: "d", retried: true }],
+            ];
+            told.forEach(([type, payload], n) =>
+                model.apply({ sequence: n + 1, type, payload, agentId: "a", timestamp: "2026-01-01T00:00:00Z" }));
+            const [call, ...notes] = model.items;
+            const say = (item) => WORDS.en[item.text](item.values);
+            return [JSON.stringify([call.given, call.changed]), ...notes.map(say)];
+        }"""
+    )
+    assert said == [
+        '[{"a":2},"plugin"]',
+        "Policy changed the arguments of put",
+        "put: the verdict of Cache (set_result) gave way to that of (approval)",
+        "State written by put: k, thread:n",
+        "What put wrote to state was dropped",
+        "What step_end wrote to state was dropped; it runs again",
+    ]
+
+
 # --- small screens ----------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,32 @@ def after(*batches: Batch | None) -> Snapshot:
     return snapshot
 
 
+def test_what_looks_like_a_write_and_is_none_is_an_error() -> None:
+    state: Any = WritableState()
+    with pytest.raises(AttributeError, match="name"):
+        state.name = "lost"
+    with pytest.raises(TypeError, match="item assignment"):
+        state[NAME] = "lost"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda state: gr.ToolContext(state=state),
+        lambda state: gr.SyncToolContext(state=state),
+        lambda state: gr.PhaseContext(phase=gr.Phase.RUN_START, state=state),
+    ],
+)
+def test_a_context_that_is_made_by_hand_takes_no_dict_for_state(make: Any) -> None:
+    with pytest.raises(
+        gr.UsageError, match=r"Context\(state=\{'name': 'x'\}\): make a gr.WritableState\(\) and give it"
+    ):
+        make({"name": "x"})
+    state = WritableState()
+    state.set(NAME, "x")
+    assert make(state).state[NAME] == "x"
+
+
 def test_before_the_first_write_there_is_the_default() -> None:
     state = State()
     assert (state[NAME], state[TOTAL], state[NAMES], NAME in state) == ("-", 0, [], False)
