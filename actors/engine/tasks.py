@@ -12,6 +12,7 @@ spawn is the same task, whether that lives or has ended.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal
 
 import attrs
@@ -29,6 +30,9 @@ from .state import Draft, milliseconds
 from .tickets import close_call
 
 Ended = Literal["succeeded", "failed", "cancelled"]
+
+_STARTED: Final = re.compile(r'\{"task": ?"([^"]+)", ?"status": ?"running"\}')
+"""What the call of a background tool comes to, as text."""
 
 UNKNOWN_TEXT: Final = (
     "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
@@ -159,7 +163,18 @@ def finish_task(
 def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
     """What the model is told of a task that has ended."""
     how = f"{status} ({code})" if status == "failed" and code else status
-    return f"[Background task {task.task_id} ({task.tool}) {how}.]\n{shown}"
+    return f"{task_head(task.task_id, task.tool)} {how}.]\n{shown}"
+
+
+def task_head(name: str, tool: str) -> str:
+    """How every text about a task begins."""
+    return f"[Background task {name} ({tool})"
+
+
+def task_started(content: str) -> str | None:
+    """The task that a call's tool message says is running, if it says so."""
+    found = _STARTED.fullmatch(content)
+    return None if found is None else found[1]
 
 
 def end_tasks(d: Draft, why: str) -> None:

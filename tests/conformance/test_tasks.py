@@ -464,9 +464,18 @@ async def test_a_fork_has_no_tasks_of_its_parent(play, autojump_clock):
         assert isinstance(await fork.wait(), gr.Completed)
         assert (await fork.view()).tasks == {}
         assert (await fork.view()).calls == {}
+        told = [message.content for message in (await fork.view()).messages if message.role == "user"]
+        assert told[1:] == [
+            "[Background task F.task1 (fetch) stays with the run that this one was forked from; "
+            "nothing of it comes here.]"
+        ]
         assert not payloads(await events_of(fork), "task.started", "task.finished")
         await run.wait()
         assert len(payloads(await events_of(run), "task.finished")) == 1
+        later = await runtime.fork(run.id, step=2)
+        await later.wait()
+        told = [message.content for message in (await later.view()).messages if message.role == "user"]
+        assert not any("stays with" in text for text in told), "it had ended by then"
 
 
 # --- definitions -----------------------------------------------------------------------------------------------------
