@@ -465,10 +465,11 @@ async def test_a_fork_has_no_tasks_of_its_parent(play, autojump_clock):
         assert (await fork.view()).tasks == {}
         assert (await fork.view()).calls == {}
         told = [message.content for message in (await fork.view()).messages if message.role == "user"]
-        assert told[1:] == [
+        text = (
             "[Background task F.task1 (fetch) stays with the run that this one was forked from; "
             "nothing of it comes here.]"
-        ]
+        )
+        assert told[1:] == [text]
         assert not payloads(await events_of(fork), "task.started", "task.finished")
         await run.wait()
         assert len(payloads(await events_of(run), "task.finished")) == 1
