@@ -93,7 +93,7 @@ def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone
 
 def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Chaos]:
     world = Remembered(spec, **options)
-    chaos = Chaos(world, seed)
+    chaos = Chaos(world, seed, plain=True)
     for _ in range(moves):
         if world.finished:
             break
