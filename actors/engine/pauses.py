@@ -19,7 +19,7 @@ from .steps import arrive, next_step, wake
 
 
 def pause(d: Draft, command: Command) -> None:
-    """Hold the run at the end of the step, or at once if it waits for people or tasks. A second pause joins the first."""
+    """Hold the run at the end of the step, or at once if it waits already. A second pause joins the first."""
     if d.cursor in LEAVING:
         refuse_pause(d, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
