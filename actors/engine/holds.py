@@ -1,8 +1,8 @@
 """Tickets of the run itself: while one is open no step begins, and nothing else changes.
 
 What is at work when the ticket is opened goes on to its end, decisions about calls act, input stands in line. A pause
-(`manual_pause`) waits as a wish until the run may be held: between two steps, or as soon as it waits for people anyway.
-A hook (`external_event`) opens its ticket where it is.
+(`manual_pause`) waits as a wish until the run may be held: between two steps, or as soon as it waits anyway, for people
+or tasks. A hook (`external_event`) opens its ticket where it is.
 """
 
 from __future__ import annotations

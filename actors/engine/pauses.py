@@ -13,13 +13,13 @@ from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import CancelWish, PauseWish
 from .decisions import cancelled
 from .ending import append_input, end, refuse_pause
-from .holds import close_run_ticket, open_pause
+from .holds import close_run_ticket, open_pause, rest
 from .state import Draft
-from .steps import arrive, next_step
+from .steps import arrive, next_step, wake
 
 
 def pause(d: Draft, command: Command) -> None:
-    """Hold the run at the end of the step, or at once if it waits. A second pause joins the first one."""
+    """Hold the run at the end of the step, or at once if it waits already. A second pause joins the first."""
     if d.cursor in LEAVING:
         refuse_pause(d, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
@@ -34,6 +34,9 @@ def pause(d: Draft, command: Command) -> None:
     d.pause = PauseWish(command_id=command.command_id, by=command.by, reason=command.reason)
     if d.stage is Stage.NEEDS_APPROVAL:
         open_pause(d)
+    elif d.cursor is Cursor.TASKS:
+        open_pause(d)
+        rest(d)
 
 
 def find_hold(d: Draft, target: str) -> Ticket | None:
@@ -86,3 +89,6 @@ def _go_on(d: Draft, by: str | None) -> None:
         d.move(Stage.RUNNING, by=by or "local")
         append_input(d)
         arrive(d, Cursor.BEFORE_INFERENCE)
+    elif d.cursor is Cursor.TASKS:
+        d.move(Stage.RUNNING, by=by or "local")
+        wake(d)

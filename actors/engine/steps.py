@@ -155,6 +155,8 @@ def step_over(d: Draft) -> None:
         d.output = None
         if final is not None and not d.pending_input:
             d.cursor = Cursor.TASKS
+            open_pause(d)
+            _held(d, Cursor.TASKS)
         else:
             next_step(d)
 
@@ -173,8 +175,8 @@ def _stopped(d: Draft, *, answered: bool) -> bool:
 
 
 def wake(d: Draft) -> None:
-    """A run that waits for its tasks goes on as soon as there is something to tell the model."""
-    if d.cursor is not Cursor.TASKS or not d.pending_input:
+    """A run that waits for its tasks goes on as soon as there is something to tell the model, and nothing holds it."""
+    if d.cursor is not Cursor.TASKS or not d.pending_input or d.holds:
         return
     d.clock_in(True)
     if not _stopped(d, answered=False):

@@ -65,10 +65,13 @@ def key_in(key: Key, effects: tuple[fx.Effect, ...]) -> bool:
 
 
 class Chaos:
-    """Plays one run with a seed. The same seed and spec give the same life."""
+    """Plays one run with a seed. The same seed and spec give the same life.
 
-    def __init__(self, world: World, seed: int) -> None:
-        self.world, self.rng = world, random.Random(seed)
+    `plain`: nobody writes state, and hooks change neither requests nor calls.
+    """
+
+    def __init__(self, world: World, seed: int, *, plain: bool = False) -> None:
+        self.world, self.rng, self.plain = world, random.Random(seed), plain
         self.numbers = 0
         self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
@@ -162,20 +165,20 @@ class Chaos:
         kind = rng.choices(("fine", "failure", "tripped", "end"), (600, 1, 1, 1))[0]
         if kind != "fine":
             more[kind] = "because"
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and not self.plain:
             more["ignored"] = ("a plugin failed",)
         if phase is Phase.TOOL_GATE:
             return inp.PhaseDone(**more, verdict=self.verdict())
-        if rng.random() < 0.3:
+        if rng.random() < 0.3 and not self.plain:
             _, more["batch"], more["keys"] = self.writers.write(phase.value, effect.state)
         if phase in HOLDING and rng.random() < 0.1:
             wish = attrs.evolve(self.suspend(), reason="external_event")
             more["holds"] = (wish,) * rng.choice((1, 1, 2))
-        if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3:
+        if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3 and not self.plain:
             names = tuple(rng.sample(list(TOOLS), 3))
             include = rng.choice((None, tuple(rng.sample(list(TOOLS), 8))))
             more["request"] = RequestChanges(include=include, exclude=names)
-        if phase is Phase.AFTER_INFERENCE:
+        if phase is Phase.AFTER_INFERENCE and not self.plain:
             more["edits"] = self.edits()
         return inp.PhaseDone(**more)
 
@@ -247,7 +250,7 @@ class Chaos:
         rng = self.rng
         who: dict[str, Any] = {"call_id": name, "attempt": effect.attempt}
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
-            case "return" if rng.random() < 0.8:
+            case "return" if rng.random() < 0.8 and not self.plain:
                 token, batch, keys = self.writers.write(name, effect.state)
                 return inp.CallReturned(**who, result={"wrote": token}, shown=token, batch=batch, keys=keys), True
             case "return":

@@ -425,3 +425,48 @@ def test_an_expiry_and_a_decision_are_one_question_and_the_first_one_answers_it(
     w.deliver_all()
     w.ack_all()
     assert (of_run(w).status, w.row.stage) == ("approved", "running")
+
+
+# --- a run that waits for its tasks ----------------------------------------------------------------------------------
+
+
+def with_task(*, phase: Phase | None = None) -> World:
+    """A run whose model has nothing more to say while a task lives; with hooks of `phase`, these have yet to answer."""
+    tools = {"dig": ToolSpec(name="dig", replay_safe=True, background=True)}
+    w = World(AgentSpec(key="a", tools=tools, hooked=frozenset({phase} if phase else ())))
+    w.says(calls=[call("D", "dig")])
+    if phase is not None:
+        w.phase(phase)
+    w.says("I wait")
+    return w
+
+
+@pytest.mark.parametrize("how", ["pause before", "pause", "hook"])
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_run_that_waits_for_its_tasks_is_held_at_once(how: str, crash: bool) -> None:
+    """People see that it waits for them; what its tasks say meanwhile waits for the decision."""
+    w = with_task(phase=None if how == "pause" else Phase.STEP_END)
+    if how == "pause before":
+        w.pause()
+        w.phase(Phase.STEP_END)
+    elif how == "hook":
+        w.holds(Phase.STEP_END, Suspend())
+    else:
+        w.pause()
+    assert (w.row.status, w.last().tickets) == (RunStatus.WAITING, (of_run(w).ticket_id,))
+    if crash:
+        w.crash()
+    w.task_returns("D.task1", "gold")
+    assert (w.row.status, w.row.step, len(w.row.pending_input)) == (RunStatus.WAITING, 2, 1)
+    w.decide(of_run(w).ticket_id)
+    assert (w.row.status, w.row.step) == (RunStatus.RUNNING, 3)
+    assert contents(w)[-1].endswith("gold")
+
+
+def test_a_run_that_was_held_goes_on_waiting_for_its_tasks() -> None:
+    w = with_task()
+    w.pause()
+    w.decide(of_run(w).ticket_id)
+    assert (w.row.status, w.row.cursor, w.row.step) == (RunStatus.RUNNING, Cursor.TASKS, 2)
+    w.task_returns("D.task1")
+    assert w.row.step == 3

@@ -97,7 +97,7 @@ def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone
 
 def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Scribes]:
     world = Remembered(spec, **options)
-    chaos = Scribes(world, seed)
+    chaos = Scribes(world, seed, plain=True)
     for _ in range(moves):
         if world.finished:
             break
