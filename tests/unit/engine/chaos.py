@@ -17,6 +17,7 @@ from greenroom.actors.contract.decisions import (
     SetResult,
     Suspend,
 )
+from greenroom.actors.contract.excerpt import shown_value
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.rows import RequestChanges
@@ -248,7 +249,9 @@ class Chaos:
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
             case "return" if rng.random() < 0.8:
                 token, batch, keys = self.writers.write(name, effect.state)
-                return inp.CallReturned(**who, result={"wrote": token}, shown=token, batch=batch, keys=keys), True
+                result = {"wrote": token}
+                shown, _ = shown_value(result)
+                return inp.CallReturned(**who, result=result, shown=shown, batch=batch, keys=keys), True
             case "return":
                 return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
             case "raise":
