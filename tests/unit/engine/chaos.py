@@ -163,8 +163,10 @@ class Chaos:
         if kind != "fine":
             more[kind] = "because"
         if rng.random() < 0.1:
-            more["ignored"] = ("a plugin failed",)
+            more["ignored"] = ("a plugin failed", "another one, too")[: rng.randint(1, 2)]
         if phase is Phase.TOOL_GATE:
+            if rng.random() < 0.1:
+                more["overruled"] = (inp.Overruled(plugin="a", verdict="set_result", by="b"),)
             return inp.PhaseDone(**more, verdict=self.verdict())
         if rng.random() < 0.3:
             _, more["batch"], more["keys"] = self.writers.write(phase.value, effect.state)
