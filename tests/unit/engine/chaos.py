@@ -17,6 +17,7 @@ from greenroom.actors.contract.decisions import (
     SetResult,
     Suspend,
 )
+from greenroom.actors.contract.excerpt import shown_value
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, Phase
 from greenroom.actors.contract.rows import RequestChanges
@@ -65,13 +66,10 @@ def key_in(key: Key, effects: tuple[fx.Effect, ...]) -> bool:
 
 
 class Chaos:
-    """Plays one run with a seed. The same seed and spec give the same life.
+    """Plays one run with a seed. The same seed and spec give the same life."""
 
-    `plain`: nobody writes state, and hooks change neither requests nor calls.
-    """
-
-    def __init__(self, world: World, seed: int, *, plain: bool = False) -> None:
-        self.world, self.rng, self.plain = world, random.Random(seed), plain
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.rng = world, random.Random(seed)
         self.numbers = 0
         self.writers = Writers(self.rng)
         self.old: list[inp.Input] = []
@@ -165,20 +163,22 @@ class Chaos:
         kind = rng.choices(("fine", "failure", "tripped", "end"), (600, 1, 1, 1))[0]
         if kind != "fine":
             more[kind] = "because"
-        if rng.random() < 0.1 and not self.plain:
-            more["ignored"] = ("a plugin failed",)
+        if rng.random() < 0.1:
+            more["ignored"] = ("a plugin failed", "another one, too")[: rng.randint(1, 2)]
         if phase is Phase.TOOL_GATE:
+            if rng.random() < 0.1:
+                more["overruled"] = (inp.Overruled(plugin="a", verdict="set_result", by="b"),)
             return inp.PhaseDone(**more, verdict=self.verdict())
-        if rng.random() < 0.3 and not self.plain:
+        if rng.random() < 0.3:
             _, more["batch"], more["keys"] = self.writers.write(phase.value, effect.state)
         if phase in HOLDING and rng.random() < 0.1:
             wish = attrs.evolve(self.suspend(), reason="external_event")
             more["holds"] = (wish,) * rng.choice((1, 1, 2))
-        if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3 and not self.plain:
+        if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3:
             names = tuple(rng.sample(list(TOOLS), 3))
             include = rng.choice((None, tuple(rng.sample(list(TOOLS), 8))))
             more["request"] = RequestChanges(include=include, exclude=names)
-        if phase is Phase.AFTER_INFERENCE and not self.plain:
+        if phase is Phase.AFTER_INFERENCE:
             more["edits"] = self.edits()
         return inp.PhaseDone(**more)
 
@@ -250,9 +250,11 @@ class Chaos:
         rng = self.rng
         who: dict[str, Any] = {"call_id": name, "attempt": effect.attempt}
         match rng.choices(("return", "raise", "suspend", "progress", "print"), (8, 2, 4, 1, 1))[0]:
-            case "return" if rng.random() < 0.8 and not self.plain:
+            case "return" if rng.random() < 0.8:
                 token, batch, keys = self.writers.write(name, effect.state)
-                return inp.CallReturned(**who, result={"wrote": token}, shown=token, batch=batch, keys=keys), True
+                result = {"wrote": token}
+                shown, _ = shown_value(result)
+                return inp.CallReturned(**who, result=result, shown=shown, batch=batch, keys=keys), True
             case "return":
                 return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
             case "raise":

@@ -16,18 +16,15 @@ from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
 from greenroom.actors.contract.spec import MODES, AgentSpec
-from greenroom.actors.contract.state import KeyId, StateWrite
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine.state import Step
 from greenroom.actors.replay.machine import Asked, replaying
 from greenroom.actors.replay.record import Record, make_record
 from greenroom.actors.replay.report import ReplayReport
 
-from .scribes import KEYS, RETRYING, Scribes
-from .test_properties import specs as plain
+from .chaos import TOOLS, Chaos
+from .test_properties import specs
 from .world import START, World, call
-
-specs = st.builds(lambda spec, keys: attrs.evolve(spec, keys=keys, tools=RETRYING), plain, st.sampled_from(({}, KEYS)))
 
 
 class Remembered(World):
@@ -47,18 +44,15 @@ class Remembered(World):
         return super().feed(message)
 
     def _watch(self) -> None:
-        encoder, apply, record = EventEncoder(self.store.info, Redactor()), self.store.apply, self.store.record
-        state: dict[KeyId, StateWrite] = {}
+        encoder, apply = EventEncoder(self.store.info, Redactor()), self.store.apply
         created = EventDraft("run.created", self.store.events[0])
         self.frames = list(encoder.frames(0, START, (created,)))
 
         def kept(commit: Commit) -> None:
             apply(commit)
-            state.update({KeyId(write.scope, write.key): write for write in commit.state})
             self.frames.extend(encoder.frames(commit.expected_last, commit.at, commit.events))
 
         self.store.apply = kept  # type: ignore[method-assign]
-        self.store.record = lambda: attrs.evolve(record(), state=tuple(state.values()))  # type: ignore[method-assign]
 
     def replay(self, spec: AgentSpec | None = None) -> ReplayReport:
         """The replay of what the store has."""
@@ -95,9 +89,9 @@ def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone
     return None if spec.hooked else tuple(answers[effect.phase, effect.step, effect.call_id])
 
 
-def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Scribes]:
+def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Chaos]:
     world = Remembered(spec, **options)
-    chaos = Scribes(world, seed, plain=True)
+    chaos = Chaos(world, seed)
     for _ in range(moves):
         if world.finished:
             break
@@ -136,14 +130,14 @@ def test_every_life_of_a_run_is_replayed(
 
 def test_a_task_that_was_being_cancelled_when_its_owner_went_is_replayed() -> None:
     """Nothing is seen of the cancel before the next owner ends the task."""
-    world = Remembered(AgentSpec(key="a", tools=RETRYING))
+    world = Remembered(AgentSpec(key="a", tools=TOOLS))
     world.says(calls=[call("c1", "fetch", n=1), call("c2", "fetch", n=1)])
     world.asks(inp.CancelAsked, task_id="c2.task1")
     world.now += timedelta(seconds=3)
     world.crash()
     assert world.store.fold.finished == {"c2.task1": ("cancelled", "cancelled")}
     assert world.replay().equal
-    Scribes(world, 0).finish()
+    Chaos(world, 0).finish()
     assert world.replay().equal
 
 

@@ -23,14 +23,22 @@ def plus(value: list[str], more: list[str]) -> list[str]:
     return [*value, *more]
 
 
+def turn(value: int, number: int) -> int:
+    """A reducer that fails if somebody else has written meanwhile."""
+    if number != value + 1:
+        raise ValueError(f"it is not the turn of {number}")
+    return number
+
+
 LOG = StateKey("log", list[str], default=[], merge=commutative(plus))
 BRIEF = StateKey("brief", int, default=0, merge=commutative(operator.add), persistent=False)
+TURN = StateKey("turn", int, default=0, merge=commutative(turn))
 ALONE = (
     StateKey("x", list[str], default=[]),
     StateKey("y", list[str], default=[]),
     StateKey("x", list[str], default=[], scope="thread"),
 )
-KEYS: Keys = {key.id: key.spec for key in (LOG, BRIEF, *ALONE)}
+KEYS: Keys = {key.id: key.spec for key in (LOG, BRIEF, TURN, *ALONE)}
 
 
 class Writers:
@@ -49,6 +57,8 @@ class Writers:
         state.update(LOG, [token])
         if self.rng.random() < 0.2:
             state.update(BRIEF, 1)
+        if self.rng.random() < 0.3:
+            state.update(TURN, state[TURN] + 1)
         self.left[token] = frozenset(key.id for key in keys)
         batch = state.batch()
         assert batch is not None
