@@ -71,13 +71,17 @@ class WitnessedStore(gr.SQLiteStore):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.cursors: dict[str, int] = {}
+        self.ahead: dict[tuple[str, int], bytes] = {}
 
     def witness(self, run_id: str, first: int, frames: Any) -> None:
-        """Write down what has not been written down."""
+        """Write down what has not been written down, in order: what came live before an older page was read waits."""
         for sequence, frame in enumerate(frames, first):
-            if sequence == self.cursors.get(run_id, 0) + 1:
-                WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
-                self.cursors[run_id] = sequence
+            if sequence > self.cursors.get(run_id, 0):
+                self.ahead[run_id, sequence] = frame
+        while (frame := self.ahead.pop((run_id, self.cursors.get(run_id, 0) + 1), None)) is not None:
+            sequence = self.cursors.get(run_id, 0) + 1
+            WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
+            self.cursors[run_id] = sequence
 
     async def run(self, hooks: Any, **options: Any) -> None:
         """As the store's own."""
