@@ -106,6 +106,8 @@ def _faults(record: Record, phase: Phase) -> Iterator[dict[str, Any]]:
     termination = record.row.termination
     if termination is None or phase is Phase.RUN_END:
         return
+    if termination.code == "internal_error":  # the run may have been given up on its way out: why it left is not known
+        yield from ({"failure": ""}, {"end": ""})
     if termination.code in _FAULTS:
         yield {_FAULTS[termination.code]: termination.detail or ""}
     if termination.kind is TerminationKind.BEHAVIOR_REQUESTED:
@@ -156,6 +158,9 @@ def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | Non
         yield attrs.evolve(done, verdict=verdict)
 
 
+_BLOCKED: Final = "Blocked: "
+
+
 def _verdicts(record: Record, event: Event, row: CallRow | None) -> Iterator[Verdict]:
     if event.type == "run.tool.suspended":
         ticket = record.tickets.get(str(event.payload.get("ticket_id")))
@@ -163,9 +168,9 @@ def _verdicts(record: Record, event: Event, row: CallRow | None) -> Iterator[Ver
             yield wish(ticket)
     elif event.type == "run.tool.result" and row is not None and row.settled:
         yield SetResult(row.result, None if row.status is CallStatus.SUCCEEDED else row.code)
-        termination = record.row.termination
-        if termination is not None and termination.kind is TerminationKind.BLOCKED:
-            yield Block(termination.detail or "")
+        shown = row.shown or ""
+        if shown.startswith(_BLOCKED):  # not from the termination: an owner that was given up meanwhile has another
+            yield Block(shown.removeprefix(_BLOCKED))
 
 
 def _written_meanwhile(record: Record, state: RunState) -> bool:

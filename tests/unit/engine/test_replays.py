@@ -11,8 +11,10 @@ from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import stop
-from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.contract.decisions import Block, InboxItem
 from greenroom.actors.contract.envelope import EventEncoder
+from greenroom.actors.contract.lifecycle import Termination, TerminationKind
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
 from greenroom.actors.contract.spec import MODES, AgentSpec
@@ -139,6 +141,21 @@ def test_a_task_that_was_being_cancelled_when_its_owner_went_is_replayed() -> No
     assert world.replay().equal
     Chaos(world, 0).finish()
     assert world.replay().equal
+
+
+def test_a_run_that_was_given_up_while_it_was_blocked_is_replayed() -> None:
+    """Its termination tells of the giving up only; the block is read from the call."""
+    world = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.TOOL_GATE, Phase.RUN_END})))
+    world.says(calls=[call("c1", "read", n=1)])
+    world.answer(inp.PhaseDone(phase=Phase.TOOL_GATE, step=1, call_id="c1", verdict=Block("never")))
+    world.lose_owner()
+    world.feed(inp.Abandon(detail="crashed three times"))
+    world.answer(inp.WorkStopped())
+    assert world.store.row.termination == Termination(
+        kind=TerminationKind.ERROR, code="internal_error", detail="crashed three times"
+    )
+    report = world.replay()
+    assert report.equal, report.difference
 
 
 LOG_ALONE = (
