@@ -326,8 +326,7 @@ def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
         yield Overran(item=_stubborn(event))
     if row.cursor is Cursor.STOPPING:
         yield from _stopped(record, position)
-    failures = ("model_error", "consecutive_errors", "internal_error")  # the last one: given up on the way out
-    if row.cursor is Cursor.INFERENCE and row.inference is not None and code in failures:
+    if row.cursor is Cursor.INFERENCE and row.inference is not None and code in ("model_error", "consecutive_errors"):
         passes = code == "consecutive_errors"  # a failure that may pass, and the one too many
         kind, _, text = (detail.partition(_LAST_ERROR)[2] if passes else detail).partition(": ")
         yield ModelFailed(message_id=row.inference.message_id, kind=kind, text=text, retryable=passes)

@@ -86,7 +86,7 @@ def task_ended(record: Record, state: RunState, task: TaskRow, position: int) ->
     elif how.startswith("failed") and shown != UNKNOWN_TEXT:
         code = how.removeprefix("failed (").removesuffix(")")
         yield CallRaised(**who, code=code, shown=shown)
-        if record.end()[0] in ("tool_error", "internal_error"):  # the latter: given up on the way out
+        if record.end()[0] == "tool_error":
             yield CallRaised(**who, code=code, shown=shown, fatal=True)
 
 

@@ -158,6 +158,20 @@ def test_a_run_that_was_given_up_while_it_was_blocked_is_replayed() -> None:
     assert report.equal, report.difference
 
 
+def test_a_run_that_was_given_up_after_its_hooks_had_failed_is_replayed() -> None:
+    """They left an event before they failed; that they did is stored nowhere."""
+    phases = frozenset({Phase.BEFORE_TOOL_EXECUTE, Phase.RUN_END})
+    world = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=phases))
+    world.says(calls=[call("c1", "read", n=1)])
+    asked = inp.PhaseDone(phase=Phase.BEFORE_TOOL_EXECUTE, step=1, call_id="c1")
+    world.answer(attrs.evolve(asked, ignored=("oh",), failure="no"))
+    world.lose_owner()
+    world.feed(inp.Abandon(detail="crashed three times"))
+    world.answer(inp.WorkStopped())
+    report = world.replay()
+    assert report.equal, report.difference
+
+
 LOG_ALONE = (
     *("run.message.delta", "run.reasoning.delta", "run.tool.progress", "run.tool.output.delta"),
     *("run.task.progress", "run.task.output.delta"),
