@@ -269,6 +269,7 @@ export class Timeline {
   #end = 0;
   #known = 0; // items when it was drawn last; the model may have more by now
   #seen = 0; // items at the time that the reader left the end
+  #top = 0; // where the page stood when it was moved, or told of a move, last
   #model = null;
   following = true;
 
@@ -278,7 +279,7 @@ export class Timeline {
    */
   constructor(parts) {
     Object.assign(this, parts);
-    this.scroller.addEventListener("scroll", () => this.#look(), { passive: true });
+    this.scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.scroller.addEventListener("click", () => this.#look()); // what was opened by it has grown
     this.earlier.addEventListener("click", () => this.#page(-PAGE));
     this.later.addEventListener("click", () => this.#page(PAGE));
@@ -451,6 +452,14 @@ export class Timeline {
     if (!tail) return;
     const above = scroller.getBoundingClientRect().top - tail.getBoundingClientRect().top;
     if (above > 0) scroller.scrollTop -= above + 12; // a long question is read from its beginning
+    this.#top = scroller.scrollTop;
+  }
+
+  /** The event comes later than what moved the page, which may have grown meanwhile: only who goes up leaves the end. */
+  #scrolled() {
+    const up = this.scroller.scrollTop < this.#top - 1;
+    this.#top = this.scroller.scrollTop;
+    if (up || !this.following) this.#look();
   }
 
   #look() {
