@@ -28,7 +28,7 @@ def call_watcher(watcher: Callable[..., None], *args: object) -> None:
     """Call foreign code in a step that has to be completed; what it raises is logged, for others wait to be told."""
     try:
         watcher(*args)
-    except Exception:
+    except Exception:  # the supervision boundary of a watcher's code
         logger.exception(
             "the watcher %r raised; it must not: it runs in the exit step of the actor that it watches", watcher
         )

@@ -54,7 +54,7 @@ class Output(Generic[T]):
             return cast("T", value)  # text, or what a tool that ends the run has returned
         try:
             return msgspec.convert(value, self.type)
-        except Exception as error:
+        except Exception as error:  # a decoding hook of a foreign type may raise anything: it does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {error}") from error
 
 

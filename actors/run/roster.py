@@ -185,7 +185,7 @@ class Roster:
             actor.ref = self._supervisor.start_child(spec)
         except SupervisorStopping:  # the store has failed, and the block is being left: the next start takes the run up
             self._forget(run_id)
-        except BaseException:
+        except BaseException:  # nothing is kept, everything is raised
             self._forget(run_id)
             raise
 

@@ -145,7 +145,7 @@ class Transactor:
             return self._apply(request)
         except (sqlite3.OperationalError, OSError, InjectedCrash, Outage):
             raise
-        except Exception as error:
+        except Exception as error:  # of this request alone: others must not suffer for it
             if _is_outage(error):
                 raise
             raise _Unwritable from error
@@ -158,7 +158,7 @@ class Transactor:
             self._add_events()
         except (sqlite3.OperationalError, OSError, InjectedCrash, Outage):
             raise
-        except Exception as error:
+        except Exception as error:  # of this request alone: others must not suffer for it
             if _is_outage(error):
                 raise
             self._connection.execute("ROLLBACK TO request")

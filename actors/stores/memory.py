@@ -84,7 +84,7 @@ class MemoryStore(Front):
             faults("before_commit")
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:
+        except Exception as error:  # a test's own fault stands for a store that does not answer
             raise Outage(error) from error
         result = self._apply(batch[0])
         faults("after_commit")

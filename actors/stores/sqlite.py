@@ -209,7 +209,7 @@ class SQLiteStore(Front):
         elif isinstance(request, CreateRequest):
             try:
                 request.blobs = _sql.encode_new(request.new, request.frame)
-            except Exception as error:
+            except Exception as error:  # whatever a value does while it is encoded, it is this run's
                 raise BadCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
         self._desk.put(request)
 

@@ -95,7 +95,7 @@ async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
     """
     try:
         value = await call
-    except Exception as error:
+    except Exception as error:  # what is not wanted is raised
         if isinstance(error, kind):
             return error
         raise

@@ -161,7 +161,7 @@ class _TestModel(Model):
             yield events
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two models says what its step is
 
     async def _play(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         await trio.lowlevel.checkpoint()

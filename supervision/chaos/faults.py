@@ -62,7 +62,7 @@ class Fault(StepHook):
         return self.site is not None
 
     def _look(self, k: int, task: Task) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each fault says where it strikes
 
     def _strike(self, site: str) -> None:
         self.site, self.at = site, trio.current_time()
