@@ -304,17 +304,20 @@ class Runtime:
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Why nobody works on a run that is not done here, or None.
 
-        Of a run that waits and is not in memory it is known whether its agent is here, and whether there is anybody who
-        could have its deps; a provider is asked when the run is woken.
+        Of a run whose actor has not asked yet, or that waits and is not in memory, it is known whether its agent is here,
+        and whether there is anybody who could have its deps; a provider is asked when the run is woken.
         """
         info = record.info
         reason = self.roster.degraded(info.run_id)
-        owned = self.roster.get(info.run_id) is not None
-        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
+        actor = self.roster.get(info.run_id)
+        if reason is not None or (actor is None and record.row.status is not RunStatus.WAITING):
             return reason
-        if info.agent not in self.agents:
+        if actor is not None and (actor.degraded is not None or actor.abandon is not None):
+            return actor.degraded
+        if info.agent not in self.agents and (actor is None or actor.agent is None):
             return "agent_unknown", f"no agent has the key {info.agent!r}"
-        return ("deps_missing", _NO_PROVIDER) if info.has_deps and self._deps is None else None
+        given = self._deps is not None or (actor is not None and actor.has_deps)
+        return ("deps_missing", _NO_PROVIDER) if info.has_deps and not given else None
 
     async def closed(self) -> None:
         """Wait until the runtime is closed: nothing can be looked up or followed any more."""

@@ -567,8 +567,9 @@ async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_t
         assert (await run.view()).degraded == "agent_unknown"
         with pytest.raises(gr.UnknownAgent, match="'helper'"):
             await runtime.resume("r1")
-        assert (await run.decide("c1", "resume")).ok
-        assert (await run.send("hello?")).ok
+        for command in (run.decide("c1", "resume"), run.send("hello?")):
+            assert (await command).ok
+            assert (await run.view()).degraded == "agent_unknown"  # also while an owner looks what has come
         with pytest.raises(gr.RunDegraded, match="agent_unknown"):
             await run.wait()
         assert (await run.view()).pending == 2

@@ -320,9 +320,9 @@ export class Timeline {
       for (const item of model.changed) this.#rows.get(item)?.update(item);
       model.changed.clear();
       this.#extend(count);
+      this.#buttons();
+      this.tick();
     });
-    this.#buttons();
-    this.tick();
   }
 
   /** Go to the end, or to what waits there. */
@@ -332,8 +332,8 @@ export class Timeline {
     this.#known = count;
     this.#place(Math.max(0, count - PAGE), count);
     this.following = true;
-    this.#toEnd();
     this.#buttons();
+    this.#toEnd();
   }
 
   /** What goes on right now, with its time. */
@@ -449,13 +449,12 @@ export class Timeline {
     const tail = this.tail();
     const { scroller } = this;
     scroller.scrollTop = scroller.scrollHeight;
-    if (!tail) return;
-    const above = scroller.getBoundingClientRect().top - tail.getBoundingClientRect().top;
+    const above = tail ? scroller.getBoundingClientRect().top - tail.getBoundingClientRect().top : 0;
     if (above > 0) scroller.scrollTop -= above + 12; // a long question is read from its beginning
-    this.#top = scroller.scrollTop;
+    this.#top = scroller.scrollTop; // in every case: rows that were dropped above have made it smaller, too
   }
 
-  /** The event comes later than what moved the page, which may have grown meanwhile: only who goes up leaves the end. */
+  /** The event comes later than what moved the page, which may have grown since: only who goes up leaves the end. */
   #scrolled() {
     const up = this.scroller.scrollTop < this.#top - 1;
     this.#top = this.scroller.scrollTop;

@@ -96,6 +96,43 @@ def test_a_run_of_five_thousand_events_stays_usable(console: Console, server: Se
     page.locator(".row-end").wait_for()
 
 
+GROWS = """async () => {
+    const { Timeline } = await import("./console/timeline.js");
+    const { h } = await import("./console/dom.js");
+    const list = h("ol");
+    const scroller = h("div", {}, list);
+    Object.assign(scroller.style, { height: "300px", overflowY: "auto", overflowAnchor: "none" });
+    const activity = h("p", {}, h("bdi"), h("span"));
+    const [earlier, later, jump] = [h("button"), h("button"), h("button", {}, h("span"))];
+    document.body.append(scroller);
+    const timeline = new Timeline({ scroller, list, earlier, later, activity, jump, tail: () => null });
+    const model = { items: [], changed: new Set(), running: new Map(), done: true, startedAt: 0, agent: "a" };
+    const painted = () => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)));
+    const more = (count) => {
+        for (let n = 0; n < count; n++) model.items.push({ kind: "step", step: model.items.length, at: 0 });
+        timeline.draw();
+    };
+    timeline.show(model);
+    for (let n = 0; n < 4; n++) more(110);
+    await painted();
+    more(20);  // more than the document holds: the rows above are dropped, and the page is shorter than before
+    scroller.append(h("div"));
+    scroller.lastChild.style.height = "500px";  // and grows by other means before it is told of its move
+    await painted();
+    const states = [[timeline.following, list.children.length]];
+    scroller.scrollTop -= 200;  // as its reader does
+    await painted();
+    states.push([timeline.following, list.children.length]);
+    return states;
+}"""
+"""A timeline of its own in the page: its window moves on, and the page grows between that and the news of it."""
+
+
+def test_only_its_reader_takes_the_page_from_the_end(console: Console):
+    console.open()
+    assert console.page.evaluate(GROWS) == [[True, 150], [False, 150]]
+
+
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
