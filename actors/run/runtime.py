@@ -304,8 +304,8 @@ class Runtime:
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Why nobody works on a run that is not done here, or None.
 
-        Of a run whose actor has not asked yet, or that waits and is not in memory, it is known whether its agent is here,
-        and whether there is anybody who could have its deps; a provider is asked when the run is woken.
+        Of a run whose actor has not asked yet, or that waits and is not in memory, it is known whether its agent is
+        here, and whether there is anybody who could have its deps; a provider is asked when the run is woken.
         """
         info = record.info
         reason = self.roster.degraded(info.run_id)
