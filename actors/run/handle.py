@@ -125,7 +125,7 @@ class Run(Generic[T]):
         with self._runtime.board.looking():
             thread = tuple(await self._runtime.store.messages(record.info.thread_id))
         done = record.row.status is RunStatus.DONE
-        reason = None if done else self._runtime.degraded(record)
+        reason = None if done else self._runtime.lacking(record)
         return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:

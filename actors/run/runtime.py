@@ -304,16 +304,25 @@ class Runtime:
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Why nobody works on a run that is not done here, or None.
 
-        Of a run whose actor has not asked yet, or that waits and is not in memory, it is known whether its agent is
-        here, and whether there is anybody who could have its deps; a provider is asked when the run is woken.
+        None also while its owner looks what has come: it may be what needs no agent, such as a cancel. Of a run that
+        waits and is not in memory see `lacking`.
         """
-        info = record.info
-        reason = self.roster.degraded(info.run_id)
-        actor = self.roster.get(info.run_id)
-        if reason is not None or (actor is None and record.row.status is not RunStatus.WAITING):
+        reason = self.roster.degraded(record.info.run_id)
+        owned = self.roster.get(record.info.run_id) is not None
+        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
             return reason
-        if actor is not None and (actor.degraded is not None or actor.abandon is not None):
-            return actor.degraded
+        return self.lacking(record)
+
+    def lacking(self, record: RunRecord) -> tuple[str, str] | None:
+        """What a run that is not done needs and does not have here, or None; its owner may be doing without just now.
+
+        Of a run whose owner has not asked yet it is known whether its agent is here, and whether there is anybody who
+        could have its deps; a provider is asked when the run is woken.
+        """
+        info, actor = record.info, self.roster.get(record.info.run_id)
+        known = self.roster.degraded(info.run_id) if actor is None else actor.degraded
+        if known is not None or (actor is not None and actor.abandon is not None):
+            return known
         if info.agent not in self.agents and (actor is None or actor.agent is None):
             return "agent_unknown", f"no agent has the key {info.agent!r}"
         given = self._deps is not None or (actor is not None and actor.has_deps)
