@@ -19,18 +19,18 @@ from .foreign import Unusable, response_of, text_of
 def streaming(
     effect: CallModel,
     *,
-    model: Model,
+    find_model: Callable[[], Model],
     make_request: Callable[[], Awaitable[ModelRequest]],
     children: Children,
     delay: float,
 ) -> Callable[[Child], Awaitable[None]]:
-    """The body of a child that asks the model once."""
+    """The body of a child that asks the model once. A model that is not there (any more) is a failure of that request."""
 
     async def body(child: Child) -> None:
         if delay:
             await trio.sleep(delay)
         request = await make_request()
-        children.owe(await ask(model, request, effect.message_id, children))
+        children.owe(await ask(find_model(), request, effect.message_id, children))
 
     return body
 

@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 import attrs
 import trio
 
+from ..abc import Model
 from ..agent import Agent
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
@@ -97,11 +98,13 @@ class Performer:
         async def request() -> ModelRequest:
             return model_request(agent, self.info.run_id, effect, await self._thread())
 
-        changes = effect.changes
-        other = None if changes is None or changes.model is None else resolve_model(changes.model)
+        def model() -> Model:
+            other = None if effect.changes is None else effect.changes.model
+            return self.services.directory.model_for(agent) if other is None else resolve_model(other)
+
         body = streaming(
             effect,
-            model=other or self.services.directory.model_for(agent),
+            find_model=model,
             make_request=request,
             children=self.children,
             delay=effect.delay * self.services.jitter() if effect.delay else 0.0,

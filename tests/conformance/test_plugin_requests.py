@@ -129,6 +129,14 @@ async def test_another_model_that_is_not_there_is_the_plugin_s_failure(play, aut
     assert "plugin 'x' in before_inference: no provider is installed for model 'nobody:x1'" in life.end["message"]
 
 
+async def test_another_model_that_is_gone_when_it_is_asked_is_a_failure_of_the_model(play, autojump_clock, monkeypatch):
+    """Its provider was there when the hook named it: the row goes on to name it after a restart without it."""
+    monkeypatch.setattr("greenroom.actors.run.hooks.resolve_model", lambda name: None)
+    life = await play("done", plugins=[asking(gr.Mutation().override(model="nobody:x1"))])
+    assert life.end["code"] == "model_error"
+    assert "no provider is installed for model 'nobody:x1'" in life.end["message"]
+
+
 # --- for this step only, and for all of it ---------------------------------------------------------------------------
 
 CHANGES = gr.Mutation().add_message("Be brief.").exclude_tools("pay").override(temperature=0)
