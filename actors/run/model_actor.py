@@ -24,7 +24,7 @@ def streaming(
     children: Children,
     delay: float,
 ) -> Callable[[Child], Awaitable[None]]:
-    """The body of a child that asks the model once. A model that is not there (any more) is a failure of that request."""
+    """The body of a child that asks the model once. A model that is not there is a failure of that request."""
 
     async def body(child: Child) -> None:
         if delay:
