@@ -299,6 +299,8 @@ class Store(abc.ABC):
     async def prune(self, before: datetime) -> int:
         """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows); threads stay.
 
+        Of the threads' state keys the values go that no run that is left, and none to come, can see.
+
         Returns:
             How many.
         """

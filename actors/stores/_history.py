@@ -24,6 +24,9 @@ class History:
     def __init__(self) -> None:
         self._entries: dict[str, list[Entry]] = {}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
     def put(self, entry: Entry) -> None:
         """The newest write; what the run wrote to the key at the same step is gone."""
         entries = self._entries.setdefault(entry.write.key, [])
@@ -45,6 +48,15 @@ class History:
             known = (one for one in reversed(entries) if one.run < run or (one.run == run and one.step <= step))
             if (found := next(known, None)) is not None:
                 yield _as_known(found, run)
+
+    def forget(self, oldest: int | None) -> None:
+        """Forget what no run sees if `oldest` is the oldest that there is; None: there is none.
+
+        Each run sees what it wrote itself, and of what was written before it the newest.
+        """
+        for key, entries in self._entries.items():
+            before = sum(1 for one in entries if oldest is None or one.run < oldest)
+            self._entries[key] = entries[max(0, before - 1) :]
 
 
 def in_order(writes: Iterable[StateWrite]) -> tuple[StateWrite, ...]:

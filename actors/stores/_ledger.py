@@ -284,8 +284,12 @@ class Ledger:
         return Posted(answer, InboxItem(position=position, command=command))
 
     def prune(self, before: int, limit: int) -> int:
-        """Forget up to `limit` runs that ended before `before` (milliseconds); their threads stay."""
+        """Forget up to `limit` runs that ended before `before` (milliseconds); of their threads, what nobody sees."""
         old = [name for name, run in self.runs.items() if run.ended is not None and run.ended < before][:limit]
-        for name in old:
-            del self.runs[name]
+        touched = {id(thread): thread for thread in (self.runs.pop(name).thread for name in old)}
+        oldest: dict[int, int] = {}
+        for run in self.runs.values() if touched else ():
+            oldest.setdefault(id(run.thread), run.number)  # they are kept in the order of their numbers
+        for key, thread in touched.items():
+            thread.state.forget(oldest.get(key))
         return len(old)

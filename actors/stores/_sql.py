@@ -60,6 +60,11 @@ _ADD_MESSAGE: Final = (
     " VALUES (?1, (SELECT coalesce(max(pos), 0) + 1 FROM messages WHERE thread = ?1), ?2, ?3, ?4, ?5)"
 )
 _PUT_STATE: Final = "INSERT OR REPLACE INTO state(run, thread, key, step, revision, value) VALUES (?, ?, ?, ?, ?, ?)"
+# The runs that are left see what they wrote themselves, and of what was written before the oldest of them the newest.
+_DROP_HIDDEN: Final = (
+    "DELETE FROM state WHERE thread = :thread AND run < :oldest AND rowid NOT IN"
+    " (SELECT max(rowid) FROM state WHERE thread = :thread AND run < :oldest GROUP BY key)"
+)
 _COPY_MESSAGES: Final = (
     "INSERT INTO messages(thread, pos, id, run, step, body)"
     " SELECT ?, pos, id, run, step, body FROM messages WHERE pos <= ?"
@@ -220,15 +225,24 @@ def add_command(connection: sqlite3.Connection, number: int, item: InboxItem, an
 
 
 def delete_runs(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    """Delete done runs that ended before a time; what they wrote into their threads stays."""
-    sql = "SELECT number FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
-    numbers = connection.execute(sql, (before, limit)).fetchall()
-    for number in numbers:
+    """Delete done runs that ended before a time; of what they wrote into their threads, what nobody can see now."""
+    sql = "SELECT number, thread FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
+    found = connection.execute(sql, (before, limit)).fetchall()
+    for number, _ in found:
         for table in ("events", "calls", "tickets", "inbox"):
-            connection.execute(f"DELETE FROM {table} WHERE run = ?", number)  # noqa: S608 - the names stand above
-        connection.execute("DELETE FROM state WHERE run = ? AND thread IS NULL", number)
-        connection.execute("DELETE FROM runs WHERE number = ?", number)
-    return len(numbers)
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608 - the names stand above
+        connection.execute("DELETE FROM state WHERE run = ? AND thread IS NULL", (number,))
+        connection.execute("DELETE FROM runs WHERE number = ?", (number,))
+    for thread in {thread for _, thread in found}:
+        connection.execute(_DROP_HIDDEN, {"thread": thread, "oldest": _oldest_run(connection, thread)})
+    return len(found)
+
+
+def _oldest_run(connection: sqlite3.Connection, thread: int) -> int:
+    """The number of the thread's oldest run; above all numbers if it has none."""
+    sql = "SELECT number FROM runs WHERE thread = ? ORDER BY number LIMIT 1"
+    found = connection.execute(sql, (thread,)).fetchone()
+    return 1 << 62 if found is None else int(found[0])
 
 
 # --- looking up one thing --------------------------------------------------------------------------------------------
