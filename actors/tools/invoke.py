@@ -25,6 +25,8 @@ from greenroom.supervision.nursery import raise_bare
 TEXT_LIMIT: Final = 2_000
 """Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its
 window."""
+PREDICATE_TIMEOUT: Final = 30.0
+"""Seconds that a `needs_approval` predicate may take, as a plugin's hook by default."""
 
 FailureCode = Literal["tool_error", "tool_timeout", "invalid_arguments"]
 
@@ -172,17 +174,21 @@ def _one_text(error: BaseException) -> str:
 async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> bool:
     """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
 
-    A predicate that raises, arguments that do not fit, and answers that are not a bool all mean that approval is
-    needed. A sync predicate runs in the event loop and must be quick. Cancelled passes.
+    A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and answers that are not
+    a bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick.
+
+    Cancelled passes.
     """
     predicate = tool.needs_approval
     if isinstance(predicate, bool):
         return predicate
     try:
         answer = predicate(ctx, tool.complete(arguments))
-        return (await answer if inspect.isawaitable(answer) else answer) is not False
+        with trio.move_on_after(PREDICATE_TIMEOUT) as limit:
+            answer = await answer if inspect.isawaitable(answer) else answer
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a judgement of user code, on the safe side
         real = flatten(error)
         if not isinstance(real, Exception):
             raise_bare(real)
         return True
+    return limit.cancel_called or answer is not False  # an answer that comes too late is none

@@ -235,6 +235,25 @@ async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need
     assert scope.cancelled_caught
 
 
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojump_clock):
+    """A call may not stand for ever before a question that nobody can see; and a late no is none."""
+
+    async def asks_a_dead_service(ctx: ToolContext, arguments) -> bool:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            if not swallows:
+                raise
+        return False
+
+    async def body() -> None: ...
+
+    began = trio.current_time()
+    assert await wants_approval(tool(body, needs_approval=asks_a_dead_service), ToolContext(), {})
+    assert trio.current_time() - began == 30
+
+
 async def test_a_predicate_that_ends_the_program_ends_it():
     def rude(ctx, arguments) -> bool:
         raise BaseExceptionGroup("both", [KeyboardInterrupt(), ValueError()])
