@@ -326,6 +326,15 @@ async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autoj
     assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).answers == ["rejected unknown_target"]
 
 
+@pytest.mark.parametrize("named", ["r.t1", "r.t2"])
+async def test_a_model_that_names_a_call_like_a_ticket_does_not_get_that_ticket_s_approval(play, autojump_clock, named):
+    """What a person decides about is the action that the ticket shows, whatever else bears its name."""
+    life = await play([B, call("pay", id=named)], "done", do=[decide("r.t1")])
+    assert life.effects == ["B"]
+    assert life.calls == {"B": "new suspended resuming running succeeded", f"{named}#2": "new suspended"}
+    assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", "open")}
+
+
 # --- what the model is told of a denial ------------------------------------------------------------------------------
 
 
