@@ -362,18 +362,22 @@ class Incarnation:
 
     def _start_expiry(self, ticket_id: str) -> None:
         """An expiry goes through the same door as decisions do: the first one in wins."""
-        name = f"{EXPIRE}{ticket_id}"
-        decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
+        key = f"{EXPIRE}{ticket_id}"
         directory, run_id = self._services.directory, self._claim.run_id
 
         async def body(_: Child) -> None:
+            name = key
             while True:
+                decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
                 answer = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
-                if answer.code not in ("store_unavailable", "busy"):
+                if answer.code == "decision_id_conflict":
+                    name += "+"  # somebody's command has that id
+                elif answer.code in ("store_unavailable", "busy"):
+                    await trio.sleep(1)
+                else:
                     return
-                await trio.sleep(1)
 
-        self._children.start(name, body, broke=None)
+        self._children.start(key, body, broke=None)
 
     def _next_time(self) -> float:
         if self._stop_at is not None:

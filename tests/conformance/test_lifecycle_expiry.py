@@ -84,6 +84,15 @@ async def test_a_denial_in_time_is_no_expiry(play, autojump_clock):
     assert (life.tickets["r.t1"], life.outcome.output) == (("user_input", "denied"), "done")
 
 
+async def test_no_command_keeps_a_ticket_from_expiring_by_its_id(play, autojump_clock):
+    """Whoever sends a command chooses its id; the clock's own commands take one that is free."""
+    ids = ["expire:r.t1", "expire:r.t1+"]
+    life = await play([brief()], "done", do=[send("one", command_id=ids[0]), send("two", command_id=ids[1]), pause(60)])
+    assert life.answers == ["accepted", "accepted"]
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+    assert life.path.endswith("completed")
+
+
 async def test_a_run_that_is_cancelled_before_withdraws_the_ticket(play, autojump_clock):
     life = await play([brief(default="no")], do=[after(49, cancel())])
     assert life.tickets == {"r.t1": ("user_input", "withdrawn")}
