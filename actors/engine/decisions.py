@@ -113,7 +113,8 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
         call = attrs.evolve(_edited(d, call, edited), edited=True)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
-    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW)
+    told = call.told if call.lost else decision  # what came of a body is no answer to what the body asks
+    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW, told=told, lost=False)
     _say_resumed(d, call, ticket)
     gate(d, call)
 
