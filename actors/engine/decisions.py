@@ -144,7 +144,8 @@ def expire(d: Draft, call: CallRow) -> None:
         call = d.put(call, status=CallStatus.RESUMING)
         _say_resumed(d, call, ticket)
         shown, large = shown_value(value)
-        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
+        status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
+        close_call(d, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
         return
     text = "The approval expired: nobody decided in time."
     close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")

@@ -209,7 +209,7 @@ def wish(ticket: Ticket) -> Suspend:
         response_schema=ticket.response_schema,
         resume_mode=ticket.resume_mode,
         expires_after=None if until is None else (until - ticket.requested_at).total_seconds(),
-        on_expiry=SetResult(ticket.expiry_result) if on_expiry == "set_result" else on_expiry,
+        on_expiry=SetResult(ticket.expiry_result, ticket.expiry_code) if on_expiry == "set_result" else on_expiry,
         reviewers=ticket.reviewers,
         reason=ticket.reason,
     )

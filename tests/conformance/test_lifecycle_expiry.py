@@ -42,6 +42,19 @@ async def test_it_may_bring_a_result(play, autojump_clock):
     assert (life.told["E"], life.effects) == ("no", ["C"])
 
 
+@gr.tool
+async def lapse() -> str:
+    """Asks, and says what it came to if nobody answers."""
+    raise gr.Suspend(expires_after=50, on_expiry=gr.SetResult("nobody said yes", code="permission_denied"))
+
+
+async def test_the_result_that_it_brings_may_be_a_failure(play, autojump_clock):
+    life = await play([call("lapse", id="E")], "done", do=[restart, pause(60)], tools=[lapse])
+    assert life.calls["E"] == "new running suspended resuming failed"
+    assert (life.codes["E"], life.told["E"]) == ("permission_denied", "nobody said yes")
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+
+
 async def test_it_comes_at_its_time_by_the_clock(play, autojump_clock):
     life = await play([brief()], "done", do=[pause(60)])
     assert life.seconds("approval.resolved") == 50.0
