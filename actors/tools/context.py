@@ -17,6 +17,7 @@ from greenroom.actors.contract.ids import idempotency_key
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.errors import UsageError
 from greenroom.actors.state.access import WritableState, check_state
+from greenroom.actors.state.values import copied_decision
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -102,7 +103,7 @@ class _Call(Generic[Deps]):
     call_id: str = ""
     task_id: str | None = None
     attempt: int = 1
-    decision: Decision | None = None
+    decision: Decision | None = attrs.field(default=None, converter=copied_decision)
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
 
     @property
