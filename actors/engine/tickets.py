@@ -73,7 +73,7 @@ def announce(d: Draft, ticket: Ticket) -> None:
             response_schema=ticket.response_schema,
             resume_mode=ticket.resume_mode,
             expires_at=None if ticket.expires_at is None else timestamp(ticket.expires_at),
-            on_expiry=ticket.on_expiry,
+            on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,  # left out by identity, not equality
             reviewers=ticket.reviewers,
         ),
     )

@@ -43,6 +43,20 @@ async def test_it_may_bring_a_result(play, autojump_clock):
 
 
 @gr.tool
+async def read(way: str) -> str:
+    """Asks, and has read somewhere what an expiry does."""
+    raise gr.Suspend(expires_after=50, on_expiry="".join(list(way)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["deny", "cancel_run"])
+async def test_what_an_expiry_does_may_come_from_a_file(play, autojump_clock, way):
+    """The event is the same, and so is its replay, wherever the word comes from."""
+    life = await play([call("read", way=way, id="E")], tools=[read])
+    assert life.payloads("approval.requested")[0].get("on_expiry", "deny") == way
+    assert (b'"on_expiry":"deny"' in b"".join(life.frames)) is False
+
+
+@gr.tool
 async def lapse() -> str:
     """Asks, and says what it came to if nobody answers."""
     raise gr.Suspend(expires_after=50, on_expiry=gr.SetResult("nobody said yes", code="permission_denied"))
