@@ -90,7 +90,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
             Message(
                 id=f"{row.draft.id}:{call.call_id}",
                 role="tool",
-                content=tool_text(call.shown or "", call.edited, call.arguments),
+                content=tool_text(call),
                 call_id=call.call_id,
             )
             for call in record.calls
