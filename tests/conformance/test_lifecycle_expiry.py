@@ -42,6 +42,13 @@ async def test_it_may_bring_a_result(play, autojump_clock):
     assert (life.told["E"], life.effects) == ("no", ["C"])
 
 
+@pytest.mark.parametrize("seconds", [1e-9, 1e-4, 1e-3])
+async def test_a_ticket_may_expire_in_the_moment_it_is_made(play, autojump_clock, seconds):
+    life = await play([brief(expires=seconds)], "done", do=[pause(60)])
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+    assert life.path.endswith("completed")
+
+
 @gr.tool
 async def read(way: str) -> str:
     """Asks, and has read somewhere what an expiry does."""
