@@ -224,6 +224,24 @@ async def test_each_decision_of_a_batch_has_its_own_answer(play, autojump_clock)
     assert (life.calls["B"][-9:], life.calls["A"][-9:]) == ("succeeded", "cancelled")
 
 
+async def test_a_batch_that_holds_something_else_is_not_half_sent(play, autojump_clock):
+    """Whoever gets an exception has no answers: nothing may have been decided by then."""
+
+    async def both(scene: Scene) -> None:
+        ticket = await scene.ticket("B")
+        for wrong in (ticket, "B", ["B"], None):
+            with pytest.raises(ValueError, match=r"is no decision yet|is not known"):
+                await scene.run.decide_all([ticket.approve(), wrong])  # type: ignore[list-item]
+
+    life = await play([B], do=[both])
+    assert life.tickets == {"r.t1": ("tool_permission", "open")}
+
+
+async def test_of_two_values_that_can_not_be_stored_the_arguments_are_told_first(play, autojump_clock):
+    life = await play([B], do=[decide("B", result=object(), edited_arguments={"cents": object()})])
+    assert life.answers == ["rejected invalid_arguments"]
+
+
 async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
     deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
     life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
