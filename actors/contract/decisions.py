@@ -111,7 +111,8 @@ class Suspend(Exception):
 
     @expires_after.validator
     def _positive(self, _: object, value: float | None) -> None:
-        if value is not None and not value > 0:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and value > 0):
             raise ValueError(f"expires_after={value!r} seconds: give a positive number, or None to wait for ever")
 
     @on_expiry.validator
