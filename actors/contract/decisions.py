@@ -111,7 +111,8 @@ class Suspend(Exception):
 
     @expires_after.validator
     def _positive(self, _: object, value: float | None) -> None:
-        if value is not None and not value > 0:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and value > 0):
             raise ValueError(f"expires_after={value!r} seconds: give a positive number, or None to wait for ever")
 
     @on_expiry.validator
@@ -174,7 +175,7 @@ class Ticket:
         resume_mode: what resume does.
         expires_at: when `on_expiry` applies, UTC; None never.
         on_expiry: "deny", "cancel_run" or "set_result".
-        expiry_result: the result that "set_result" uses.
+        expiry_result: the result that "set_result" uses. expiry_code: of a failure, if that is one.
         reviewers: who may decide; empty means anybody.
         requested_at: UTC.
         status: open until decided, expired or withdrawn.
@@ -197,6 +198,7 @@ class Ticket:
     expires_at: datetime | None = None
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
     expiry_result: Any = None
+    expiry_code: str | None = None
     reviewers: tuple[str, ...] = ()
     status: TicketStatus = "open"
     decided_by: str | None = None

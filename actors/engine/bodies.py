@@ -93,7 +93,7 @@ def start_body(d: Draft, call: CallRow) -> None:
             attempt=call.attempts,
             tool=call.tool,
             arguments=call.arguments,
-            decision=call.decision,
+            decision=call.told,
             state=d.snapshot,
             durable=tool is None or not tool.replay_safe or call.ticket is not None,
         )

@@ -113,7 +113,8 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
         call = attrs.evolve(_edited(d, call, edited), edited=True)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
-    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW)
+    told = call.told if call.lost else decision  # what came of a body is no answer to what the body asks
+    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW, told=told, lost=False)
     _say_resumed(d, call, ticket)
     gate(d, call)
 
@@ -143,7 +144,8 @@ def expire(d: Draft, call: CallRow) -> None:
         call = d.put(call, status=CallStatus.RESUMING)
         _say_resumed(d, call, ticket)
         shown, large = shown_value(value)
-        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
+        status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
+        close_call(d, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
         return
     text = "The approval expired: nobody decided in time."
     close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")

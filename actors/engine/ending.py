@@ -16,6 +16,7 @@ from ..contract.failures import FAILURES
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, CallAt, Cursor, Phase
+from ..contract.rows import CallRow
 from .effects import CancelWork, Finish, RunPhase
 from .holds import close_run_ticket
 from .inputs import Stubborn
@@ -129,7 +130,7 @@ def append_step(d: Draft) -> None:
             Message(
                 id=d.new_message_id(),
                 role="tool",
-                content=tool_text(call.shown or "", call.edited, call.arguments),
+                content=tool_text(call),
                 call_id=call.call_id,
                 producer=producer,
             )
@@ -139,11 +140,13 @@ def append_step(d: Draft) -> None:
     d.changed = True
 
 
-def tool_text(shown: str, edited: bool, arguments: Any) -> str:
+def tool_text(call: CallRow) -> str:
     """What the model is told a call came to."""
-    if not edited:
+    shown = call.shown or ""
+    if not call.edited:
         return shown
-    return f"(The arguments were changed to {dict(arguments)!r} before the call ran.)\n{shown}"
+    ran = " before the call ran" if call.attempts else ""
+    return f"(The arguments were changed to {dict(call.arguments)!r}{ran}.)\n{shown}"
 
 
 def append_input(d: Draft) -> None:

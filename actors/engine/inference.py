@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from ..contract import events as ev
-from ..contract.ids import fingerprint
+from ..contract.ids import fingerprint, names_ticket
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
 from ..contract.phases import Cursor
@@ -151,7 +151,7 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
                 return f"two different calls came under one id {call.call_id!r}"
             continue
         seen[call.call_id] = call
-        name = _free_id(call.call_id, d.used, new)
+        name = _free_id(call.call_id, d.info.run_id, d.used, new)
         new.add(name)
         if name != call.call_id:
             call = attrs.evolve(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
@@ -159,10 +159,10 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
     return tuple(out)
 
 
-def _free_id(wish: str, used: frozenset[str], new: set[str]) -> str:
-    """The id itself if no call of the run has it, else `<id>#<n>`."""
+def _free_id(wish: str, run_id: str, used: frozenset[str], new: set[str]) -> str:
+    """The id itself if no call of the run has it, and no ticket can have it, else `<id>#<n>`."""
     name, number = wish, 2 if wish else len(used) + len(new) + 1
-    while not name or name in used or name in new:
+    while not name or name in used or name in new or names_ticket(run_id, name):
         name, number = f"{wish or 'call'}#{number}", number + 1
     return name
 

@@ -83,7 +83,7 @@ def call_in_background(d: Draft, call: CallRow) -> None:
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
-        decision=call.decision,
+        decision=call.told,
         started_at=d.now,
     )
     start_task(d, task)

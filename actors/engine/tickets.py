@@ -50,6 +50,7 @@ def new_ticket(d: Draft, wish: Suspend, *, ticket_id: str, fingerprint: str, cal
         expires_at=None if wish.expires_after is None else d.now + timedelta(seconds=wish.expires_after),
         on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
         expiry_result=None if result is None else result.value,
+        expiry_code=None if result is None else result.code,
         reviewers=wish.reviewers,
     )
 
@@ -72,7 +73,7 @@ def announce(d: Draft, ticket: Ticket) -> None:
             response_schema=ticket.response_schema,
             resume_mode=ticket.resume_mode,
             expires_at=None if ticket.expires_at is None else timestamp(ticket.expires_at),
-            on_expiry=ticket.on_expiry,
+            on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,  # left out by identity, not equality
             reviewers=ticket.reviewers,
         ),
     )

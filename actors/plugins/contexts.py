@@ -14,6 +14,7 @@ from ..contract.messages import Message, Usage
 from ..contract.phases import Phase
 from ..contract.rows import CallRow
 from ..state.access import State, check_state
+from ..state.values import copied, copied_decision
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -27,7 +28,7 @@ else:
 
 @attrs.frozen(kw_only=True)
 class CallFacts:
-    """A tool call as it stands.
+    """A tool call as it stands. Its values are copies: to change one changes nothing.
 
     Attributes:
         call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
@@ -38,12 +39,12 @@ class CallFacts:
 
     call_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = attrs.field(converter=copied)
     effect: str = "read"
     status: CallStatus = CallStatus.NEW
     attempt: int = 0
-    decision: Decision | None = None
-    result: Any = None
+    decision: Decision | None = attrs.field(default=None, converter=copied_decision)
+    result: Any = attrs.field(default=None, converter=copied)
     text: str | None = None
     code: str | None = None
 

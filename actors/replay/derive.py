@@ -198,9 +198,13 @@ def _suspended(record: Record, state: RunState, event: Event) -> Iterator[Input 
         yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish(ticket))
 
 
+_NO_TIME: Final = 1e-9
+"""Seconds that a ticket waited which expired in the moment it was made."""
+
+
 def wish(ticket: Ticket) -> Suspend:
     """What a body asked for, from the ticket that it got."""
-    until = ticket.expires_at
+    seconds = None if ticket.expires_at is None else (ticket.expires_at - ticket.requested_at).total_seconds()
     on_expiry: Any = ticket.on_expiry
     return Suspend(
         action=ticket.action,
@@ -208,8 +212,8 @@ def wish(ticket: Ticket) -> Suspend:
         parameters=ticket.parameters,
         response_schema=ticket.response_schema,
         resume_mode=ticket.resume_mode,
-        expires_after=None if until is None else (until - ticket.requested_at).total_seconds(),
-        on_expiry=SetResult(ticket.expiry_result) if on_expiry == "set_result" else on_expiry,
+        expires_after=None if seconds is None else max(seconds, _NO_TIME),
+        on_expiry=SetResult(ticket.expiry_result, ticket.expiry_code) if on_expiry == "set_result" else on_expiry,
         reviewers=ticket.reviewers,
         reason=ticket.reason,
     )

@@ -78,13 +78,15 @@ def suspend_of(wish: Suspend) -> Suspend:
     if not isinstance(reviewers, tuple | list) or not all(isinstance(name, str) for name in reviewers):
         raise Unusable(f"reviewers={reviewers!r} is not a tuple of names")
     schema, expiry = wish.response_schema, wish.on_expiry
+    if isinstance(expiry, SetResult):
+        expiry = SetResult(data_of(expiry.value, "on_expiry"), _maybe(expiry.code, "the code of on_expiry"))
     return attrs.evolve(
         wish,
         action=_str(wish.action, "action"),
         message=_str(wish.message, "message"),
         parameters=object_of(wish.parameters, "parameters"),
         response_schema=None if schema is None else object_of(schema, "response_schema"),
-        on_expiry=SetResult(data_of(expiry.value, "on_expiry")) if isinstance(expiry, SetResult) else expiry,
+        on_expiry=expiry,
         reviewers=tuple(map(text_of, reviewers)),
     )
 

@@ -177,9 +177,10 @@ class Run(Generic[T]):
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
 
         Raises:
-            UnknownRun: no such run.
+            ValueError: one of them is no Decision; none of them has been sent. UnknownRun: no such run.
         """
-        return [await self.decide(decision) for decision in decisions]
+        meant = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
+        return [await self.decide(decision) for decision in meant]
 
     async def cancel(
         self,

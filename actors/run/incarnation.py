@@ -354,26 +354,32 @@ class Incarnation:
         if late:
             self.feed(DeadlinePassed())
             return True
-        for ticket_id in expired:
-            if ticket_id not in self._expiring:
-                self._expiring.add(ticket_id)
-                self._start_expiry(ticket_id)
+        fresh = tuple(ticket_id for ticket_id in expired if ticket_id not in self._expiring)
+        if fresh:
+            self._expiring.update(fresh)
+            self._start_expiry(fresh)
         return False
 
-    def _start_expiry(self, ticket_id: str) -> None:
-        """An expiry goes through the same door as decisions do: the first one in wins."""
-        name = f"{EXPIRE}{ticket_id}"
-        decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
+    def _start_expiry(self, ticket_ids: tuple[str, ...]) -> None:
+        """An expiry goes through the same door as decisions do: the first one in wins. One follows the other."""
         directory, run_id = self._services.directory, self._claim.run_id
 
-        async def body(_: Child) -> None:
+        async def expire(ticket_id: str, name: str) -> None:
             while True:
+                decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
                 answer = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
-                if answer.code not in ("store_unavailable", "busy"):
+                if answer.code == "decision_id_conflict":
+                    name += "+"  # somebody's command has that id
+                elif answer.code in ("store_unavailable", "busy"):
+                    await trio.sleep(1)
+                else:
                     return
-                await trio.sleep(1)
 
-        self._children.start(name, body, broke=None)
+        async def body(_: Child) -> None:
+            for ticket_id in ticket_ids:
+                await expire(ticket_id, f"{EXPIRE}{ticket_id}")
+
+        self._children.start(f"{EXPIRE}{ticket_ids[0]}", body, broke=None)
 
     def _next_time(self) -> float:
         if self._stop_at is not None:

@@ -355,14 +355,14 @@ class Runtime:
             command_id=name, kind="decide", decision=decision, reason=decision.reason, by=decision.decided_by
         )
         try:
-            result = data_of(decision.result, "the result")
-        except Unusable as error:
-            return reject(command, "invalid_result", f"{error}; give plain JSON data")
-        try:
             edited = decision.edited_arguments
             edited = None if edited is None else object_of(edited, "edited_arguments")
         except Unusable as error:
             return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
+        try:
+            result = data_of(decision.result, "the result")
+        except Unusable as error:
+            return reject(command, "invalid_result", f"{error}; give plain JSON data")
         decision = attrs.evolve(decision, result=result, edited_arguments=edited)
         return await self.post(run_id, attrs.evolve(command, decision=decision))
 

@@ -68,10 +68,10 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     return tuple(
         attrs.evolve(
             ticket,
-            arguments=redactor.value(ticket.arguments),
+            arguments=copied(redactor.value(ticket.arguments)),
             message=redactor.text(ticket.message),
             action=redactor.text(ticket.action),
-            parameters=redactor.value(ticket.parameters),
+            parameters=copied(redactor.value(ticket.parameters)),
             response_schema=redactor.schema(ticket.response_schema),
             expiry_result=redactor.value(ticket.expiry_result),
         )
@@ -90,7 +90,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
             Message(
                 id=f"{row.draft.id}:{call.call_id}",
                 role="tool",
-                content=tool_text(call.shown or "", call.edited, call.arguments),
+                content=tool_text(call),
                 call_id=call.call_id,
             )
             for call in record.calls

@@ -14,11 +14,13 @@ from enum import Enum
 from reprlib import Repr
 from typing import Any, Final, get_args, get_origin
 
+import attrs
 import msgspec
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
 
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
+from ..contract.decisions import Decision
 
 _SHOWN: Final = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
@@ -100,6 +102,14 @@ def copied(data: Any) -> Any:
     if type(data) is dict:
         return {key: copied(item) for key, item in data.items()}
     return [copied(item) for item in data] if type(data) is list else data
+
+
+def copied_decision(decision: Decision | None) -> Decision | None:
+    """A decision for user code: its values are nobody else's."""
+    if decision is None:
+        return None
+    edited = copied(decision.edited_arguments)
+    return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
 
 
 def shown(value: Any) -> str:

@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.errors import ToolDefinitionError
+from greenroom.actors.state.values import copied
 
 from .context import SyncToolContext, ToolContext
 from .docstrings import parameter_texts
@@ -53,7 +54,7 @@ class Arguments:
             ArgumentsError: names the path.
         """
         try:
-            made = msgspec.convert(arguments, self._struct)
+            made = msgspec.convert(copied(arguments), self._struct)  # what is Any in it, a body may change
         except Exception as error:  # what classes of the user's check while they are built may raise anything
             raise ArgumentsError(self._explain(str(error) or type(error).__name__)) from error
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)

@@ -17,6 +17,7 @@ from greenroom.actors.contract.ids import idempotency_key
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.errors import UsageError
 from greenroom.actors.state.access import WritableState, check_state
+from greenroom.actors.state.values import copied_decision
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -102,7 +103,7 @@ class _Call(Generic[Deps]):
     call_id: str = ""
     task_id: str | None = None
     attempt: int = 1
-    decision: Decision | None = None
+    decision: Decision | None = attrs.field(default=None, converter=copied_decision)
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
 
     @property
@@ -120,7 +121,8 @@ class ToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         task_id: in the background: of the task; else None.
         attempt: counts from 1; a tool that is run again (after a crash, a suspension, a decision) sees a higher one.
-        decision: the decision that made the call go on; None in the first attempt.
+        decision: the decision that made the call go on; None in the first attempt. One that runs a body again of which
+            nobody knows what came of it (outcome_unknown) does not count: the body gets what it had before.
         state: state keys. What the body writes it reads; others see it when the body has returned.
         report_progress, report_output: where the runtime takes reports; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
@@ -218,7 +220,8 @@ class SyncToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         task_id: in the background: of the task; else None.
         attempt: counts from 1.
-        decision: the decision that made the call go on; None in the first attempt.
+        decision: the decision that made the call go on; None in the first attempt. One that runs a body again of which
+            nobody knows what came of it (outcome_unknown) does not count: the body gets what it had before.
         state: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks: set by the runtime.
     """

@@ -1,6 +1,7 @@
 """Rules of a tool call: which status follows which, what a ticket shows, and the three ways to go on after it."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from greenroom.testing import call
 
 from ..support.cast import TOOLS
 from ..support.diary import gate
-from ..support.lives import after, approve, cancel, deny, restart
+from ..support.lives import Scene, after, approve, cancel, deny, restart
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 RESULT, ARGUMENTS = "use_decision_as_tool_result", "pass_decision_to_tool"
@@ -188,6 +189,43 @@ async def test_replay_runs_the_body_again_with_the_same_arguments_and_the_decisi
     assert life.scene.outside.decided == {"D": {"name": "Ada"}}
     assert [one["attempt"] for one in life.payloads("tool.started") if one["call_id"] == "D"] == [1, 2]
     assert life.told["D"] == "told {'name': 'Ada'}"
+
+
+def _spoils(ctx: Any, arguments: Any) -> bool:
+    arguments["order"]["items"].clear()
+    return True
+
+
+@gr.tool(needs_approval=_spoils)
+async def spoil(ctx: gr.ToolContext[Any], order: dict[str, Any]) -> str:
+    """Takes apart what it was given, once before and once after it has asked."""
+    items = order.pop("items")
+    found = f"{items} {ctx.decision.result.pop('answer') if ctx.decision else None}"
+    items.clear()
+    if ctx.attempt == 1:
+        raise gr.Suspend(message=found)
+    return found
+
+
+@pytest.mark.parametrize("acts", [[], [restart]])
+async def test_what_a_body_or_a_predicate_does_to_its_values_is_lost_with_them(play, autojump_clock, acts):
+    """The next attempt has what the ticket shows, and what the next process would have."""
+    yes = approve("S", {"answer": "yes"})
+    life = await play([call("spoil", order={"items": [1]}, id="S")], "done", do=[yes, *acts, yes], tools=[spoil])
+    shown = [(one["message"], one["arguments"]) for one in life.payloads("approval.requested")]
+    assert [arguments for _, arguments in shown] == [{"order": {"items": [1]}}] * 2
+    assert (shown[1][0], life.told["S"]) == ("[1] yes", "[1] yes")
+    assert life.record.calls[0].arguments == {"order": {"items": [1]}}
+
+
+async def test_who_looks_at_a_ticket_may_change_what_he_sees(play, autojump_clock):
+    """To make other arguments of it, for example; that changes nothing but his own copy."""
+
+    async def look(scene: Scene) -> None:
+        (await scene.ticket("B")).arguments["cents"] = 99  # type: ignore[index]
+
+    life = await play([call("sign", cents=1, id="B")], "done", do=[look, approve("B")])
+    assert life.told["B"] == "signed 1"
 
 
 async def test_a_decision_as_result_is_the_result_and_the_body_does_not_run(play, autojump_clock):

@@ -224,6 +224,24 @@ async def test_each_decision_of_a_batch_has_its_own_answer(play, autojump_clock)
     assert (life.calls["B"][-9:], life.calls["A"][-9:]) == ("succeeded", "cancelled")
 
 
+async def test_a_batch_that_holds_something_else_is_not_half_sent(play, autojump_clock):
+    """Whoever gets an exception has no answers: nothing may have been decided by then."""
+
+    async def both(scene: Scene) -> None:
+        ticket = await scene.ticket("B")
+        for wrong in (ticket, "B", ["B"], None):
+            with pytest.raises(ValueError, match=r"is no decision yet|is not known"):
+                await scene.run.decide_all([ticket.approve(), wrong])  # type: ignore[list-item]
+
+    life = await play([B], do=[both])
+    assert life.tickets == {"r.t1": ("tool_permission", "open")}
+
+
+async def test_of_two_values_that_can_not_be_stored_the_arguments_are_told_first(play, autojump_clock):
+    life = await play([B], do=[decide("B", result=object(), edited_arguments={"cents": object()})])
+    assert life.answers == ["rejected invalid_arguments"]
+
+
 async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
     deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
     life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
@@ -324,6 +342,15 @@ async def test_an_old_ticket_is_decided_for_good(play, autojump_clock):
 
 async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autojump_clock):
     assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).answers == ["rejected unknown_target"]
+
+
+@pytest.mark.parametrize("named", ["r.t1", "r.t2"])
+async def test_a_model_that_names_a_call_like_a_ticket_does_not_get_that_ticket_s_approval(play, autojump_clock, named):
+    """What a person decides about is the action that the ticket shows, whatever else bears its name."""
+    life = await play([B, call("pay", id=named)], "done", do=[decide("r.t1")])
+    assert life.effects == ["B"]
+    assert life.calls == {"B": "new suspended resuming running succeeded", f"{named}#2": "new suspended"}
+    assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", "open")}
 
 
 # --- what the model is told of a denial ------------------------------------------------------------------------------

@@ -42,6 +42,40 @@ async def test_it_may_bring_a_result(play, autojump_clock):
     assert (life.told["E"], life.effects) == ("no", ["C"])
 
 
+@pytest.mark.parametrize("seconds", [1e-9, 1e-4, 1e-3])
+async def test_a_ticket_may_expire_in_the_moment_it_is_made(play, autojump_clock, seconds):
+    life = await play([brief(expires=seconds)], "done", do=[pause(60)])
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+    assert life.path.endswith("completed")
+
+
+@gr.tool
+async def read(way: str) -> str:
+    """Asks, and has read somewhere what an expiry does."""
+    raise gr.Suspend(expires_after=50, on_expiry="".join(list(way)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["deny", "cancel_run"])
+async def test_what_an_expiry_does_may_come_from_a_file(play, autojump_clock, way):
+    """The event is the same, and so is its replay, wherever the word comes from."""
+    life = await play([call("read", way=way, id="E")], tools=[read])
+    assert life.payloads("approval.requested")[0].get("on_expiry", "deny") == way
+    assert (b'"on_expiry":"deny"' in b"".join(life.frames)) is False
+
+
+@gr.tool
+async def lapse() -> str:
+    """Asks, and says what it came to if nobody answers."""
+    raise gr.Suspend(expires_after=50, on_expiry=gr.SetResult("nobody said yes", code="permission_denied"))
+
+
+async def test_the_result_that_it_brings_may_be_a_failure(play, autojump_clock):
+    life = await play([call("lapse", id="E")], "done", do=[restart, pause(60)], tools=[lapse])
+    assert life.calls["E"] == "new running suspended resuming failed"
+    assert (life.codes["E"], life.told["E"]) == ("permission_denied", "nobody said yes")
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+
+
 async def test_it_comes_at_its_time_by_the_clock(play, autojump_clock):
     life = await play([brief()], "done", do=[pause(60)])
     assert life.seconds("approval.resolved") == 50.0
@@ -82,6 +116,15 @@ async def test_from_its_time_on_a_decision_is_too_late(play, autojump_clock, lat
 async def test_a_denial_in_time_is_no_expiry(play, autojump_clock):
     life = await play([brief(on_expiry="cancel_run")], "done", do=[deny("E"), pause(60)])
     assert (life.tickets["r.t1"], life.outcome.output) == (("user_input", "denied"), "done")
+
+
+async def test_no_command_keeps_a_ticket_from_expiring_by_its_id(play, autojump_clock):
+    """Whoever sends a command chooses its id; the clock's own commands take one that is free."""
+    ids = ["expire:r.t1", "expire:r.t1+"]
+    life = await play([brief()], "done", do=[send("one", command_id=ids[0]), send("two", command_id=ids[1]), pause(60)])
+    assert life.answers == ["accepted", "accepted"]
+    assert life.tickets == {"r.t1": ("user_input", "expired")}
+    assert life.path.endswith("completed")
 
 
 async def test_a_run_that_is_cancelled_before_withdraws_the_ticket(play, autojump_clock):

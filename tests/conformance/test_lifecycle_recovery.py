@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
@@ -116,6 +117,32 @@ async def test_unknown_denied_is_cancelled(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), deny("N", "leave it")])
     assert life.calls["N"] == "new running suspended cancelled"
     assert "leave it" in life.told["N"]
+
+
+@gr.tool
+async def may(ctx: gr.ToolContext[Any]) -> str:
+    """Does nothing without an answer."""
+    await trio.sleep(5)
+    if ctx.decision is None:
+        raise gr.Suspend(message="May I?")
+    await ctx.deps.work(ctx)
+    return "done"
+
+
+async def test_to_run_an_unknown_body_again_is_no_answer_to_what_the_body_asks(play, autojump_clock):
+    """It had not asked yet when its process ended: it asks now."""
+    life = await play([call("may", id="D")], do=[after(2, restart), approve("D")], tools=[may])
+    assert list(life.tickets.values()) == [("outcome_unknown", "approved"), ("user_input", "open")]
+    assert life.effects == []
+
+
+@pytest.mark.parametrize("again", [1, 2])
+async def test_an_unknown_body_that_runs_again_has_the_answer_that_it_had(play, autojump_clock, again):
+    lost = [after(5.5, restart), approve("D")]
+    life = await play([call("ask", id="D")], "done", do=[approve("D", {"to": "Paris"}), *lost * again])
+    assert life.scene.outside.attempts("D") == 1 + again
+    assert life.scene.outside.decided == {"D": {"to": "Paris"}}
+    assert life.told["D"] == "told {'to': 'Paris'}"
 
 
 async def test_an_early_approval_is_no_answer_to_what_came_of_it(play, autojump_clock):

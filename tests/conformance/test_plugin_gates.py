@@ -214,6 +214,23 @@ async def test_an_allowed_call_is_asked_again_if_the_state_changed_before_it_sta
     assert (life.told["C"], life.effects) == ("too late", [])
 
 
+@gr.tool(needs_approval=lambda ctx, arguments: bool(ctx.state[OPEN]))
+async def pick(ctx: gr.ToolContext[Any]) -> str:
+    """Needs an approval while OPEN is True."""
+    await ctx.deps.work(ctx)
+    return "picked"
+
+
+@pytest.mark.parametrize("plugins", [[], [gate("x", None)]], ids=["alone", "beside a plugin"])
+@pytest.mark.parametrize("mode", ["sequential"])
+async def test_so_is_the_predicate_of_a_tool_whether_there_are_plugins_or_not(play, autojump_clock, plugins):
+    tools = (*WITH_KEYS, pick)
+    step = [call("unlock", id="U"), call("pick", id="P")]
+    life = await play(step, "done", do=[approve("P")], tools=tools, plugins=plugins)
+    assert life.calls["P"] == "new suspended resuming running succeeded"
+    assert life.tickets == {"r.t1": ("tool_permission", "approved")}
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("mode", ["sequential"])
 async def test_every_verdict_may_come_the_second_time(play, autojump_clock, verdict):

@@ -63,6 +63,17 @@ async def test_nobody_may_come_in_time(play, autojump_clock, on_expiry, stage):
 
 
 @SEQUENTIAL
+async def test_tickets_that_expire_in_one_moment_do_so_in_their_order(play, autojump_clock):
+    def hold(ctx: gr.PhaseContext) -> gr.Mutation:
+        asked = gr.Mutation()
+        for name in "abcde":
+            asked = asked.hold(gr.Suspend(expires_after=50, on_expiry=gr.SetResult(name)))
+        return asked if ctx.step == 1 else gr.Mutation()
+
+    life = await play("done", do=[pause(60)], plugins=[scripted("x", step_start=hold)])
+    assert life.history == ["user: hi", *(f"user: {name}" for name in "abcde"), "assistant: done"]
+
+
 async def test_two_hooks_hold_it_until_both_are_decided(play, autojump_clock):
     plugins = [holding(name="one"), holding(name="two")]
     acts = [decide("r.t1"), pause(10), send("hello"), decide("r.t2")]

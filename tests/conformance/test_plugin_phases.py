@@ -180,6 +180,27 @@ async def test_what_a_hook_was_told_stays_as_it_was(play, autojump_clock):
         kept[0].step = 7  # type: ignore[misc]
 
 
+HOOKS = ["after_inference", "tool_gate", "before_tool_execute", "after_tool_execute", "step_end"]
+
+
+@pytest.mark.parametrize("phase", HOOKS)
+async def test_a_hook_that_changes_what_it_was_told_changes_nothing(play, autojump_clock, phase):
+    """Above all not what a person has approved."""
+
+    def spoil(ctx: Any) -> None:
+        for one in (*ctx.calls, ctx.call):
+            if one is not None:
+                one.arguments["cents"] = 99
+                assert one.decision is None or one.decision.result.clear() is None
+
+    life = await play(
+        [call("sign", id="B", cents=1)], "done", do=[approve("B", {"a": 1})], plugins=[diary(phase, every=spoil)]
+    )
+    assert life.told == {"B": "signed 1"}
+    assert life.record.calls[0].arguments == {"cents": 1}
+    assert life.record.calls[0].decision.result == {"a": 1}
+
+
 async def test_calls_are_told_as_they_stand(play, autojump_clock):
     seen: list[Any] = []
 

@@ -8,7 +8,7 @@ import greenroom as gr
 from greenroom.testing import call, delay, fail
 
 from ..support.diary import Scripted, diary, gate, scripted
-from ..support.lives import Down, Life, after, approve, restart, send
+from ..support.lives import Down, Life, after, approve, deny, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 
@@ -212,6 +212,12 @@ async def test_an_edited_call_is_gated_and_approved_as_it_will_run(play, autojum
     assert life.scene.outside.begun == [("B", 1, {"cents": 5})]
     (asked,) = life.payloads("approval.requested")
     assert dict(asked["arguments"]) == {"cents": 5}
+
+
+async def test_of_an_edited_call_that_did_not_run_the_model_is_not_told_that_it_did(play, autojump_clock):
+    edit = scripted("x", after_inference=lambda ctx: gr.Mutation().edit_call("B", {"cents": 5}) if ctx.calls else None)
+    life = await play([call("sign", id="B")], "done", do=[deny("B")], plugins=[edit])
+    assert life.told["B"] == "(The arguments were changed to {'cents': 5}.)\nThe reviewer denied this call."
 
 
 async def test_edited_arguments_that_do_not_fit_fail_the_call_as_the_model_s_would(play, autojump_clock):

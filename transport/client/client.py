@@ -152,15 +152,15 @@ class Client:
         """
         decision = decision_of(target, action, options, _DECIDE)
         id_ = _id(decision.decision_id)
-        try:
-            result = data_of(decision.result, "the result")
-        except Unusable as error:
-            return _rejected(id_, "invalid_result", f"{error}; give plain JSON data")
         edited = decision.edited_arguments
         try:
             edited = None if edited is None else object_of(edited, "edited_arguments")
         except Unusable as error:
             return _rejected(id_, "invalid_arguments", f"{error}; give an object of plain JSON data")
+        try:
+            result = data_of(decision.result, "the result")
+        except Unusable as error:
+            return _rejected(id_, "invalid_result", f"{error}; give plain JSON data")
         return await self._command(
             Decide(
                 id=id_,

@@ -1,6 +1,6 @@
 """The small values of the contract: what they refuse, and what they derive."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -28,6 +28,7 @@ ITEM = InboxItem(position=1, command=Command(command_id="c", kind="send"))
         ({"resume_mode": "again"}, "resume_mode='again' is not known; use one of replay_tool_call, use_decision_as"),
         ({"expires_after": 0}, "expires_after=0 seconds: give a positive number, or None to wait for ever"),
         ({"expires_after": float("nan")}, "expires_after=nan seconds"),
+        ({"expires_after": timedelta(minutes=5)}, r"seconds=300.* give a positive number, or None to wait for ever"),
         ({"on_expiry": "shrug"}, "on_expiry='shrug' is not known; use 'deny', 'cancel_run' or gr.SetResult"),
     ],
 )
