@@ -58,15 +58,20 @@ def gate(d: Draft, call: CallRow) -> None:
         if tool is None and d.spec.on_unknown_tool == "raise":
             fail(d, "model_behavior_error", fault)
         return
-    approved = call.approved == call.fingerprint
-    asks = Phase.TOOL_GATE in d.spec.hooked or (tool is not None and tool.gate == "ask" and not approved)
-    if asks:
+    if _asks(d, call):
         d.put(call, at=CallAt.GATING)
         d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
-    elif tool is not None and tool.gate == "always" and not approved:
+    elif tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         open_ticket(d, call, APPROVAL)
     else:
         _allow(d, call)
+
+
+def _asks(d: Draft, call: CallRow) -> bool:
+    """True if code has to say whether the call may run: plugins, or its tool's own predicate."""
+    tool = tool_of(d, call)
+    own = tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
+    return own or Phase.TOOL_GATE in d.spec.hooked
 
 
 def _unknown(d: Draft, call: CallRow) -> str:
@@ -76,7 +81,7 @@ def _unknown(d: Draft, call: CallRow) -> str:
 
 def outdated(d: Draft, call: CallRow) -> bool:
     """True if the gates allowed the call on a state that has changed since: they are asked again."""
-    return Phase.TOOL_GATE in d.spec.hooked and call.verdict_at != d.snapshot.revision
+    return call.verdict_at != d.snapshot.revision and _asks(d, call)
 
 
 def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:

@@ -8,7 +8,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
-from ..support.lives import Life, Scene, after, approve, cancel
+from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
 
 parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
@@ -235,6 +235,24 @@ async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person
     life = await play(*script, [call("b", id="B")], "done", do=[approve("A2"), approve("B")], tools=tools, state=KEYS)
     assert [call_id for call_id, path in life.calls.items() if "suspended" in path] == ["A2", "B"]
     assert life.view.state == {"total": 6}
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_a_predicate_that_said_no_is_asked_again_when_a_call_before_it_has_written(play, autojump_clock, down):
+    def over(ctx: gr.ToolContext, arguments: Any) -> bool:
+        asked.append(ctx.state[TOTAL])
+        return ctx.state[TOTAL] > 5
+
+    async def body() -> str:
+        return "done"
+
+    asked: list[int] = []
+    script = [call("keep", add=6, id="K"), call("a", id="A"), call("a", id="B")], "done"
+    acts = [*([after(0.1, restart)] if down else []), approve("A"), approve("B")]
+    tools = [*LEDGER, gr.tool(body, name="a", needs_approval=over)]
+    life = await play(*script, do=acts, tools=tools, state=KEYS, max_bodies=1)
+    assert asked == [0, 0, 6, 6]
+    assert [life.calls[name] for name in "AB"] == ["new suspended resuming running succeeded"] * 2
 
 
 def test_an_agent_refuses_two_keys_of_one_name():
