@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
 
@@ -14,6 +14,7 @@ from ..contract.messages import Message, Usage
 from ..contract.phases import Phase
 from ..contract.rows import CallRow
 from ..state.access import State, check_state
+from ..state.values import copied
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -27,7 +28,7 @@ else:
 
 @attrs.frozen(kw_only=True)
 class CallFacts:
-    """A tool call as it stands.
+    """A tool call as it stands. Arguments and result are a hook's own with each read: changing them changes no call.
 
     Attributes:
         call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
@@ -38,14 +39,24 @@ class CallFacts:
 
     call_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    _arguments: Mapping[str, Any]
     effect: str = "read"
     status: CallStatus = CallStatus.NEW
     attempt: int = 0
     decision: Decision | None = None
-    result: Any = None
+    _result: Any = None
     text: str | None = None
     code: str | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What would run."""
+        return cast("Mapping[str, Any]", copied(self._arguments))
+
+    @property
+    def result(self) -> Any:
+        """Of a succeeded call."""
+        return copied(self._result)
 
     @classmethod
     def of(cls, row: CallRow) -> CallFacts:

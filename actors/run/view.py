@@ -68,12 +68,12 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     return tuple(
         attrs.evolve(
             ticket,
-            arguments=redactor.value(ticket.arguments),
+            arguments=copied(redactor.value(ticket.arguments)),
             message=redactor.text(ticket.message),
             action=redactor.text(ticket.action),
-            parameters=redactor.value(ticket.parameters),
+            parameters=copied(redactor.value(ticket.parameters)),
             response_schema=redactor.schema(ticket.response_schema),
-            expiry_result=redactor.value(ticket.expiry_result),
+            expiry_result=copied(redactor.value(ticket.expiry_result)),
         )
         for ticket in (*parked, *record.row.holds)
         if ticket is not None and ticket.status == "open"

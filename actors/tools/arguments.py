@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from greenroom.actors.errors import ToolDefinitionError
+from greenroom.actors.state.values import copied
 
 from .context import SyncToolContext, ToolContext
 from .docstrings import parameter_texts
@@ -49,11 +50,13 @@ class Arguments:
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments as the annotated types. What is not given is left to the function's own defaults.
 
+        They share nothing with `arguments`, which are the record's: a body may do with its own what it likes.
+
         Raises:
             ArgumentsError: names the path.
         """
         try:
-            made = msgspec.convert(arguments, self._struct)
+            made = msgspec.convert(copied(arguments), self._struct)
         except Exception as error:  # what classes of the user's check while they are built may raise anything
             raise ArgumentsError(self._explain(str(error) or type(error).__name__)) from error
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
