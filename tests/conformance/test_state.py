@@ -150,6 +150,40 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
     assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
 
 
+class Speechless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+@parallel
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Speechless(), "Speechless: (its message can not be shown)."),
+        (ValueError("half \ud800 a character"), "ValueError: half ? a character."),
+        (ValueError("x" * 100_000), f"ValueError: {'x' * 1_988}."),
+    ],
+    ids=["no text", "no utf-8", "long"],
+)
+async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_clock, error, said):
+    def fails(value: int, more: int) -> int:
+        if value:
+            raise error
+        return more
+
+    @gr.tool
+    async def add(ctx: gr.ToolContext) -> str:
+        ctx.state.update(key, 1)
+        return "added"
+
+    key = gr.StateKey("fragile", int, default=0, merge=gr.commutative(fails))
+    life = await play([call("add", id="A"), call("add", id="B")], "done", tools=[add], state=[key])
+    assert life.told["B"].startswith(f"added\n(state_conflict: the reducer of state key 'fragile' failed: {said}")
+    assert (life.outcome.output, life.view.state) == ("done", {"fragile": 1})
+
+
 # --- what is dropped -------------------------------------------------------------------------------------------------
 
 
