@@ -17,13 +17,11 @@ from typing import Any, Final, NamedTuple
 import attrs
 from immutables import Map
 
-from ..contract.codec import normalise
+from ..contract.codec import message_of
 from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
 
 REMEMBERED: Final = 64
 """Batches whose keys a snapshot remembers: more than are merged between two commits of a run."""
-TEXT_LIMIT: Final = 2_000
-"""Characters that are told of a reducer's failure."""
 
 
 class Cell(NamedTuple):
@@ -121,15 +119,5 @@ def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any]
     try:
         return (spec.reduce(current, write.value),)
     except Exception as error:  # noqa: BLE001 - a reducer is user code; its failure is a clash, not a crash of the run
-        text = f"the reducer of state key {str(write.key)!r} failed: {_said(error)}"
+        text = f"the reducer of state key {str(write.key)!r} failed: {type(error).__name__}: {message_of(error)}"
         return Clash(write.key, before.by, text)
-
-
-def _said(error: Exception) -> str:
-    """Type and message, bounded and as text that can be written, whatever the exception's own __str__ does."""
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
-        message = "(its message can not be shown)"
-    text: str = normalise(f"{type(error).__name__}: {message}")[0]
-    return text[:TEXT_LIMIT]

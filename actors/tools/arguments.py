@@ -18,6 +18,7 @@ from typing import Any, Final, get_origin
 import attrs
 import msgspec
 
+from greenroom.actors.contract.codec import message_of
 from greenroom.actors.errors import ToolDefinitionError
 from greenroom.actors.state.values import copied
 
@@ -58,7 +59,7 @@ class Arguments:
         try:
             made = msgspec.convert(copied(arguments), self._struct)
         except Exception as error:  # what classes of the user's check while they are built may raise anything
-            raise ArgumentsError(self._explain(str(error) or type(error).__name__)) from error
+            raise ArgumentsError(self._explain(message_of(error))) from error
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 
