@@ -68,11 +68,18 @@ class CallFacts:
             effect=row.effect,
             status=row.status,
             attempt=row.attempts,
-            decision=row.decision,
+            decision=own(row.decision),
             result=row.result,
             text=row.shown,
             code=row.code,
         )
+
+
+def own(decision: Decision | None) -> Decision | None:
+    """The same decision, whose values belong to whoever is given it: the record's are not touched."""
+    if decision is None:
+        return None
+    return attrs.evolve(decision, result=copied(decision.result), edited_arguments=copied(decision.edited_arguments))
 
 
 def _nothing() -> tuple[Message, ...]:

@@ -17,15 +17,15 @@ from greenroom.supervision import Mailbox
 
 from ..agent import Agent
 from ..contract.codec import normalise
-from ..contract.decisions import Decision, Suspend
+from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.rows import CallRow, RunInfo
 from ..contract.state import Keys
 from ..engine.effects import ParkCall, StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
+from ..plugins.contexts import own
 from ..state.access import WritableState
 from ..state.snapshot import Snapshot
-from ..state.values import copied
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke
@@ -135,7 +135,7 @@ class CallActor:
             "call_id": of_call or cue.call_id,
             "task_id": None if of_call is None else cue.call_id,
             "attempt": cue.attempt,
-            "decision": _own(cue.decision),
+            "decision": own(cue.decision),
             "state": state,
         }
         if tool.is_async:
@@ -161,14 +161,9 @@ def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, ke
         thread_id=info.thread_id,
         call_id=call.call_id,
         attempt=1,
-        decision=_own(call.decision),
+        decision=own(call.decision),
         state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
-
-
-def _own(decision: Decision | None) -> Decision | None:
-    """For a body to do with what it likes: the record's is not touched."""
-    return None if decision is None else attrs.evolve(decision, result=copied(decision.result))
 
 
 def _async_reports(cue: StartCall, children: Children) -> dict[str, Any]:

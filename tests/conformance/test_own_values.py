@@ -66,6 +66,21 @@ async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clo
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
 
 
+async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_clock):
+    def change(ctx: gr.GateContext[Any]) -> None:
+        if ctx.decision is not None:
+            ctx.decision.result["city"] = "Rome"
+
+    @gr.tool
+    async def ask() -> gr.Suspend:
+        return gr.Suspend(message="where?", resume_mode="use_decision_as_tool_result")
+
+    plugins = [scripted("changes", tool_gate=change)]
+    act = decide("A", result={"city": "Paris"})
+    life = await play([call("ask", id="A")], "done", do=[act], plugins=plugins, tools=[ask])
+    assert life.told == {"A": '{"city":"Paris"}'}
+
+
 def changed_ticket() -> Act:
     async def act(scene: Scene) -> None:
         ticket: Any = await scene.ticket("A")
