@@ -66,6 +66,16 @@ async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clo
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
 
 
+async def test_nor_by_the_answer_that_asks_for_it(play, autojump_clock):
+    def change(ctx: gr.PhaseContext[Any]) -> None:
+        for one in ctx.messages[-1].calls:
+            one.arguments["items"].append("changed")
+
+    plugins = [scripted("changes", after_inference=change)]
+    life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
+    assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
+
+
 async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_clock):
     def change(ctx: gr.GateContext[Any]) -> None:
         if ctx.decision is not None:
