@@ -33,6 +33,8 @@ MAX_DEPTH: Final = 64
 
 MAX_ITEMS: Final = 1_000_000
 """How many items a foreign value may hold in all. Shared parts count each time: 40 nested pairs would fill memory."""
+MESSAGE_LIMIT: Final = 2_000
+"""Characters of what is told of a failure in foreign code."""
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
 _encode = msgspec.json.Encoder().encode
@@ -122,6 +124,14 @@ def normalise(value: Any) -> tuple[Any, str | None]:
         return _Cleaner().clean(value, MAX_DEPTH), None
     except Exception as error:  # noqa: BLE001 - an effect has happened: whatever the value does, the call has succeeded
         return f"<a {_type_name(value)} that can not be shown>", _said(error)
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception of foreign code says, or its type's name: bounded text that can be written. Never raises."""
+    try:
+        return _text(str(error) or _type_name(error))[:MESSAGE_LIMIT]
+    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise
+        return "(its message can not be shown)"
 
 
 class _Cleaner:

@@ -304,6 +304,7 @@ class Commit:
         messages: appended to the thread.
         state: written keys, at `state_step`.
         state_step: the step that they were written in; None: `row.step`. A commit that ends a step may begin the next.
+            What run_end writes is of a step that never comes: a fork of the last one has none of it.
         consumed: position of the newest inbox item consumed by it (0: none).
     """
 

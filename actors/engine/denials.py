@@ -21,7 +21,7 @@ def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
         try:
             text = formatter(ticket, decision)
         except Exception as error:  # noqa: BLE001 - the agent's own code: it must not end the run
-            text, fault = None, f"it raised {type(error).__name__}: {error}"
+            text, fault = None, f"it raised {normalise(error)[0]}"
         if isinstance(text, str):
             cleaned: str = normalise(text)[0]
             return cleaned

@@ -67,21 +67,21 @@ def gate(d: Draft, call: CallRow) -> None:
         _allow(d, call)
 
 
+def _asks(d: Draft, call: CallRow) -> bool:
+    """True if code has to say whether the call may run: plugins, or its tool's own predicate."""
+    tool = tool_of(d, call)
+    own = tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
+    return own or Phase.TOOL_GATE in d.spec.hooked
+
+
 def _unknown(d: Draft, call: CallRow) -> str:
     known = ", ".join(sorted(d.spec.tools)) or "none"
     return f"There is no tool named {call.tool!r}. The tools are: {known}."
 
 
 def outdated(d: Draft, call: CallRow) -> bool:
-    """True if the gates, or the tool's predicate, allowed the call on a state that has changed since."""
+    """True if the gates allowed the call on a state that has changed since: they are asked again."""
     return call.verdict_at != d.snapshot.revision and _asks(d, call)
-
-
-def _asks(d: Draft, call: CallRow) -> bool:
-    tool = tool_of(d, call)
-    return Phase.TOOL_GATE in d.spec.hooked or (
-        tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
-    )
 
 
 def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:

@@ -256,10 +256,15 @@ class Draft:
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
             state=written,
-            state_step=before.row.step if written else None,  # an input may begin a step, but writes nothing in it
+            state_step=self._written_at() if written else None,
             consumed=self.inbox if self.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))
+
+    def _written_at(self) -> int:
+        """The step that writes belong to. An input may begin one, but writes nothing in it; run_end comes after all."""
+        row = self.state.row
+        return row.step + (row.cursor is Cursor.RUN_END)
 
     def _row(self) -> RunRow:
         return RunRow(

@@ -70,14 +70,14 @@ def no_room(d: Draft, name: str) -> str | None:
 def call_in_background(d: Draft, call: CallRow) -> None:
     """The body of a background tool would start: it goes on as a task, and the call ends."""
     parked, name = call.ticket is not None, task_id(call.call_id, 1)
+    fault = no_room(d, name)
+    if fault is not None:  # no body has begun
+        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
+        return
     call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
     d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if parked:
         d.do(ReleaseCall(call_id=call.call_id))
-    fault = no_room(d, name)
-    if fault is not None:
-        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
-        return
     task = TaskRow(
         task_id=name,
         call_id=call.call_id,

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import attrs
 import msgspec
 
-from greenroom.actors.contract.codec import SchemaError
+from greenroom.actors.contract.codec import SchemaError, message_of
 from greenroom.actors.errors import AgentDefinitionError
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Output(Generic[T]):
             made = msgspec.json.decode(fenced["inside"] if fenced else text, type=self.type)
             return msgspec.json.decode(msgspec.json.encode(made)), None
         except Exception as error:  # noqa: BLE001 - what classes of the user's check while they are built may raise anything
-            return None, f"The answer is not JSON of the expected form: {error or type(error).__name__}"
+            return None, f"The answer is not JSON of the expected form: {message_of(error)}"
 
     def parse(self, value: Any) -> T:
         """The object for a stored JSON value.
@@ -55,7 +55,7 @@ class Output(Generic[T]):
         try:
             return msgspec.convert(value, self.type)
         except Exception as error:  # a decoding hook of a foreign type may raise anything: it does not fit
-            raise SchemaError(f"the output does not fit {self.type!r}: {error}") from error
+            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(error)}") from error
 
 
 def read_output_type(agent: str, output_type: type[T]) -> Output[T]:

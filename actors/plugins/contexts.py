@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
 
@@ -28,7 +28,7 @@ else:
 
 @attrs.frozen(kw_only=True)
 class CallFacts:
-    """A tool call as it stands. Its values are copies: to change one changes nothing.
+    """A tool call as it stands. Arguments and result are a hook's own with each read: changing them changes no call.
 
     Attributes:
         call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
@@ -39,14 +39,24 @@ class CallFacts:
 
     call_id: str
     tool: str
-    arguments: Mapping[str, Any] = attrs.field(converter=copied)
+    _arguments: Mapping[str, Any]
     effect: str = "read"
     status: CallStatus = CallStatus.NEW
     attempt: int = 0
-    decision: Decision | None = attrs.field(default=None, converter=copied_decision)
-    result: Any = attrs.field(default=None, converter=copied)
+    decision: Decision | None = None
+    _result: Any = None
     text: str | None = None
     code: str | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What would run."""
+        return cast("Mapping[str, Any]", copied(self._arguments))
+
+    @property
+    def result(self) -> Any:
+        """Of a succeeded call."""
+        return copied(self._result)
 
     @classmethod
     def of(cls, row: CallRow) -> CallFacts:
@@ -58,7 +68,7 @@ class CallFacts:
             effect=row.effect,
             status=row.status,
             attempt=row.attempts,
-            decision=row.decision,
+            decision=copied_decision(row.decision),
             result=row.result,
             text=row.shown,
             code=row.code,

@@ -55,10 +55,12 @@ def told(record: Record, asked: RunPhase, state: RunState, position: int, *, plu
     """
     revision = state.snapshot.revision
     done = PhaseDone(phase=asked.phase, step=asked.step, call_id=asked.call_id, revision=revision)
+    if not plugins and asked.phase is not Phase.TOOL_GATE:
+        yield done
+        return
     if not plugins:
-        verdicts: tuple[Verdict | None, ...] = (Allow(), APPROVAL) if asked.phase is Phase.TOOL_GATE else (None,)
-        for verdict in verdicts:
-            yield attrs.evolve(done, verdict=verdict)
+        yield from _allowed(record, done, state)
+        yield attrs.evolve(done, verdict=APPROVAL)
         return
     for begun, at in _begun(record, done, position):
         yield from _asked_for(record, begun, state, at)
@@ -145,10 +147,8 @@ def _holds(record: Record, at: int) -> Iterator[Suspend]:
 
 def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | None) -> Iterator[PhaseDone]:
     """The verdicts on a call: it may run, or the event says what else."""
-    yield attrs.evolve(done, verdict=Allow())
+    yield from _allowed(record, done, state)
     call = state.calls[done.call_id or ""]
-    if _written_meanwhile(record, state):
-        yield attrs.evolve(done, verdict=Allow(), revision=done.revision - 1)  # any older one is outdated alike
     earlier = (other for other in state.calls.values() if other.index < call.index)
     if not call.provisional and any(other.at is not CallAt.SETTLED or other.batch is not None for other in earlier):
         yield attrs.evolve(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
@@ -156,6 +156,12 @@ def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | Non
         return
     for verdict in _verdicts(record, event, record.calls.get(call.call_id)):
         yield attrs.evolve(done, verdict=verdict)
+
+
+def _allowed(record: Record, done: PhaseDone, state: RunState) -> Iterator[PhaseDone]:
+    yield attrs.evolve(done, verdict=Allow())
+    if _written_meanwhile(record, state):
+        yield attrs.evolve(done, verdict=Allow(), revision=done.revision - 1)  # any older one is outdated alike
 
 
 _BLOCKED: Final = "Blocked: "

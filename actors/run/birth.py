@@ -110,6 +110,8 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
 def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime) -> NewRun:
     """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
 
+    What waits in the parent's row for its next step is history, too: it will stand in the thread before that step.
+
     Raises:
         UsageError: the parent has no finished step of that number, or the run id can not be.
     """
@@ -117,6 +119,8 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:
         raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
+    stored, known = len(thread), {message.id for message in thread}
+    thread = (*thread, *(message for message in parent.row.pending_input if message.id not in known))
     history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
     inputs = (message for message in reversed(history) if message.producer is not None and message.producer.step == 0)
     text = next((message.content for message in inputs), "")
@@ -133,7 +137,7 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     told = _left_behind(history, run_id)
     row = RunRow(last_sequence=1, pending_input=told, counters=Counters(messages=len(told)))
     new = _born(child, text, row, history, "queue")
-    return attrs.evolve(new, thread_parent=(info.thread_id, len(history)))
+    return attrs.evolve(new, thread_parent=(info.thread_id, min(stored, len(history))))
 
 
 def _left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:

@@ -17,6 +17,7 @@ from ..engine.inputs import CallEdit
 from ..engine.state import RunState
 from ..plugins.contexts import CallFacts, GateContext, PhaseContext
 from ..state.access import State
+from ..state.values import copied
 from .hooks import Asked
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def asking(effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, hist
     length, draft = len(history), state.row.draft  # the list grows while hooks run
 
     def messages() -> tuple[Message, ...]:
-        return (*history[:length], *(() if draft is None else (draft,)))
+        return (*history[:length], *(() if draft is None else (_own(draft),)))
 
     common: dict[str, Any] = {
         "phase": effect.phase,
@@ -96,6 +97,12 @@ def asking(effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, hist
         snapshot=effect.state,
         context=context,
     )
+
+
+def _own(message: Message) -> Message:
+    """The step's answer for a hook: what would run is not in its hands."""
+    calls = tuple(attrs.evolve(call, arguments=copied(call.arguments)) for call in message.calls)
+    return attrs.evolve(message, calls=calls)
 
 
 def _edited(facts: CallFacts, edits: tuple[CallEdit, ...]) -> CallFacts:

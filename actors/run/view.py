@@ -73,7 +73,7 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
             action=redactor.text(ticket.action),
             parameters=copied(redactor.value(ticket.parameters)),
             response_schema=redactor.schema(ticket.response_schema),
-            expiry_result=redactor.value(ticket.expiry_result),
+            expiry_result=copied(redactor.value(ticket.expiry_result)),
         )
         for ticket in (*parked, *record.row.holds)
         if ticket is not None and ticket.status == "open"

@@ -18,6 +18,7 @@ from typing import Any, Final, get_origin
 import attrs
 import msgspec
 
+from greenroom.actors.contract.codec import message_of
 from greenroom.actors.errors import ToolDefinitionError
 from greenroom.actors.state.values import copied
 
@@ -50,13 +51,15 @@ class Arguments:
     def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments as the annotated types. What is not given is left to the function's own defaults.
 
+        They share nothing with `arguments`, which are the record's: a body may do with its own what it likes.
+
         Raises:
             ArgumentsError: names the path.
         """
         try:
-            made = msgspec.convert(copied(arguments), self._struct)  # what is Any in it, a body may change
+            made = msgspec.convert(copied(arguments), self._struct)
         except Exception as error:  # what classes of the user's check while they are built may raise anything
-            raise ArgumentsError(self._explain(str(error) or type(error).__name__)) from error
+            raise ArgumentsError(self._explain(message_of(error))) from error
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 

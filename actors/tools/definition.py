@@ -303,6 +303,8 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("background", "use True or False")
     if options.get("background") and options.get("concurrency", "shared") != "shared":
         raise fault("concurrency", "a background tool runs beside everything else; leave the option away")
+    if options.get("background") and options.get("on_conflict", "keep") != "keep":
+        raise fault("on_conflict", "a background task is not run again for what it wrote; leave the option away")
 
 
 def _takes_two(predicate: Any) -> bool:

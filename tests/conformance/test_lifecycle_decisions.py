@@ -374,9 +374,17 @@ async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, aut
     assert life.told == {"B": "ada says no to sign: too dear"}
 
 
-async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(play, autojump_clock):
+class Speechless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+@pytest.mark.parametrize("error", [LookupError, Speechless])
+async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(play, autojump_clock, error):
     def denial(ticket: gr.Ticket, _: gr.Decision) -> str:
-        raise LookupError(ticket.ticket_id)
+        raise error(ticket.ticket_id)
 
     life = await play([B], "fine", denial=denial, do=[deny("B", "too dear")])
     assert (life.told, life.outcome.output) == ({"B": "The reviewer denied this call: too dear"}, "fine")

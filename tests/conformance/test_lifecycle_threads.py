@@ -9,7 +9,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.cast import FAR
-from ..support.lives import THREAD, Act, Scene, after, another, approve, cancel, pause, restart, send
+from ..support.lives import THREAD, Act, Scene, after, another, approve, cancel, decide, pause, pause_run, restart, send
 from ..support.promises import broken_history
 
 B, C = call("sign", id="B"), call("look", id="C")
@@ -217,6 +217,29 @@ async def test_a_fork_begins_where_a_run_stood_at_the_end_of_a_step_in_a_thread_
     assert life.scene.others["f"].thread_id != THREAD
     assert child[:length] == parent[:length]
     assert parent == ["hi", "", "saw C", "", "noted N", "done"]
+
+
+def forks(step: int, told: list[list[str]]) -> Act:
+    async def act(scene: Scene) -> None:
+        child = await scene.runtime.fork("r", step=step)
+        await child.result()
+        told.append([message.content for message in await thread_of(scene, child.thread_id)])
+
+    return act
+
+
+async def test_a_fork_of_a_run_that_waits_for_its_thread_has_its_question(play, autojump_clock):
+    told: list[list[str]] = []
+    life = await play("done", behind=60, do=[after(5, forks(0, told))])
+    assert told == [["me first", "hi", "done"]]
+    assert life.outcome.output == "done"
+
+
+async def test_a_fork_of_a_held_run_has_the_input_that_stands_in_line_now_as_it_has_later(play, autojump_clock):
+    told: list[list[str]] = []
+    acts = [after(5, pause_run()), send("hurry"), forks(1, told), decide("r.t1"), forks(1, told)]
+    await play([C], "done", do=acts)
+    assert [one[:4] for one in told] == [["hi", "", "saw C", "hurry"]] * 2
 
 
 async def test_a_fork_says_of_which_run_and_step_it_is(play, autojump_clock):

@@ -8,7 +8,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
-from ..support.lives import Life, Scene, after, approve, cancel
+from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
 
 parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
@@ -150,6 +150,40 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
     assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
 
 
+class Speechless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+@parallel
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Speechless(), "Speechless: (its message can not be shown)."),
+        (ValueError("half \ud800 a character"), "ValueError: half ? a character."),
+        (ValueError("x" * 100_000), f"ValueError: {'x' * 2_000}."),
+    ],
+    ids=["no text", "no utf-8", "long"],
+)
+async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_clock, error, said):
+    def fails(value: int, more: int) -> int:
+        if value:
+            raise error
+        return more
+
+    @gr.tool
+    async def add(ctx: gr.ToolContext) -> str:
+        ctx.state.update(key, 1)
+        return "added"
+
+    key = gr.StateKey("fragile", int, default=0, merge=gr.commutative(fails))
+    life = await play([call("add", id="A"), call("add", id="B")], "done", tools=[add], state=[key])
+    assert life.told["B"].startswith(f"added\n(state_conflict: the reducer of state key 'fragile' failed: {said}")
+    assert (life.outcome.output, life.view.state) == ("done", {"fragile": 1})
+
+
 # --- what is dropped -------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +269,24 @@ async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person
     life = await play(*script, [call("b", id="B")], "done", do=[approve("A2"), approve("B")], tools=tools, state=KEYS)
     assert [call_id for call_id, path in life.calls.items() if "suspended" in path] == ["A2", "B"]
     assert life.view.state == {"total": 6}
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_a_predicate_that_said_no_is_asked_again_when_a_call_before_it_has_written(play, autojump_clock, down):
+    def over(ctx: gr.ToolContext, arguments: Any) -> bool:
+        asked.append(ctx.state[TOTAL])
+        return ctx.state[TOTAL] > 5
+
+    async def body() -> str:
+        return "done"
+
+    asked: list[int] = []
+    script = [call("keep", add=6, id="K"), call("a", id="A"), call("a", id="B")], "done"
+    acts = [*([after(0.1, restart)] if down else []), approve("A"), approve("B")]
+    tools = [*LEDGER, gr.tool(body, name="a", needs_approval=over)]
+    life = await play(*script, do=acts, tools=tools, state=KEYS, max_bodies=1)
+    assert asked == [0, 0, 6, 6]
+    assert [life.calls[name] for name in "AB"] == ["new suspended resuming running succeeded"] * 2
 
 
 def test_an_agent_refuses_two_keys_of_one_name():

@@ -1,6 +1,6 @@
 """The scopes of state: a run's own keys end with it; those of a thread are there for every later run of the thread."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,8 @@ from greenroom.actors.abc import Store
 from greenroom.testing import call
 
 from ..support.cast import Outside
-from ..support.ledger import BOOKS, SEEN, TITLE
+from ..support.diary import scripted
+from ..support.ledger import BOOKS, LAST, SEEN, TITLE
 from ..support.runs import agent, home
 
 
@@ -22,8 +23,10 @@ class House:
     def __init__(self, runtime: gr.Runtime, mode: Any) -> None:
         self.runtime, self.mode = runtime, mode
 
-    async def begin(self, name: str, *script: Any, thread: str = "t", **options: Any) -> gr.Run[Any]:
-        made = agent(*script, "done", key=name, **BOOKS)
+    async def begin(
+        self, name: str, *script: Any, thread: str = "t", plugins: Sequence[gr.Plugin] = (), **options: Any
+    ) -> gr.Run[Any]:
+        made = agent(*script, "done", key=name, plugins=plugins, **BOOKS)
         return await self.runtime.start(made, "hi", run_id=name, thread_id=thread, execution=self.mode, **options)
 
 
@@ -162,6 +165,23 @@ async def test_a_fork_has_both_scopes_as_they_were_and_writes_into_a_thread_of_i
         third = await house.begin("r3", [look()])
         await third.result()
         assert await reads(third) == ["- 0 xy"]
+
+
+async def test_what_run_end_hooks_write_is_of_no_step_and_a_fork_has_none_of_it(process, autojump_clock):
+    def close(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
+        return gr.Mutation().set(TITLE, "closed").set(LAST, "closed")
+
+    async with process() as house:
+        plugins = [scripted("closer", run_end=close)]
+        first = await house.begin("r1", [call("keep", last="a", title="one", id="A")], plugins=plugins)
+        await first.result()
+        forks = [await house.runtime.fork("r1", step=step, new_run_id=f"f{step}") for step in (1, 2)]
+        born = [await house.runtime.store.state_at(fork.id, 0) for fork in forks]
+        second = await house.begin("r2", [look()], [call("keep", last="b", id="B")])
+        await second.result()
+        views = [(await run.view()).state for run in (first, second)]
+    assert [{write.key: write.value for write in one} for one in born] == [{"last": "a", "title": "one"}] * 2
+    assert views == [{"last": "closed", "title": "closed"}, {"last": "b", "title": "closed"}]
 
 
 async def test_a_thread_that_grows_costs_a_run_that_does_not_touch_it_nothing(process, watched, autojump_clock):

@@ -213,7 +213,18 @@ async def test_a_task_whose_failure_is_fatal_ends_the_run_and_the_other_tasks(pl
 async def test_one_task_too_many_is_refused(play, autojump_clock):
     life = await played(play, [F, C], "I wait", "done", max_tasks=1)
     assert life.codes == {"F": None, "C": "too_many_tasks"}
-    assert life.effects == ["F.task1"]
+    assert (life.calls["C"], life.effects) == ("new failed", ["F.task1"])
+
+
+async def test_a_task_that_is_refused_has_not_run_its_tool(play, autojump_clock):
+    life = await played(play, [F], [C], "I wait", "done", max_tasks=1, stop=[gr.stop.StopOnTool("crawl")])
+    assert (life.end["termination"], life.outcome.output) == ("natural_end", "done")
+
+
+async def test_a_task_that_a_person_has_approved_may_be_one_too_many_then(play, autojump_clock):
+    calls = [call("publish", id="P"), call("fetch", seconds=FAR, id="F")]
+    life = await played(play, calls, "I wait", do=[approve("P")], max_tasks=1)
+    assert (life.calls["P"], life.codes["P"]) == ("new suspended resuming failed", "too_many_tasks")
 
 
 # --- built-in tools --------------------------------------------------------------------------------------------------

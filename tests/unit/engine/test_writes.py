@@ -297,6 +297,22 @@ def test_without_a_crash_the_reducer_comes_with_the_writes() -> None:
     assert values(w) == {"total": 3}
 
 
+class OneByOne(dict[KeyId, KeySpec]):
+    """Keys of which nobody goes through all."""
+
+    def keys(self) -> Any:
+        raise AssertionError("all declared keys were looked through")
+
+    __iter__ = items = values = keys
+
+
+def test_a_merge_costs_what_was_written_however_many_keys_are_declared() -> None:
+    w = world("keep", "keep", keys=OneByOne(KEYS))
+    wrote(w, "A", more(TOTAL, 1), put(LAST, "a"), keys={KEYS[TOTAL.id].key: KEYS[TOTAL.id]})
+    wrote(w, "B", more(TOTAL, 2))
+    assert (values(w), dict(w.state.keys)) == ({"total": 3, "last": "a"}, {})
+
+
 # --- the way out -----------------------------------------------------------------------------------------------------
 
 

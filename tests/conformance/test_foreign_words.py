@@ -1,0 +1,55 @@
+"""Classes of the user's may refuse a value in any words: the model is told, and the run goes on."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call
+
+
+class Speechless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
+
+
+WORDS: dict[str, tuple[Callable[[], Exception], str]] = {
+    "no text": (Speechless, "(its message can not be shown)"),
+    "no utf-8": (lambda: RuntimeError("half \ud800 a character"), "half ? a character"),
+    "no utf-8 of a value": (lambda: ValueError("half \ud800 a character"), "half ? a character"),
+    "long": (lambda: RuntimeError("x" * 100_000), "x" * 2_000),
+}
+words = pytest.mark.parametrize(("make", "said"), WORDS.values(), ids=WORDS)
+
+
+def order(make: Callable[[], Exception]) -> Any:
+    """A class whose values refuse what is below zero."""
+
+    def check(self: Any) -> None:
+        if self.n < 0:
+            raise make()
+
+    return dataclasses.make_dataclass("Order", [("n", int)], namespace={"__post_init__": check})
+
+
+@words
+async def test_arguments(play, autojump_clock, make, said):
+    async def body(order: Any) -> str:
+        return "taken"
+
+    body.__annotations__["order"] = order(make)
+    life = await play([call("take", id="A", order={"n": -1})], "done", tools=[gr.tool(body, name="take")])
+    assert (life.codes["A"], life.outcome.output) == ("invalid_arguments", "done")
+    assert life.told["A"].startswith(f"Invalid arguments: {said} - at")
+
+
+@words
+async def test_an_answer(play, autojump_clock, make, said):
+    kind = order(make)
+    life = await play('{"n": -1}', '{"n": 1}', output_type=kind)
+    assert life.outcome.output == kind(1)
+    assert f"not JSON of the expected form: {said}" in life.history[2]

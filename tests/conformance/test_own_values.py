@@ -1,0 +1,114 @@
+"""What bodies, predicates, hooks and people are given is theirs: changing it changes no record and no other attempt.
+
+A record that could be changed from outside would be another one than what was approved and what its store has.
+"""
+
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call
+
+from ..support.diary import scripted
+from ..support.ledger import KEYS, LAST
+from ..support.lives import Act, Scene, approve, decide
+
+ASKED: dict[str, Any] = {"items": ["a"], "more": {"n": []}}
+
+
+@gr.tool(replay="safe", on_conflict="retry")
+async def spoil(ctx: gr.ToolContext, items: list[Any], more: dict[str, Any]) -> str:
+    """Spoils its arguments, and runs again if another call has written."""
+    seen = f"{items} {more}"
+    items.append("spoilt")
+    more["n"].append("spoilt")
+    more["x"] = 1
+    ctx.state.set(LAST, ctx.call_id)
+    return seen
+
+
+@gr.tool(needs_approval=True)
+async def signed(items: list[Any], more: dict[str, Any]) -> str:
+    """What a person has seen."""
+    return f"{items} {more}"
+
+
+@gr.tool(replay="safe", on_conflict="retry")
+async def answered(ctx: gr.ToolContext) -> str:
+    """Spoils what a person has answered."""
+    if ctx.decision is None:
+        raise gr.Suspend(message="what?")
+    ctx.state.set(LAST, ctx.call_id)
+    return str(ctx.decision.result.pop("city"))
+
+
+OPTIONS: dict[str, Any] = {"tools": [spoil, signed, answered], "state": KEYS}
+
+
+@pytest.mark.parametrize("mode", ["parallel_streaming", "parallel_batch_approval"])
+async def test_each_attempt_of_a_body_has_arguments_of_its_own(play, autojump_clock, mode):
+    life = await play([call("spoil", id="A", **ASKED), call("spoil", id="B", **ASKED)], "done", **OPTIONS)
+    assert life.told == dict.fromkeys("AB", str(ASKED["items"]) + " " + str(ASKED["more"]))
+    assert [one["retried"] for one in life.payloads("state.conflict")] == [True]
+    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED, ASKED]
+
+
+@pytest.mark.parametrize("phase", ["after_inference", "tool_gate", "before_tool_execute", "after_tool_execute"])
+async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clock, phase):
+    def change(ctx: gr.PhaseContext[Any]) -> None:
+        for one in filter(None, (*ctx.calls, ctx.call)):
+            one.arguments["items"].append(phase)
+
+    plugins = [scripted("changes", **{phase: change})]
+    life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
+    assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
+    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
+
+
+async def test_nor_by_the_answer_that_asks_for_it(play, autojump_clock):
+    def change(ctx: gr.PhaseContext[Any]) -> None:
+        for one in ctx.messages[-1].calls:
+            one.arguments["items"].append("changed")
+
+    plugins = [scripted("changes", after_inference=change)]
+    life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
+    assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
+
+
+async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_clock):
+    def change(ctx: gr.GateContext[Any]) -> None:
+        if ctx.decision is not None:
+            ctx.decision.result["city"] = "Rome"
+
+    @gr.tool
+    async def ask() -> gr.Suspend:
+        return gr.Suspend(message="where?", resume_mode="use_decision_as_tool_result")
+
+    plugins = [scripted("changes", tool_gate=change)]
+    act = decide("A", result={"city": "Paris"})
+    life = await play([call("ask", id="A")], "done", do=[act], plugins=plugins, tools=[ask])
+    assert life.told == {"A": '{"city":"Paris"}'}
+
+
+def changed_ticket() -> Act:
+    async def act(scene: Scene) -> None:
+        ticket: Any = await scene.ticket("A")
+        ticket.arguments["items"].append("changed")
+        ticket.arguments["more"]["x"] = 1
+        scene.note(await scene.run.decide(ticket.approve(by="ada")))
+
+    return act
+
+
+async def test_what_runs_is_what_was_asked_for_whatever_is_done_to_a_ticket_that_was_shown(play, autojump_clock):
+    life = await play([call("signed", id="A", **ASKED)], "done", do=[changed_ticket()], **OPTIONS)
+    assert (life.answers, life.told) == (["accepted"], {"A": f"{ASKED['items']} {ASKED['more']}"})
+
+
+@pytest.mark.parametrize("mode", ["parallel_batch_approval"])
+async def test_each_attempt_of_a_body_has_a_decision_of_its_own(play, autojump_clock, mode):
+    calls = [call("answered", id="A"), call("answered", id="B")]
+    acts = [decide(name, result={"city": f"Paris {name}"}) for name in "AB"]
+    life = await play(calls, [call("answered", id="C")], do=acts, **OPTIONS)
+    assert (life.told["A"], life.told["B"]) == ("Paris A", "Paris B")
