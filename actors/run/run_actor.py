@@ -191,10 +191,12 @@ class RunActor:
             if self.agent is None:
                 self.agent = await directory.agent_for(info)
             if not self.has_deps:
-                self.deps = await directory.deps_for(info)
+                deps = await directory.deps_for(info)
+                self.deps = self.deps if self.has_deps else deps
         except Degraded as error:
-            self.degraded = (error.reason, str(error))
-            return None
+            if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
+                self.degraded = (error.reason, str(error))
+                return None
         self.degraded = None
         return self.agent
 

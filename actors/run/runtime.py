@@ -274,7 +274,7 @@ class Runtime:
         record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
-        if record.row.status is not RunStatus.DONE and self.roster.get(run_id) is None:
+        if record.row.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
             self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
         return Run(run_id, record.info.thread_id, self)
 

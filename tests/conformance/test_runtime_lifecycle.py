@@ -557,6 +557,26 @@ async def test_a_run_without_its_deps_stays_as_it_is_until_it_is_resumed_with_so
     assert helper.model.requests[-1].messages[-1].content == "saw first"
 
 
+@pytest.mark.parametrize("moment", ["at once", "while the provider is asked"])
+async def test_a_run_whose_owner_is_still_looking_for_deps_takes_those_it_is_resumed_with(
+    shelf, autojump_clock, moment
+):
+    async def provider(info):
+        await trio.sleep(3)
+        raise LookupError("nothing for it")
+
+    helper = agent([delay(10), call("look", id="c1")], "done", tools=[look])
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="r1", deps="first")
+        await trio.sleep(5)
+    async with home(shelf, agents=[helper], deps=None if moment == "at once" else provider) as runtime:
+        await trio.sleep(0 if moment == "at once" else 1)
+        run = await runtime.resume("r1", deps="second")
+        assert (await run.result()).output == "done"
+        assert (await run.view()).degraded is None
+    assert helper.model.requests[-1].messages[-1].content == "saw second"
+
+
 async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_there(shelf, autojump_clock):
     helper, other = agent(call("ask", id="c1"), "done", tools=[ask]), agent("fine", key="other")
     async with home(shelf, agents=[helper]) as runtime:
