@@ -105,7 +105,7 @@ class Incarnation:
         self._stop_at: float | None = None
         self._expiring: set[str] = set()
         self._behind = self._admitting = False
-        self._resting = False
+        self._resting: bool | None = None  # what the roster was told last
         self._leave_at = math.inf
         self.passive = False
 
@@ -232,6 +232,8 @@ class Incarnation:
             self._perform(effect)
 
     def _tell_rest(self, status: RunStatus) -> None:
+        if status is RunStatus.CREATED:
+            return  # whether it has a slot is the roster's own business
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
