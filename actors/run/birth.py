@@ -18,7 +18,7 @@ from ..contract.messages import Message, Producer
 from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, ExecutionMode
 from ..contract.state import StateWrite
-from ..engine.tasks import task_head, task_started
+from ..engine.tasks import left_behind
 from ..errors import UsageError
 from .foreign import text_of
 
@@ -117,7 +117,8 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:
         raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
-    history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
+    end = _end_of_step(thread, info.run_id, step)
+    history = (*thread[:end], *_unsaid(parent, thread))
     inputs = (message for message in reversed(history) if message.producer is not None and message.producer.step == 0)
     text = next((message.content for message in inputs), "")
     child = attrs.evolve(
@@ -130,30 +131,17 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
         forked_step=step,
         deadline=None,
     )
-    told = _left_behind(history, run_id)
+    told = left_behind(history, run_id)
     row = RunRow(last_sequence=1, pending_input=told, counters=Counters(messages=len(told)))
     new = _born(child, text, row, history, "queue")
-    return attrs.evolve(new, thread_parent=(info.thread_id, len(history)))
+    return attrs.evolve(new, thread_parent=(info.thread_id, end))
 
 
-def _left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
-    """What the model is told of background tasks that its history says are running: they are the parent's, not ours."""
-    calls = {call.call_id: call.tool for message in history for call in message.calls}
-    tasks: dict[str, str] = {}
-    for message in history:
-        name = task_started(message.content) if message.role == "tool" else None
-        if name is not None:
-            tasks[name] = calls.get(message.call_id or "", "")
-        elif message.role == "user":
-            tasks = {one: tool for one, tool in tasks.items() if not message.content.startswith(task_head(one, tool))}
-    texts = [
-        f"{task_head(name, tool)} stays with the run that this one was forked from; nothing of it comes here.]"
-        for name, tool in tasks.items()
-    ]
-    return tuple(
-        Message(id=f"{run_id}.m{n}", role="user", content=text, producer=Producer(run_id=run_id, step=0))
-        for n, text in enumerate(texts, 1)
-    )
+def _unsaid(parent: RunRecord, thread: Sequence[Message]) -> Sequence[Message]:
+    """The input of a run that has not begun its first step: it waits in the run's row, and joins the thread then."""
+    known = {message.id for message in thread}
+    waiting = () if parent.row.step else parent.row.pending_input
+    return [message for message in waiting if message.id not in known]
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
