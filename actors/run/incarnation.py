@@ -223,21 +223,24 @@ class Incarnation:
             raise ClaimLost(receipt.kind)
         if receipt.released is not None:
             self._services.directory.released(receipt.released)
+        heard = entry.state.row.inbox != self.durable.row.inbox
         self.durable = entry.state
         status = entry.state.row.status
-        self._tell_rest(status)
+        self._tell_rest(status, again=heard)
         if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.rests.changed(self._claim.run_id)
         for effect in entry.effects:
             self._perform(effect)
 
-    def _tell_rest(self, status: RunStatus) -> None:
+    def _tell_rest(self, status: RunStatus, *, again: bool = False) -> None:
         if status is RunStatus.CREATED:
             return  # whether it has a slot is the roster's own business
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
             self._leave_at = self._when_to_leave() if resting else math.inf
+            again = True
+        if again:
             self._services.directory.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:

@@ -65,7 +65,8 @@ class RunActor:
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
         life: the present incarnation, or the last one.
-        told: hints that came while it had an owner here. heard: those that came before it left memory.
+        posted: position of the newest command that came while it had an owner here.
+        told: how many came. heard: those that came before it left memory.
         left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
     """
 
@@ -80,6 +81,7 @@ class RunActor:
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
+    posted: int = 0
     told: int = 0
     heard: float = math.inf
     left: Mapping[str, Left] = attrs.field(factory=dict)
@@ -90,6 +92,12 @@ class RunActor:
         if self.life is not None:
             return self.life.durable
         return None if self.born is None else self.born.state
+
+    @property
+    def unread(self) -> bool:
+        """True if a command has come that has not acted, durably."""
+        durable = self.durable
+        return durable is None or durable.row.inbox < self.posted
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"

@@ -525,6 +525,18 @@ async def test_join_does_not_wait_for_runs_that_waited_already_at_the_start(shel
         assert (await run.view()).status == "done"
 
 
+async def test_join_waits_for_what_an_accepted_decision_leads_to(tmp_path):
+    """In real time, with a store that writes in a thread: the decision acts a moment after it was accepted."""
+    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund])
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[helper]) as runtime:
+        for _ in range(5):
+            run = await runtime.start(helper, "hi")
+            await run.wait()
+            await run.decide("c1", "resume")
+            await runtime.join()
+            assert (await run.view()).status == "done"
+
+
 # --- fork ------------------------------------------------------------------------------------------------------------
 
 
