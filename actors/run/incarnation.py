@@ -48,7 +48,7 @@ from ..engine.machine import due, step, timed
 from ..engine.state import RunState
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost
 from .performer import Performer
-from .services import Services
+from .services import Services, patiently
 
 Hint = InboxItem
 """What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
@@ -319,7 +319,7 @@ class Incarnation:
 
     async def _catch_up(self) -> None:
         """Consume the inbox as the store has it: hints were lost, or came before what they follow."""
-        record = await self._services.store.load(self._claim.run_id)
+        record = await patiently(self._services.store.load, self._claim.run_id)
         self._behind = False
         for item in () if record is None else record.inbox:
             if item.position == self._state.row.inbox + 1:
@@ -333,7 +333,7 @@ class Incarnation:
 
     async def _admit(self) -> None:
         """The run may work: with the state keys of its thread as they are now."""
-        record = await self._services.store.load(self._claim.run_id)
+        record = await patiently(self._services.store.load, self._claim.run_id)
         self._admitting = False
         if record is not None and self._state.row.cursor is Cursor.ADMISSION:
             self.feed(Admit(state=record.state))

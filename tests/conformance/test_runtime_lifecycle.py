@@ -643,6 +643,40 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         assert (await bad.result()).output == "done"
 
 
+class Deaf(gr.MemoryStore):
+    """Memory that answers so many reads of a run or its thread, and then none for a while."""
+
+    reads: float = float("inf")
+
+    def listen(self):
+        if self.reads <= 0:
+            raise gr.StoreUnavailable("the store does not answer now: disk I/O error; try again")
+        self.reads -= 1
+
+    async def load(self, *args, **options):
+        self.listen()
+        return await super().load(*args, **options)
+
+    async def messages(self, *args, **options):
+        self.listen()
+        return await super().messages(*args, **options)
+
+
+@pytest.mark.parametrize("reads", range(1, 4))
+async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, reads):
+    """For its rows when it is woken, and for its thread: that is no failure of the run, or of its model."""
+    store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(store, agents=[helper], passivate_after=1.0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(10)
+        store.reads = reads
+        assert (await run.decide("c1", "resume")).ok
+        await trio.sleep(20)
+        store.reads = float("inf")
+        assert (await run.result()).output == "done"
+
+
 async def test_another_spec_of_the_agent_is_recorded_and_accepted(shelf, autojump_clock):
     old = agent(call("ask", id="c1"), "done", tools=[ask])
     new = agent(call("ask", id="c1"), "done", tools=[ask], instructions="be brief")
