@@ -643,6 +643,24 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         assert (await bad.result()).output == "done"
 
 
+async def test_a_run_is_not_resumed_or_forked_with_an_agent_that_has_no_model(shelf, autojump_clock):
+    """It would fail at its first request; so it stays as it is."""
+    helper = agent([delay(10), "done"])
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="r1")
+        await trio.sleep(5)
+    async with home(shelf, agents=[gr.Agent("helper")]) as runtime:
+        run = await runtime.get("r1")
+        with pytest.raises(gr.RunDegraded, match="no model"):
+            await run.wait()
+        for again in (runtime.resume("r1"), runtime.fork("r1", step=0)):
+            with pytest.raises(gr.AgentDefinitionError, match="no model"):
+                await again
+        assert (await run.view()).degraded == "agent_unknown"
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await (await runtime.get("r1")).result()).output == "done"
+
+
 class Deaf(gr.MemoryStore):
     """Memory that answers so many reads of a run or its thread, and then none for a while."""
 
