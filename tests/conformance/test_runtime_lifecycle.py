@@ -695,6 +695,23 @@ async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, read
         assert (await run.result()).output == "done"
 
 
+async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
+    store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(store, agents=[helper], passivate_after=1.0) as runtime, trio.open_nursery() as nursery:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(10)
+
+        async def decide_later():
+            await trio.sleep(20)
+            store.reads = float("inf")
+            await run.decide("c1", "resume")
+
+        store.reads = 0
+        nursery.start_soon(decide_later)
+        assert (await run.result()).output == "done"
+
+
 async def test_another_spec_of_the_agent_is_recorded_and_accepted(shelf, autojump_clock):
     old = agent(call("ask", id="c1"), "done", tools=[ask])
     new = agent(call("ask", id="c1"), "done", tools=[ask], instructions="be brief")
