@@ -13,6 +13,7 @@ spawn is the same task, whether that lives or has ended.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -20,7 +21,7 @@ import attrs
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.excerpt import shown_value
-from ..contract.ids import task_id
+from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
@@ -175,6 +176,26 @@ def task_started(content: str) -> str | None:
     """The task that a call's tool message says is running, if it says so."""
     found = _STARTED.fullmatch(content)
     return None if found is None else found[1]
+
+
+def left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
+    """What a fork is told of background tasks that its history says are running: they are the parent's, not its own."""
+    calls = {call.call_id: call.tool for message in history for call in message.calls}
+    tasks: dict[str, str] = {}
+    for message in history:
+        name = task_started(message.content) if message.role == "tool" else None
+        if name is not None:
+            tasks[name] = calls.get(message.call_id or "", "")
+        elif message.role == "user":
+            tasks = {one: tool for one, tool in tasks.items() if not message.content.startswith(task_head(one, tool))}
+    texts = [
+        f"{task_head(name, tool)} stays with the run that this one was forked from; nothing of it comes here.]"
+        for name, tool in tasks.items()
+    ]
+    return tuple(
+        Message(id=message_id(run_id, n), role="user", content=text, producer=Producer(run_id=run_id, step=0))
+        for n, text in enumerate(texts, 1)
+    )
 
 
 def end_tasks(d: Draft, why: str) -> None:

@@ -16,6 +16,7 @@ from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import CallRow, Counters, EventDraft, RunInfo, RunRecord, RunRow
 from ..engine.state import RunState
+from ..engine.tasks import left_behind
 from .index import Index, make_index
 
 
@@ -88,10 +89,12 @@ def make_record(
     events, damaged = _decoded(frames)
     asked = waiting.get(f"{info.run_id}.m1") or messages.get(f"{info.run_id}.m1")
     text = asked.content if asked is not None else ""
+    born_with: tuple[Message, ...] = () if asked is None else (asked,)
     if info.forked_from is not None:
-        text = _first_input(_before_fork((*history, *draft), info))
+        inherited = _before_fork((*history, *draft), info)
+        text, born_with = _first_input(inherited), left_behind(inherited, info.run_id)
     return Record(
-        birth=RunState(info=info, row=birth or _row_at_birth(info, asked)),
+        birth=RunState(info=info, row=birth or _row_at_birth(born_with)),
         row=rows.row,
         frames=tuple(frames[: len(events)]),
         events=events,
@@ -107,10 +110,8 @@ def make_record(
     )
 
 
-def _row_at_birth(info: RunInfo, asked: Message | None) -> RunRow:
-    if info.forked_from is not None or asked is None:
-        return RunRow(last_sequence=1)
-    return RunRow(last_sequence=1, pending_input=(asked,), counters=Counters(messages=1))
+def _row_at_birth(messages: tuple[Message, ...]) -> RunRow:
+    return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
 
 
 def _created(info: RunInfo, text: str) -> RunCreated:

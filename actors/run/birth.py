@@ -18,7 +18,7 @@ from ..contract.messages import Message, Producer
 from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, ExecutionMode
 from ..contract.state import StateWrite
-from ..engine.tasks import task_head, task_started
+from ..engine.tasks import left_behind
 from ..errors import UsageError
 from .foreign import text_of
 
@@ -134,30 +134,10 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
         forked_step=step,
         deadline=None,
     )
-    told = _left_behind(history, run_id)
+    told = left_behind(history, run_id)
     row = RunRow(last_sequence=1, pending_input=told, counters=Counters(messages=len(told)))
     new = _born(child, text, row, history, "queue")
     return attrs.evolve(new, thread_parent=(info.thread_id, min(stored, len(history))))
-
-
-def _left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
-    """What the model is told of background tasks that its history says are running: they are the parent's, not ours."""
-    calls = {call.call_id: call.tool for message in history for call in message.calls}
-    tasks: dict[str, str] = {}
-    for message in history:
-        name = task_started(message.content) if message.role == "tool" else None
-        if name is not None:
-            tasks[name] = calls.get(message.call_id or "", "")
-        elif message.role == "user":
-            tasks = {one: tool for one, tool in tasks.items() if not message.content.startswith(task_head(one, tool))}
-    texts = [
-        f"{task_head(name, tool)} stays with the run that this one was forked from; nothing of it comes here.]"
-        for name, tool in tasks.items()
-    ]
-    return tuple(
-        Message(id=f"{run_id}.m{n}", role="user", content=text, producer=Producer(run_id=run_id, step=0))
-        for n, text in enumerate(texts, 1)
-    )
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:

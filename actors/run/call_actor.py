@@ -27,8 +27,8 @@ from ..state.access import WritableState
 from ..state.snapshot import Snapshot
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
-from ..tools.invoke import Invocation, ToolFailed, invoke
-from .children import Child, Children, Cue, Release
+from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
+from .children import SLACK, Child, Children, Cue, Release
 from .foreign import Unusable, suspend_of, text_of
 from .questions import TaskPort
 
@@ -108,6 +108,7 @@ class CallActor:
     async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
+        ended = self._limited(child, tool, cue)
         try:
             value = await invoke(
                 tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
@@ -116,6 +117,7 @@ class CallActor:
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
+            ended.set()
             state.close("the body has ended")
             if record.ended is not None:
                 self._children.give_up(child, record.stack, record.ended)
@@ -123,6 +125,28 @@ class CallActor:
             return _suspended(tool, cue, value)
         done = returned(call_id, attempt, value)
         return attrs.evolve(done, batch=state.batch(), keys=state.used)
+
+    def _limited(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> trio.Event:
+        """To be set when the body has ended. One that hides from its time limit is given up, as a thread would be."""
+        ended = trio.Event()
+        if tool.timeout is None or not tool.is_async:
+            return ended
+        patience = tool.timeout + tool.grace + SLACK
+
+        async def watch(_: Child) -> None:
+            with trio.move_on_after(patience):
+                await ended.wait()
+            if not ended.is_set():
+                self._children.give_up(child, (self._children.where(child),), child.ended)
+                late = out_of_time(tool)
+                self._children.owe(
+                    CallRaised(
+                        call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal
+                    )
+                )
+
+        self._children.start(f"limit:{cue.call_id}:{cue.attempt}", watch, broke=None)
+        return ended
 
     def _context(
         self, tool: Tool[..., Any], cue: StartCall, state: WritableState, of_call: str | None

@@ -15,6 +15,7 @@ from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun, UsageError
 from .follow import Follower, follow
+from .services import patiently
 from .view import RunView, make_outcome, make_view
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Run(Generic[T]):
             if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
                 record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again
             else:
-                record = await self._record()
+                record = await patiently(self._record)
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)

@@ -48,7 +48,7 @@ from ..engine.machine import due, step, timed
 from ..engine.state import RunState
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost
 from .performer import Performer
-from .services import Services
+from .services import Services, patiently
 
 Hint = InboxItem
 """What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
@@ -105,7 +105,7 @@ class Incarnation:
         self._stop_at: float | None = None
         self._expiring: set[str] = set()
         self._behind = self._admitting = False
-        self._resting = False
+        self._resting: bool | None = None  # what the roster was told last
         self._leave_at = math.inf
         self.passive = False
 
@@ -223,19 +223,24 @@ class Incarnation:
             raise ClaimLost(receipt.kind)
         if receipt.released is not None:
             self._services.directory.released(receipt.released)
+        heard = entry.state.row.inbox != self.durable.row.inbox
         self.durable = entry.state
         status = entry.state.row.status
-        self._tell_rest(status)
+        self._tell_rest(status, again=heard)
         if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.rests.changed(self._claim.run_id)
         for effect in entry.effects:
             self._perform(effect)
 
-    def _tell_rest(self, status: RunStatus) -> None:
+    def _tell_rest(self, status: RunStatus, *, again: bool = False) -> None:
+        if status is RunStatus.CREATED:
+            return  # whether it has a slot is the roster's own business
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
             self._leave_at = self._when_to_leave() if resting else math.inf
+            again = True
+        if again:
             self._services.directory.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:
@@ -314,7 +319,7 @@ class Incarnation:
 
     async def _catch_up(self) -> None:
         """Consume the inbox as the store has it: hints were lost, or came before what they follow."""
-        record = await self._services.store.load(self._claim.run_id)
+        record = await patiently(self._services.store.load, self._claim.run_id)
         self._behind = False
         for item in () if record is None else record.inbox:
             if item.position == self._state.row.inbox + 1:
@@ -328,7 +333,7 @@ class Incarnation:
 
     async def _admit(self) -> None:
         """The run may work: with the state keys of its thread as they are now."""
-        record = await self._services.store.load(self._claim.run_id)
+        record = await patiently(self._services.store.load, self._claim.run_id)
         self._admitting = False
         if record is not None and self._state.row.cursor is Cursor.ADMISSION:
             self.feed(Admit(state=record.state))

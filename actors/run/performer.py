@@ -37,7 +37,7 @@ from .foreign import text_of
 from .hooks import Asked, most_seconds, run_hooks
 from .model_actor import broken, streaming
 from .requests import asking, model_request
-from .services import Services, log_crash
+from .services import Services, log_crash, patiently
 from .verdicts import run_gates
 
 RUN_END_LIMIT: Final = "run_end:limit"
@@ -113,7 +113,7 @@ class Performer:
 
     async def _thread(self) -> list[Message]:
         if self.history is None:
-            self.history = list(await self.services.store.messages(self.info.thread_id))
+            self.history = list(await patiently(self.services.store.messages, self.info.thread_id))
         return self.history
 
     # --- calls -------------------------------------------------------------------------------------------------------

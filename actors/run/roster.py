@@ -88,6 +88,7 @@ class Roster:
                 self.spawn(run_id)
             return
         actor.told += 1
+        actor.posted = max(actor.posted, item.position)
         if actor.ref is not None:
             try:
                 actor.ref.tell(item)
@@ -131,9 +132,13 @@ class Roster:
             RuntimeClosed: the runtime closes first.
         """
         await trio.lowlevel.checkpoint()
-        while any(run_id not in self._resting for run_id in self._actors if run_id not in self._held):
+        while any(self._at_work(run_id, actor) for run_id, actor in self._actors.items()):
             self.check_open()
             await self._idle.wait()
+
+    def _at_work(self, run_id: str, actor: RunActor) -> bool:
+        """False if a run waits, and every command that has come has acted."""
+        return run_id not in self._held and (run_id not in self._resting or actor.unread)
 
     def spawn(
         self,

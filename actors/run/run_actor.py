@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import trio
@@ -31,14 +31,11 @@ from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
 from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input, Overran
 from ..engine.state import RunState
-from ..errors import StoreDown, StoreUnavailable
+from ..errors import StoreDown
 from .children import Children, ClaimLost, Left
 from .incarnation import Hint, Incarnation, Orders
 from .performer import Performer
-from .services import Degraded, Services
-
-RETRY: Final = 0.5
-"""Seconds between two tries to claim a run while the store does not answer."""
+from .services import Degraded, Services, patiently
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +62,8 @@ class RunActor:
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
         ref: its address.
         life: the present incarnation, or the last one.
-        told: hints that came while it had an owner here. heard: those that came before it left memory.
+        posted: position of the newest command that came while it had an owner here.
+        told: how many came. heard: those that came before it left memory.
         left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
     """
 
@@ -80,6 +78,7 @@ class RunActor:
     degraded: tuple[str, str] | None = None
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
+    posted: int = 0
     told: int = 0
     heard: float = math.inf
     left: Mapping[str, Left] = attrs.field(factory=dict)
@@ -90,6 +89,12 @@ class RunActor:
         if self.life is not None:
             return self.life.durable
         return None if self.born is None else self.born.state
+
+    @property
+    def unread(self) -> bool:
+        """True if a command has come that has not acted, durably."""
+        durable = self.durable
+        return durable is None or durable.row.inbox < self.posted
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
@@ -156,13 +161,13 @@ class RunActor:
         if born is not None and attempt == 0:
             state = born.state
             if born.history is None and self.orders.admitted:  # runs before it may have left state in the thread
-                record = await store.load(self.run_id)
+                record = await patiently(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
         claim = await self._claim()
         if claim is None:
             return None
-        record = await store.load(self.run_id)
+        record = await patiently(store.load, self.run_id)
         if record is None or record.row.status is RunStatus.DONE:
             return None
         if record.row.cursor is not Cursor.ADMISSION:
@@ -175,14 +180,11 @@ class RunActor:
         A store that does not answer is waited for: its own patience bounds that. Crashing would count as one of the
         three after which the run is given up.
         """
-        while True:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            try:
-                return await self.services.store.claim(self.run_id)
-            except StoreUnavailable:
-                await trio.sleep(RETRY)
-            except StoreDown:  # the runtime fails of it and says so; every run stays as it is
-                return None
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            return await patiently(self.services.store.claim, self.run_id)
+        except StoreDown:  # the runtime fails of it and says so; every run stays as it is
+            return None
 
     async def _live_objects(self, info: RunInfo) -> Agent[Any] | None:
         """The agent, with deps in place; None if the run is degraded."""
@@ -191,10 +193,12 @@ class RunActor:
             if self.agent is None:
                 self.agent = await directory.agent_for(info)
             if not self.has_deps:
-                self.deps = await directory.deps_for(info)
+                deps = await directory.deps_for(info)
+                self.deps = self.deps if self.has_deps else deps
         except Degraded as error:
-            self.degraded = (error.reason, str(error))
-            return None
+            if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
+                self.degraded = (error.reason, str(error))
+                return None
         self.degraded = None
         return self.agent
 

@@ -251,7 +251,7 @@ class Runtime:
 
         Raises:
             UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is
-                not here.
+                not here. AgentDefinitionError: that has no model.
             RunExists: the new id is taken. RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
@@ -259,8 +259,11 @@ class Runtime:
         if record is None:
             raise UnknownRun(run_id)
         agent = self._agent(record.info.agent)
+        self.model_for(agent)
         thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
+        if deps is not None:
+            new = attrs.evolve(new, info=attrs.evolve(new.info, has_deps=True))
         new = inheriting(new, await self.store.state_at(run_id, step))
         return await self._create(new, agent, deps, fresh=True)
 
@@ -268,14 +271,17 @@ class Runtime:
         """Work again on a run that had no agent or deps here; harmless for one that is worked on.
 
         Raises:
-            UnknownRun: no such run. UnknownAgent: its agent is still not here. RuntimeClosed: the runtime is closing.
+            UnknownRun: no such run. UnknownAgent: its agent is still not here. AgentDefinitionError: that has no model.
+            RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
         record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
-        if record.row.status is not RunStatus.DONE and self.roster.get(run_id) is None:
-            self.roster.spawn(run_id, agent=self._agent(record.info.agent), deps=deps)
+        if record.row.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
+            agent = self._agent(record.info.agent)
+            self.model_for(agent)
+            self.roster.spawn(run_id, agent=agent, deps=deps)
         return Run(run_id, record.info.thread_id, self)
 
     async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:

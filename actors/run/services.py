@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import attrs
 import trio
@@ -15,11 +15,18 @@ from ..agent import Agent
 from ..contract.decisions import Answer, Command
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
+from ..errors import StoreUnavailable
 from .alarm import Alarm
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
 from .workplace import Workplace
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+RETRY: Final = 0.5
+"""Seconds between two tries of what a run needs of a store that does not answer."""
 
 logger = logging.getLogger("greenroom.run")
 
@@ -102,3 +109,16 @@ class Services:
 def log_crash(redactor: Redactor, what: str, error: BaseException) -> None:
     """A crash of our own that does no harm is still told to the operator, with its stack and without secrets."""
     logger.error("crashed: %s\n%s", what, redactor.text("".join(traceback.format_exception(error))))
+
+
+async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Ask the store until it answers: that it does not is no fault of the run, and must not end it. A cancel ends it.
+
+    Raises:
+        StoreDown: it has failed for good. StoreError: it is damaged.
+    """
+    while True:
+        try:
+            return await ask(*args, **kwargs)
+        except StoreUnavailable:
+            await trio.sleep(RETRY)

@@ -98,11 +98,13 @@ async def invoke(
             return await tool.call(ctx, arguments)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary of user code
             return _settle(tool, error)
-    raise ToolFailed(
-        f"The tool {tool.name!r} did not finish within {tool.timeout:g} s.",
-        code="tool_timeout",
-        fatal=tool.on_timeout == "raise",
-    )
+    raise out_of_time(tool)
+
+
+def out_of_time(tool: Tool[..., Any]) -> ToolFailed:
+    """What it means that a body has not ended in its time."""
+    text = f"The tool {tool.name!r} did not finish within {tool.timeout or 0:g} s."
+    return ToolFailed(text, code="tool_timeout", fatal=tool.on_timeout == "raise")
 
 
 async def _in_thread(

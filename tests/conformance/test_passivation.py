@@ -8,7 +8,7 @@ import trio.testing
 from tests.support.runs import KINDS, Shelf, agent, events_of, home
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import call, delay
 
 
 @pytest.fixture(params=KINDS)
@@ -205,6 +205,28 @@ async def test_a_run_whose_deps_nobody_else_has_stays_in_memory(shelf, autojump_
         assert helper.model.requests[-1].messages[-1].content == "for r2"
 
 
+async def test_a_fork_with_deps_of_its_own_keeps_them(shelf, autojump_clock):
+    @gr.tool(needs_approval=True)
+    async def look(ctx: gr.ToolContext) -> str:
+        return str(ctx.deps)
+
+    helper = agent(call("look", id="c1"), "done", tools=[look])
+    async with home(shelf, agents=[helper], passivate_after=1.0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        fork, other = [await runtime.fork(run.id, step=0, new_run_id=name, deps="mine") for name in ("f", "g")]
+        await fork.wait()
+        await other.wait()
+        await trio.sleep(100)
+        await fork.decide("c1", "resume")
+        await fork.result()
+        assert (await fork.view()).messages[-2].content == "mine"
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await (await runtime.get("g")).view()).degraded == "deps_missing"
+        with pytest.raises(gr.RunDegraded, match="deps_missing"):
+            await (await runtime.get("g")).result()
+
+
 async def test_a_busy_slot_is_not_needed_to_wait_and_a_woken_run_takes_one(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()], max_running=1, passivate_after=1.0) as runtime:
         runs = [await runtime.start(helper, "hi") for _ in range(5)]
@@ -216,6 +238,23 @@ async def test_a_busy_slot_is_not_needed_to_wait_and_a_woken_run_takes_one(shelf
             await run.decide("c1", "resume")
         for run in runs:
             assert (await run.result()).output == "done"
+
+
+async def test_nobody_new_begins_on_the_slot_that_a_woken_run_has_taken(shelf, autojump_clock):
+    helper = agent(call("pay", cents=5, id="c1"), [delay(100), "done"], tools=[pay])
+    busy, late = agent([delay(50), "x"], key="busy"), agent("x", key="late")
+    async with home(shelf, agents=[helper, busy, late], max_running=1, passivate_after=1.0) as runtime:
+        woken = await runtime.start(helper, "hi")
+        await woken.wait()
+        await trio.sleep(10)
+        assert len(runtime.roster) == 0
+        first, second = await runtime.start(busy, "hi"), await runtime.start(late, "hi")
+        await woken.decide("c1", "resume")
+        await first.result()
+        await trio.sleep(10)
+        assert [(await run.view()).stage for run in (woken, second)] == ["running", "planned"]
+        await woken.result()
+        assert (await second.result()).output == "x"
 
 
 async def test_opening_makes_no_actor_for_what_waits(shelf, autojump_clock):

@@ -16,7 +16,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.abc import Model
 from greenroom.actors.contract.messages import ModelRequest
-from greenroom.testing import call, delay
+from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import TOOLS
 from ..support.lives import Play, after, another, approve, cancel, decide, deny, pause, restart
@@ -110,6 +110,31 @@ async def test_forks_and_runs_that_waited_for_their_thread_are_replayed(play: Pl
         other = gr.Agent("other", tools=TOOLS, execution="parallel_streaming")
         kept = (await runtime.replay("f2", other)).equal
         assert kept, "the mode was chosen for the run that it was forked from"
+
+
+async def test_a_fork_that_was_told_of_its_parents_tasks_is_replayed(watched: Any, autojump_clock: Any) -> None:
+    """And a fork of that, too."""
+
+    @gr.tool(background=True)
+    async def fetch(ctx: gr.ToolContext[Any]) -> str:
+        await trio.sleep(30)
+        return "fetched"
+
+    def says(request: ModelRequest) -> Any:
+        return "done" if any(message.role == "tool" for message in request.messages) else call("fetch", id="F")
+
+    helper = gr.Agent("helper", model=FunctionModel(says), tools=[fetch])
+    async with home(watched.open(), agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r")
+        await trio.sleep(5)
+        for parent, step, name in (("r", 1, "f1"), ("f1", 0, "f2")):
+            fork = await runtime.fork(parent, step=step, new_run_id=name)
+            assert any("stays with" in message.content for message in (await fork.view()).messages)
+            await fork.result()
+        await run.result()
+        for name in ("r", "f1", "f2"):
+            report = await runtime.replay(name)
+            assert report.equal, report
 
 
 async def test_secrets_stay_hidden_and_make_no_difference(watched: Any, autojump_clock: Any) -> None:

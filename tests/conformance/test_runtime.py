@@ -525,6 +525,18 @@ async def test_join_does_not_wait_for_runs_that_waited_already_at_the_start(shel
         assert (await run.view()).status == "done"
 
 
+async def test_join_waits_for_what_an_accepted_decision_leads_to(tmp_path):
+    """In real time, with a store that writes in a thread: the decision acts a moment after it was accepted."""
+    helper = agent(call("refund", order="7", cents=5, id="c1"), "done", tools=[refund])
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[helper]) as runtime:
+        for _ in range(5):
+            run = await runtime.start(helper, "hi")
+            await run.wait()
+            await run.decide("c1", "resume")
+            await runtime.join()
+            assert (await run.view()).status == "done"
+
+
 # --- fork ------------------------------------------------------------------------------------------------------------
 
 
@@ -579,6 +591,21 @@ async def test_a_fork_of_a_fork_keeps_input_and_history(shelf, autojump_clock):
         messages = (await grandchild.view()).messages
     assert events[0].payload["input"] == "hi"
     assert [message.role for message in messages[:3]] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("thread_id", [None, "t"])
+async def test_a_fork_of_a_run_that_has_not_begun_is_asked_the_same(shelf, autojump_clock, thread_id):
+    """It waits for its slot or for its thread; its input is in the row, and not in the thread yet."""
+    helper, busy = agent("done"), agent([delay(50), "x"], key="busy")
+    async with home(shelf, agents=[helper, busy], max_running=None if thread_id else 1) as runtime:
+        await runtime.start(busy, "first", thread_id=thread_id)
+        run = await runtime.start(helper, "my question", run_id="r", thread_id=thread_id)
+        await run.send("and this")
+        fork = await runtime.fork("r", step=0, new_run_id="f")
+        assert [await one.result() for one in (run, fork)]
+        asked = [message.content for message in (await fork.view()).messages if message.content != "first"]
+        assert asked == ["my question", "and this", "done"]
+        assert (await runtime.replay("f")).equal
 
 
 async def test_a_fork_under_a_new_id_is_idempotent(shelf, autojump_clock):

@@ -557,6 +557,26 @@ async def test_a_run_without_its_deps_stays_as_it_is_until_it_is_resumed_with_so
     assert helper.model.requests[-1].messages[-1].content == "saw first"
 
 
+@pytest.mark.parametrize("moment", ["at once", "while the provider is asked"])
+async def test_a_run_whose_owner_is_still_looking_for_deps_takes_those_it_is_resumed_with(
+    shelf, autojump_clock, moment
+):
+    async def provider(info):
+        await trio.sleep(3)
+        raise LookupError("nothing for it")
+
+    helper = agent([delay(10), call("look", id="c1")], "done", tools=[look])
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="r1", deps="first")
+        await trio.sleep(5)
+    async with home(shelf, agents=[helper], deps=None if moment == "at once" else provider) as runtime:
+        await trio.sleep(0 if moment == "at once" else 1)
+        run = await runtime.resume("r1", deps="second")
+        assert (await run.result()).output == "done"
+        assert (await run.view()).degraded is None
+    assert helper.model.requests[-1].messages[-1].content == "saw second"
+
+
 async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_there(shelf, autojump_clock):
     helper, other = agent(call("ask", id="c1"), "done", tools=[ask]), agent("fine", key="other")
     async with home(shelf, agents=[helper]) as runtime:
@@ -621,6 +641,75 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         down[0] = False
         await runtime.resume("bad")
         assert (await bad.result()).output == "done"
+
+
+async def test_a_run_is_not_resumed_or_forked_with_an_agent_that_has_no_model(shelf, autojump_clock):
+    """It would fail at its first request; so it stays as it is."""
+    helper = agent([delay(10), "done"])
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="r1")
+        await trio.sleep(5)
+    async with home(shelf, agents=[gr.Agent("helper")]) as runtime:
+        run = await runtime.get("r1")
+        with pytest.raises(gr.RunDegraded, match="no model"):
+            await run.wait()
+        for again in (runtime.resume("r1"), runtime.fork("r1", step=0)):
+            with pytest.raises(gr.AgentDefinitionError, match="no model"):
+                await again
+        assert (await run.view()).degraded == "agent_unknown"
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await (await runtime.get("r1")).result()).output == "done"
+
+
+class Deaf(gr.MemoryStore):
+    """Memory that answers so many reads of a run or its thread, and then none for a while."""
+
+    reads: float = float("inf")
+
+    def listen(self):
+        if self.reads <= 0:
+            raise gr.StoreUnavailable("the store does not answer now: disk I/O error; try again")
+        self.reads -= 1
+
+    async def load(self, *args, **options):
+        self.listen()
+        return await super().load(*args, **options)
+
+    async def messages(self, *args, **options):
+        self.listen()
+        return await super().messages(*args, **options)
+
+
+@pytest.mark.parametrize("reads", range(1, 4))
+async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, reads):
+    """For its rows when it is woken, and for its thread: that is no failure of the run, or of its model."""
+    store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(store, agents=[helper], passivate_after=1.0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(10)
+        store.reads = reads
+        assert (await run.decide("c1", "resume")).ok
+        await trio.sleep(20)
+        store.reads = float("inf")
+        assert (await run.result()).output == "done"
+
+
+async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
+    store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(store, agents=[helper], passivate_after=1.0) as runtime, trio.open_nursery() as nursery:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(10)
+
+        async def decide_later():
+            await trio.sleep(20)
+            store.reads = float("inf")
+            await run.decide("c1", "resume")
+
+        store.reads = 0
+        nursery.start_soon(decide_later)
+        assert (await run.result()).output == "done"
 
 
 async def test_another_spec_of_the_agent_is_recorded_and_accepted(shelf, autojump_clock):

@@ -769,3 +769,34 @@ async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_
     assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c1", "deaf", 0.05)
     assert "deaf" in overrun["stack"]
     assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([] if ends_first else ["c1"])
+
+
+@pytest.mark.parametrize("lasts", [6.5, 50.0])
+@pytest.mark.parametrize("background", [False, True], ids=["call", "task"])
+async def test_an_async_body_that_hides_from_its_time_limit_is_given_up_after_its_grace(
+    shelf, autojump_clock, lasts, background
+):
+    """As a thread would be: the call fails, the run goes on, and what still lives at its end is named."""
+
+    @gr.tool(timeout=5.0, grace=2.0, background=background)
+    async def hides(ctx: gr.ToolContext) -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(lasts)
+        await ctx.output("too late")
+        return "too late"
+
+    helper = agent(call("hides", id="c1"), *["done"] * (1 + background), tools=[hides])
+    name = "c1.task1" if background else "c1"
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        assert isinstance(await run.result(), gr.Completed)
+        assert trio.current_time() < 20
+        events = await events_of(run)
+        text = (await run.view()).messages[-2].content
+        assert text.endswith("The tool 'hides' did not finish within 5 s.")
+        overrun = [(one["call_id"], one["grace_seconds"]) for one in payloads(events, "cleanup.overrun")]
+        assert overrun == ([(name, 2.0)] if lasts == 50 else [])
+        assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([name] if lasts == 50 else [])
+        await trio.sleep(100)
+        assert await events_of(run) == events
+        assert (await runtime.replay("r1")).equal
