@@ -162,17 +162,20 @@ class Draft:
         return new
 
     def learn(self, keys: Keys) -> None:
-        """Know the reducers of keys that were written."""
-        if not keys.items() <= self.keys.items():
-            self.keys = {**self.keys, **keys}
+        """Know the reducers of keys that were written and are not declared."""
+        new = {key: spec for key, spec in keys.items() if key not in self.spec.keys and self.keys.get(key) != spec}
+        if new:
+            self.keys = {**self.keys, **new}
 
     def merge(self, batch: Batch, by: str) -> Clash | None:
         """Make a batch part of the state, with its event; or say why that can not be."""
-        outcome = self.snapshot.merge(batch, {**self.keys, **self.spec.keys}, by)
+        touched = {write.key for write in batch.writes}
+        known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
+        outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
         if isinstance(outcome, Clash):
             return outcome
         self.snapshot = outcome
-        names = tuple(sorted({str(write.key) for write in batch.writes}))
+        names = tuple(sorted({str(key) for key in touched}))
         self.emit("run.state.changed", ev.StateChanged(revision=outcome.revision, keys=names, by=by))
         return None
 
