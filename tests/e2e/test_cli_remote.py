@@ -103,6 +103,33 @@ def test_a_denied_call_and_its_reason_reach_the_agent(inside: Inside, server: Se
     assert (decided["resolution"], decided["by"], decided["reason"]) == ("denied", "operator", "ask first")
 
 
+def results(inside: Inside, run_id: str) -> list[Any]:
+    """What the model was told of the calls of a run."""
+    events = story(inside, run_id)["events"]
+    return [event["payload"]["result"] for event in events if event["type"] == "run.tool.result"]
+
+
+def test_the_model_is_told_the_text_of_a_denial_and_the_log_keeps_the_reason(inside: Inside, server: Server) -> None:
+    server.starts("both", "r1")
+    done = inside("deny", "r1", "t1", "--reason", "spends too much", "--text", "Ask the customer.", *DB)
+    assert done.returncode == 0, done.stderr
+    assert "  the model is told: Ask the customer.\n" in done.stdout
+    assert inside("deny", "r1", "t2", "--reason", "ask first", *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 0
+    assert results(inside, "r1") == ["Ask the customer.", "The reviewer denied this call: ask first"]
+    assert [one["reason"] for one in resolved(inside, "r1")] == ["spends too much", "ask first"]
+
+
+def test_the_text_of_a_denial_is_kept_while_nobody_works_on_the_run(inside: Inside) -> None:
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    told = ("deny", "r1", "--text", "Ask the customer.", "--id", "d1")
+    done = inside(*told, *DB)
+    assert done.returncode == 0, done.stderr
+    assert "denied refund (already, by the same id)" in inside(*told, *DB).stdout
+    assert inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB).returncode == 0
+    assert results(inside, "r1") == ["Ask the customer."]
+
+
 def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Server) -> None:
     server.starts("both", "r1")
     several = inside("approve", "r1", *DB)
@@ -208,6 +235,9 @@ def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, se
 def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("pause", "r1", *DB).returncode == 0
+    told = inside("deny", "r1", "--all", "--text", "enough", *DB)
+    assert told.returncode == 2
+    assert "r1.t2 holds the run: to deny it ends the run, and no model is told of it" in one_line(told.stderr)
     assert inside("deny", "r1", "t2", "--reason", "enough", *DB).returncode == 0
     assert inside("follow", "r1", *DB).returncode == 4
 
@@ -414,6 +444,7 @@ def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
         (["approve", "r1", "--edit", "{"], "--edit is no JSON"),
         (["approve", "r1", "--edit", "[1]"], "must be a JSON object"),
         (["deny", "r1", "--yes"], "unrecognized arguments"),
+        (["approve", "r1", "--text", "x"], "unrecognized arguments"),
         (["send", "r1"], "required: TEXT"),
     ],
 )

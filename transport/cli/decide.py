@@ -31,8 +31,8 @@ class Wish:
     Attributes:
         approve: or deny. run: the beginning of its id is enough. target: a ticket or call; None: the only one.
         all: every open one. sure: ask nobody.
-        result: for the ticket. edited: other arguments for the call. reason: for the model and the audit.
-        id: of the decision.
+        result: for the ticket. edited: other arguments for the call. reason: for the log.
+        text: what the model is told of a denial; None: the agent's words, or the reason. id: of the decision.
     """
 
     approve: bool
@@ -43,6 +43,7 @@ class Wish:
     result: Any = None
     edited: dict[str, Any] | None = None
     reason: str | None = None
+    text: str | None = None
     id: str | None = None
 
     @property
@@ -52,7 +53,10 @@ class Wish:
 
     def decision(self, ticket: gr.Ticket) -> gr.Decision:
         """About exactly the action of this ticket."""
-        plain = ticket.approve(self.result, reason=self.reason) if self.approve else ticket.deny(self.reason)
+        if self.approve:
+            plain = ticket.approve(self.result, reason=self.reason)
+        else:
+            plain = ticket.deny(self.reason, text=self.text)
         return attrs.evolve(plain, edited_arguments=self.edited, decision_id=self.id or "")
 
 
@@ -83,7 +87,14 @@ def deny(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
     wish = Wish(
-        approve=False, run=given.run_id, target=given.target, all=given.all, sure=True, reason=given.reason, id=given.id
+        approve=False,
+        run=given.run_id,
+        target=given.target,
+        all=given.all,
+        sure=True,
+        reason=given.reason,
+        text=given.text,
+        id=given.id,
     )
     return _run(given, wish)
 
@@ -118,6 +129,10 @@ async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Scr
             return exits.USAGE
         if len(tickets) > 1 and (wish.edited is not None or wish.result is not None):
             raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
+        held = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
+        if wish.text is not None and held:
+            way = "leave --text away (--reason says why), or name another TARGET"
+            raise gr.UsageError(f"{held[0]} holds the run: to deny it ends the run, and no model is told of it; {way}")
         for ticket in tickets:
             _show(ticket, wish, screen)
         if not await _confirmed(wish, tickets, screen, machine=machine):
@@ -181,6 +196,8 @@ def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
             screen.row(f"  {words.one_line(name, 40)}: {words.clean(json.dumps(data, ensure_ascii=False))}")
     if wish.result is not None:
         screen.row(f"  with the result: {words.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
+    if wish.text is not None:
+        screen.row(f"  the model is told: {words.clean(wish.text)}", "warn")
 
 
 async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:

@@ -74,6 +74,7 @@ examples:
 examples:
   greenroom deny run_4f1c --db support.db --reason "ask the customer first"
   greenroom deny run_4f1c --db support.db --all
+  greenroom deny run_4f1c --db support.db --reason "spends too much" --text "Do not try again; ask the customer."
 """,
     "cancel": """\
 examples:
@@ -288,8 +289,12 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
         "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
     )
     one.add_argument("--all", action="store_true", help="decide every open one")
-    one.add_argument("--reason", metavar="TEXT", help="why; the model is told")
-    if name == "approve":
+    if name == "deny":
+        told = "; the model is told it too, unless --text or the agent's denial=... words it"
+        one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{told}")
+        one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
+    else:
+        one.add_argument("--reason", metavar="TEXT", help="why, for the log")
         one.add_argument("--yes", action="store_true", help="do not ask again")
         one.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
         one.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
