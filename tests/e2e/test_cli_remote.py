@@ -232,6 +232,14 @@ def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, se
     assert (late.returncode, "pause: not accepted (run_done)" in one_line(late.stderr)) == (1, True)
 
 
+def test_a_run_that_somebody_works_on_is_shown_with_what_can_be_typed_now(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    assert inside("show", "r1", *DB).stdout.endswith("\nfollow it: greenroom follow r1 --db s.db\n")
+    server.process.kill()
+    server.process.wait()
+    assert "\ngo on with it: greenroom run FILE.py:AGENT --resume r1 --db s.db\n" in inside("show", "r1", *DB).stdout
+
+
 def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("pause", "r1", *DB).returncode == 0
@@ -248,7 +256,9 @@ def test_nothing_to_decide_is_said_so(inside: Inside, server: Server) -> None:
     assert inside("follow", "r1", *DB).returncode == 4
     done = inside("approve", "r1", *DB)
     assert done.returncode == 2
-    assert "nothing of run r1 waits for a decision (it is cancelled)" in one_line(done.stderr)
+    assert "nothing of run r1 waits for a decision (it is cancelled); see greenroom follow r1 --db s.db" in one_line(
+        done.stderr
+    )
     late = inside("cancel", "r1", *DB)
     assert late.returncode == 1
     assert "cancel: not accepted (run_done)" in one_line(late.stderr)

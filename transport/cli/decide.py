@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from greenroom.transport.terminal.screen import Screen, complain, open_screen
 from . import exits, places, remote
 from .desk import Desk, open_desk
 from .ending import plain_ticket
+from .follow import where
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +35,7 @@ class Wish:
         all: every open one. sure: ask nobody.
         result: for the ticket. edited: other arguments for the call. reason: for the log.
         text: what the model is told of a denial; None: the agent's words, or the reason. id: of the decision.
+        where: the options that name the place, as they were typed.
     """
 
     approve: bool
@@ -45,6 +48,7 @@ class Wish:
     reason: str | None = None
     text: str | None = None
     id: str | None = None
+    where: Sequence[str] = ()
 
     @property
     def verb(self) -> str:
@@ -76,6 +80,7 @@ def approve(given: argparse.Namespace) -> int:
         edited=None if given.edit is None else _edited(given.edit),
         reason=given.reason,
         id=given.id,
+        where=where(given),
     )
     return _run(given, wish)
 
@@ -95,6 +100,7 @@ def deny(given: argparse.Namespace) -> int:
         reason=given.reason,
         text=given.text,
         id=given.id,
+        where=where(given),
     )
     return _run(given, wish)
 
@@ -152,8 +158,8 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         UsageError: there is none.
     """
     if not view.tickets:
-        now = f"it is {view.stage.value}"
-        raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision ({now}); see {_show_it(view.run_id)}")
+        look = shlex.join([places.program(), "follow", view.run_id, *wish.where])
+        raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
     if wish.target is not None:
         return [_meant(wish.target, view)]
     if wish.all or len(view.tickets) == 1:
@@ -163,10 +169,6 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         screen.row(f"{ticket.ticket_id}  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
     complain(f"{len(view.tickets)} decisions of {view.run_id} are open; name one of them as TARGET, or say --all")
     return None
-
-
-def _show_it(run_id: str) -> str:
-    return f"{places.program()} show {run_id}"
 
 
 def _meant(target: str, view: gr.RunView) -> gr.Ticket:
