@@ -177,8 +177,10 @@ class Run(Generic[T]):
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
 
         Raises:
-            UnknownRun: no such run.
+            UsageError: it is one decision and no list. UnknownRun: no such run.
         """
+        if isinstance(decisions, Decision):
+            raise UsageError(f"decide_all({decisions.target!r} ...): give a list of decisions, or use decide(...)")
         return [await self.decide(decision) for decision in decisions]
 
     async def cancel(

@@ -71,6 +71,14 @@ def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
     raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), or a Store object")
 
 
+def _need_trio() -> None:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        way = "write trio.run(main) in place of asyncio.run(main())"
+        raise UsageError(f"greenroom runs on trio, and this is not called in a trio program; {way}") from None
+
+
 @asynccontextmanager
 async def open_runtime(
     store: Store | str | Path | None = None,
@@ -111,6 +119,7 @@ async def open_runtime(
         RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
         BaseException: the block's own exception, bare.
     """
+    _need_trio()
     patience = {} if passivate_after is None else {"passivate_after": passivate_after}
     _check_options(max_running, drain=drain, store_patience=store_patience, **patience)
     table = _by_key(agents)

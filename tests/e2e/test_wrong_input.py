@@ -151,6 +151,11 @@ async def test_gr_run_says_the_same_errors(autojump_clock):
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
+def test_another_event_loop_is_named_with_the_way_out():
+    with pytest.raises(gr.UsageError, match=r"write trio.run\(main\) in place of asyncio.run"):
+        gr.run(agent("done"), "hi").send(None)  # as any other loop does
+
+
 async def test_an_unknown_run_is_named_everywhere(shelf, autojump_clock):
     helper = agent("done")
     async with home(shelf, agents=[helper]) as runtime:
@@ -326,6 +331,19 @@ async def test_a_decision_with_something_else_than_text_is_a_usage_error(shelf, 
             await run.decide("c1", "resume", **options)
         with pytest.raises(gr.UsageError, match="target"):
             await run.decide(7, "resume")
+
+
+async def test_a_denial_with_something_else_than_text_is_a_value_error(shelf, autojump_clock):
+    """It was accepted, and the model was told something else."""
+    async with waiting(shelf) as (_, _run, ticket):
+        with pytest.raises(ValueError, match=r"deny\(text=5\): give a str"):
+            ticket.deny(text=5)
+
+
+async def test_one_decision_in_place_of_several_is_a_usage_error(shelf, autojump_clock):
+    async with waiting(shelf) as (_, run, ticket):
+        with pytest.raises(gr.UsageError, match="give a list of decisions"):
+            await run.decide_all(ticket.approve())
 
 
 async def test_an_unknown_mode_of_cancel_is_a_value_error(shelf, autojump_clock):
