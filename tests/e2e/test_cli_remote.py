@@ -531,6 +531,9 @@ def test_a_degraded_run_ends_its_follower_and_takes_commands(cli: Cli, inside: I
         approved = inside("approve", "r1", *DB)
         assert approved.returncode == 0
         assert "restart the server with the agent of r1 (agent_unknown)" in approved.stdout
+        cancelled = inside("cancel", "r1", *DB)
+        assert (cancelled.returncode, cancelled.stdout) == (0, "accepted by r1; the run will end.\n")
+        assert inside("follow", "r1", *DB).returncode == 4  # an end needs no agent
 
 
 # --- the demo --------------------------------------------------------------------------------------------------------
