@@ -148,6 +148,7 @@ async def open_runtime(
             await _open_store(supervisor, real_store, runtime)
             await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
             await supervisor.start_child_ready(ChildSpec(id=ALARM, start=runtime.alarm.body, shutdown=GRACE))
+            exits.open = True
             try:
                 await runtime.recover()
                 yield runtime
@@ -171,17 +172,18 @@ class _Exits:
     """Who has ended: runs are the roster's, the others are what a runtime can not do without.
 
     Attributes:
-        of_run: told of a run's actor. lost: one of the others has given up.
+        of_run: told of a run's actor. lost: one of the others has given up. open: all of the others have begun; one
+            that can not is an error of whoever opens the runtime.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
-        self.lost = False
+        self.lost = self.open = False
 
     def told(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good."""
-        if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
+        if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
             log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
         if ref.id not in (STORE, WORKPLACE, ALARM):
             self.of_run(ref, exit_)

@@ -151,6 +151,15 @@ async def test_gr_run_says_the_same_errors(autojump_clock):
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
+async def test_a_database_that_is_open_already_is_one_error_and_nothing_in_the_log(tmp_path, caplog):
+    """It was told as a crash of the runtime, too, with its traceback."""
+    async with gr.open_runtime(tmp_path / "a.db"):
+        with pytest.raises(gr.StoreOpenError, match="is open already in this process"):
+            async with gr.open_runtime(tmp_path / "a.db"):
+                pass
+    assert caplog.records == []
+
+
 def test_another_event_loop_is_named_with_the_way_out():
     with pytest.raises(gr.UsageError, match=r"write trio.run\(main\) in place of asyncio.run"):
         gr.run(agent("done"), "hi").send(None)  # as any other loop does
