@@ -207,7 +207,11 @@ def _check_options(max_running: Any, **seconds: Any) -> None:
 def _values(secrets: Any) -> tuple[str, ...]:
     if isinstance(secrets, str) or not isinstance(secrets, Iterable):
         raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
-    return tuple(secrets)
+    values = tuple(secrets)
+    wrong = next((type(value).__name__ for value in values if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise UsageError(f"secrets has a value that is {wrong}; give a list of str")
+    return values
 
 
 def _by_key(agents: Any) -> dict[str, Agent[Any]]:

@@ -12,6 +12,7 @@ import trio
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay
+from greenroom.transport import connect
 
 from ..support.runs import KINDS, Shelf, agent, events_of, home, payloads
 
@@ -158,6 +159,26 @@ async def test_a_database_that_is_open_already_is_one_error_and_nothing_in_the_l
             async with gr.open_runtime(tmp_path / "a.db"):
                 pass
     assert caplog.records == []
+
+
+async def test_memory_is_no_path_and_no_file_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(gr.StoreOpenError, match=":memory: is no file; runs are kept in memory if no path is given"):
+        async with gr.open_runtime(":memory:"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_secret_that_is_no_text_is_a_usage_error_that_does_not_show_it():
+    with pytest.raises(gr.UsageError, match="secrets has a value that is int; give a list of str"):
+        async with gr.open_runtime(secrets=["hunter2", 4711]):
+            pass
+
+
+async def test_a_url_that_is_no_text_is_a_usage_error():
+    with pytest.raises(gr.UsageError, match="url=5: give a str, such as ws://HOST:PORT"):
+        async with connect(5):
+            pass
 
 
 def test_another_event_loop_is_named_with_the_way_out():
