@@ -449,6 +449,8 @@ def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
     [
         (["follow"], "required: RUN_ID"),
         (["follow", "r1", "--after", "-1"], "is not the number of an event"),
+        (["follow", "r1", "--after", "last"], "argument --after: last is not the number of an event"),
+        (["serve", "agents.py", "--port", "http"], "argument --port: http is not between 0 and 65535"),
         (["approve", "r1", "t1", "--all"], "leave TARGET away"),
         (["approve", "r1", "--all", "--id", "x"], "leave --id away"),
         (["approve", "r1", "--edit", "{"], "--edit is no JSON"),

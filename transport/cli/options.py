@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from . import exits
+
+N = TypeVar("N", int, float)
 
 STATUSES: Final = ("created", "running", "waiting", "done")
 
@@ -350,28 +352,26 @@ def _default_text() -> str:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 60")
-    return value
+    return _within(text, float, 0, 60, "between 0 and 60")
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1000")
-    return value
+    return _within(text, int, 1, 1000, "between 1 and 1000")
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 65535")
-    return value
+    return _within(text, int, 0, 65_535, "between 0 and 65535")
 
 
 def _sequence(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**53:
-        raise argparse.ArgumentTypeError(f"{text} is not the number of an event")
+    return _within(text, int, 0, 2**53 - 1, "the number of an event")
+
+
+def _within(text: str, kind: Callable[[str], N], low: int, high: int, named: str) -> N:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"{text} is not {named}")
     return value
