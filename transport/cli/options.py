@@ -341,7 +341,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: --help (0), or it can not be (2).
     """
     whole = parser()
-    given = whole.parse_args(arguments)
+    given, unknown = whole.parse_known_args(arguments)
+    if unknown:
+        which = f"greenroom {given.command}" if given.command else "greenroom"
+        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}; see {which} --help\n")
     if given.command is None and not given.version:
         whole.error("name a command")
     return given
