@@ -212,8 +212,18 @@ def _check_parts(agent: Agent[Any]) -> None:
 
 
 def _check_denial(agent: Agent[Any], denial: Any) -> None:
-    if denial is not None and (not callable(denial) or inspect.iscoroutinefunction(denial)):
+    if denial is not None and (not callable(denial) or inspect.iscoroutinefunction(denial) or not _takes_two(denial)):
         raise _fault(agent, f"denial={denial!r}: give a function, (ticket, decision) -> str, that does not await")
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        pass
+    return True
 
 
 def _check_settings(agent: Agent[Any], settings: Any) -> None:

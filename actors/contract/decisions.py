@@ -84,7 +84,8 @@ class Suspend(Exception):
         action: a short verb phrase of what would happen ("tool:refund" if empty).
         message: what a person should read before deciding.
         parameters: structured details for the one who decides.
-        response_schema: JSON Schema that a decision's result must satisfy.
+        response_schema: JSON Schema that a decision's result must satisfy. One that is none fails the call (or the
+            hook) that asks for it: nobody could answer.
         resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the
             decision's result is the call's result) or pass_decision_to_tool (the body runs with the decision's result
             as its arguments).
@@ -229,7 +230,12 @@ class Ticket:
 
         `text` is what the model is told, word for word; without it the agent's `denial` says it, or a sentence with the
         reason.
+
+        Raises:
+            ValueError: the text is no str.
         """
+        if text is not None and not isinstance(text, str):
+            raise ValueError(f"deny(text={text!r}): give a str, which the model is told, or None")
         return Decision(
             target=self.ticket_id,
             action="cancel",

@@ -173,6 +173,20 @@ def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
     return None if fault is None else f"{fault.json_path}: {fault.message}"
 
 
+def unusable_schema(schema: Mapping[str, Any]) -> str | None:
+    """None if this is a JSON Schema, else what is wrong where: no value would ever fit it."""
+    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
+
+    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        form.check_schema(dict(schema))
+    except jsonschema.SchemaError as error:
+        return f"{error.json_path}: {error.message}"
+    except Exception as error:  # noqa: BLE001 - a tool's schema
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def accept(command: Command, *, early: bool = False) -> Answer:
     """Journaled."""
     return Answer(status="accepted", code="early" if early else None, command_id=command.command_id)

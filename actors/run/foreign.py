@@ -15,6 +15,7 @@ import attrs
 from ..contract.codec import normalise
 from ..contract.decisions import Command, Decision, SetResult, Suspend
 from ..contract.messages import CallRequest, ModelResponse, Usage
+from ..engine.judge import unusable_schema
 from ..errors import UsageError
 
 LATEST: Final = 100 * 365 * 86_400.0
@@ -80,12 +81,17 @@ def suspend_of(wish: Suspend) -> Suspend:
     schema, expiry = wish.response_schema, wish.on_expiry
     if isinstance(expiry, SetResult):
         expiry = SetResult(data_of(expiry.value, "on_expiry"), _maybe(expiry.code, "the code of on_expiry"))
+    if schema is not None:
+        schema = object_of(schema, "response_schema")
+        wrong = unusable_schema(schema)
+        if wrong is not None:
+            raise Unusable(f"response_schema is no JSON Schema: {wrong}")
     return attrs.evolve(
         wish,
         action=_str(wish.action, "action"),
         message=_str(wish.message, "message"),
         parameters=object_of(wish.parameters, "parameters"),
-        response_schema=None if schema is None else object_of(schema, "response_schema"),
+        response_schema=schema,
         on_expiry=expiry,
         reviewers=tuple(map(text_of, reviewers)),
     )

@@ -178,8 +178,11 @@ class Run(Generic[T]):
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
 
         Raises:
-            ValueError: one of them is no Decision; none of them has been sent. UnknownRun: no such run.
+            UsageError: it is one decision and no list. ValueError: one of them is no Decision; none has been sent.
+            UnknownRun: no such run.
         """
+        if isinstance(decisions, Decision):
+            raise UsageError(f"decide_all({decisions.target!r} ...): give a list of decisions, or use decide(...)")
         meant = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
         return [await self.decide(decision) for decision in meant]
 

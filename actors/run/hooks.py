@@ -36,6 +36,7 @@ LAST: Final = 30.0
 """Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
 GRACE: Final = 5.0
 """Seconds in which run_end hooks have to obey when their time is over."""
+_HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
 
 
 class HookFailed(Exception):
@@ -211,7 +212,8 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
-        raise HookFailed(f"{named}: it returned {shown(answer)}; return a gr.Mutation or None")
+        way = _HOLD if isinstance(answer, Suspend) else "return a gr.Mutation or None"
+        raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
     wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
     if wrong is not None:
         raise HookFailed(f"{named} {wrong}")
@@ -256,6 +258,8 @@ async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any
             real = flatten(error)
             if isinstance(real, Suspend) and isinstance(ctx, GateContext):
                 return real
+            if isinstance(real, Suspend):
+                raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error
             if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
                 raise_bare(real)
             raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error

@@ -71,6 +71,14 @@ def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
     raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), or a Store object")
 
 
+def _need_trio() -> None:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        way = "write trio.run(main) in place of asyncio.run(main())"
+        raise UsageError(f"greenroom runs on trio, and this is not called in a trio program; {way}") from None
+
+
 @asynccontextmanager
 async def open_runtime(
     store: Store | str | Path | None = None,
@@ -111,6 +119,7 @@ async def open_runtime(
         RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
         BaseException: the block's own exception, bare.
     """
+    _need_trio()
     patience = {} if passivate_after is None else {"passivate_after": passivate_after}
     _check_options(max_running, drain=drain, store_patience=store_patience, **patience)
     table = _by_key(agents)
@@ -139,6 +148,7 @@ async def open_runtime(
             await _open_store(supervisor, real_store, runtime)
             await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
             await supervisor.start_child_ready(ChildSpec(id=ALARM, start=runtime.alarm.body, shutdown=GRACE))
+            exits.open = True
             try:
                 await runtime.recover()
                 yield runtime
@@ -162,17 +172,18 @@ class _Exits:
     """Who has ended: runs are the roster's, the others are what a runtime can not do without.
 
     Attributes:
-        of_run: told of a run's actor. lost: one of the others has given up.
+        of_run: told of a run's actor. lost: one of the others has given up. open: all of the others have begun; one
+            that can not is an error of whoever opens the runtime.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
-        self.lost = False
+        self.lost = self.open = False
 
     def told(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good."""
-        if isinstance(exit_, Crashed):  # on the way out: nobody begins it again, and nobody raises it
+        if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
             log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
         if ref.id not in (STORE, WORKPLACE, ALARM):
             self.of_run(ref, exit_)
@@ -196,7 +207,11 @@ def _check_options(max_running: Any, **seconds: Any) -> None:
 def _values(secrets: Any) -> tuple[str, ...]:
     if isinstance(secrets, str) or not isinstance(secrets, Iterable):
         raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
-    return tuple(secrets)
+    values = tuple(secrets)
+    wrong = next((type(value).__name__ for value in values if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise UsageError(f"secrets has a value that is {wrong}; give a list of str")
+    return values
 
 
 def _by_key(agents: Any) -> dict[str, Agent[Any]]:

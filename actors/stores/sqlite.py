@@ -86,11 +86,13 @@ class SQLiteStore(Front):
 
         Raises:
             ValueError: the writer is neither "thread" nor "inline".
-            StoreOpenError: the path is a folder.
+            StoreOpenError: the path is a folder, or SQLite's word for no file.
         """
         if writer not in ("thread", "inline"):
             raise ValueError(f"writer={writer!r} is not known; use 'thread' or 'inline'")
         self.path = Path(path)
+        if self.path.name == ":memory:":  # a file of that name would be made, and left behind
+            raise StoreOpenError(f"{self.path} is no file; runs are kept in memory if no path is given at all")
         if self.path.is_dir():
             raise StoreOpenError(f"{self.path} is a folder; name a file in it, such as {self.path / 'greenroom.db'}")
         self.threaded = writer == "thread"

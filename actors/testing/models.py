@@ -237,8 +237,8 @@ class ScriptedModel(_TestModel):
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         if request.answers >= len(self._steps):
             raise ModelError(
-                f"the script has {len(self._steps)} steps, but run {request.run_id!r} (agent {request.agent!r}) asks"
-                f" for step {request.answers}; add it to the script, or find out why the run asks again",
+                f"the script has {len(self._steps)} answers, but run {request.run_id!r} (agent {request.agent!r}) asks"
+                f" for number {request.answers + 1}; add it to the script, or find out why the run asks again",
                 kind="invalid_request",
             )
         return self._steps[request.answers]

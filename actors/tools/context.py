@@ -15,7 +15,7 @@ import trio
 from greenroom.actors.contract.decisions import Decision
 from greenroom.actors.contract.ids import idempotency_key
 from greenroom.actors.contract.tasks import TaskView
-from greenroom.actors.errors import UsageError
+from greenroom.actors.errors import ToolError, UsageError
 from greenroom.actors.state.access import WritableState, check_state
 from greenroom.actors.state.values import copied_decision
 
@@ -77,7 +77,10 @@ def _see_none() -> tuple[TaskView, ...]:
 
 
 def _named(tool: Tool[..., Any] | str) -> str:
-    return tool if isinstance(tool, str) else tool.name
+    name = getattr(tool, "name", tool)
+    if not isinstance(name, str):
+        raise ToolError(f"spawn({tool!r}): that is no tool; give a tool of the agent, or its name")
+    return name
 
 
 def _fraction(value: Any) -> float:

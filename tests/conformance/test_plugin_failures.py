@@ -39,6 +39,10 @@ async def explode_inside(ctx: Any) -> None:
         nursery.start_soon(_raise)
 
 
+def suspend(ctx: gr.PhaseContext) -> None:
+    raise gr.Suspend(message="may it?")
+
+
 async def _raise() -> None:
     raise ValueError("inside")
 
@@ -54,7 +58,8 @@ FAILURES: dict[str, tuple[Any, str]] = {
     "writes what does not fit": (lambda ctx: gr.Mutation().set(NAME, 3), "state key 'name'"),
     "updates an exclusive key": (lambda ctx: gr.Mutation().update(NAME, "x"), "is exclusive and takes no updates"),
     "reads what is not there": (lambda ctx: ctx.state[NAME], "has not been written and has no default"),
-    "suspends": (lambda ctx: gr.Suspend(), "return a gr.Mutation or None"),
+    "suspends": (lambda ctx: gr.Suspend(), "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start"),
+    "raises a suspension": (suspend, "it raised gr.Suspend; to hold the run, return gr.Mutation().hold("),
 }
 
 

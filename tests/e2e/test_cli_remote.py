@@ -103,6 +103,33 @@ def test_a_denied_call_and_its_reason_reach_the_agent(inside: Inside, server: Se
     assert (decided["resolution"], decided["by"], decided["reason"]) == ("denied", "operator", "ask first")
 
 
+def results(inside: Inside, run_id: str) -> list[Any]:
+    """What the model was told of the calls of a run."""
+    events = story(inside, run_id)["events"]
+    return [event["payload"]["result"] for event in events if event["type"] == "run.tool.result"]
+
+
+def test_the_model_is_told_the_text_of_a_denial_and_the_log_keeps_the_reason(inside: Inside, server: Server) -> None:
+    server.starts("both", "r1")
+    done = inside("deny", "r1", "t1", "--reason", "spends too much", "--text", "Ask the customer.", *DB)
+    assert done.returncode == 0, done.stderr
+    assert "  the model is told: Ask the customer.\n" in done.stdout
+    assert inside("deny", "r1", "t2", "--reason", "ask first", *DB).returncode == 0
+    assert inside("follow", "r1", *DB).returncode == 0
+    assert results(inside, "r1") == ["Ask the customer.", "The reviewer denied this call: ask first"]
+    assert [one["reason"] for one in resolved(inside, "r1")] == ["spends too much", "ask first"]
+
+
+def test_the_text_of_a_denial_is_kept_while_nobody_works_on_the_run(inside: Inside) -> None:
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    told = ("deny", "r1", "--text", "Ask the customer.", "--id", "d1")
+    done = inside(*told, *DB)
+    assert done.returncode == 0, done.stderr
+    assert "denied refund (already, by the same id)" in inside(*told, *DB).stdout
+    assert inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB).returncode == 0
+    assert results(inside, "r1") == ["Ask the customer."]
+
+
 def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Server) -> None:
     server.starts("both", "r1")
     several = inside("approve", "r1", *DB)
@@ -205,9 +232,20 @@ def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, se
     assert (late.returncode, "pause: not accepted (run_done)" in one_line(late.stderr)) == (1, True)
 
 
+def test_a_run_that_somebody_works_on_is_shown_with_what_can_be_typed_now(inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    assert inside("show", "r1", *DB).stdout.endswith("\nfollow it: greenroom follow r1 --db s.db\n")
+    server.process.kill()
+    server.process.wait()
+    assert "\ngo on with it: greenroom run FILE.py:AGENT --resume r1 --db s.db\n" in inside("show", "r1", *DB).stdout
+
+
 def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("pause", "r1", *DB).returncode == 0
+    told = inside("deny", "r1", "--all", "--text", "enough", *DB)
+    assert told.returncode == 2
+    assert "r1.t2 holds the run: to deny it ends the run, and no model is told of it" in one_line(told.stderr)
     assert inside("deny", "r1", "t2", "--reason", "enough", *DB).returncode == 0
     assert inside("follow", "r1", *DB).returncode == 4
 
@@ -218,7 +256,9 @@ def test_nothing_to_decide_is_said_so(inside: Inside, server: Server) -> None:
     assert inside("follow", "r1", *DB).returncode == 4
     done = inside("approve", "r1", *DB)
     assert done.returncode == 2
-    assert "nothing of run r1 waits for a decision (it is cancelled)" in one_line(done.stderr)
+    assert "nothing of run r1 waits for a decision (it is cancelled); see greenroom follow r1 --db s.db" in one_line(
+        done.stderr
+    )
     late = inside("cancel", "r1", *DB)
     assert late.returncode == 1
     assert "cancel: not accepted (run_done)" in one_line(late.stderr)
@@ -409,11 +449,15 @@ def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
     [
         (["follow"], "required: RUN_ID"),
         (["follow", "r1", "--after", "-1"], "is not the number of an event"),
+        (["follow", "r1", "--after", "last"], "argument --after: last is not the number of an event"),
+        (["serve", "agents.py", "--port", "http"], "argument --port: http is not between 0 and 65535"),
         (["approve", "r1", "t1", "--all"], "leave TARGET away"),
         (["approve", "r1", "--all", "--id", "x"], "leave --id away"),
         (["approve", "r1", "--edit", "{"], "--edit is no JSON"),
         (["approve", "r1", "--edit", "[1]"], "must be a JSON object"),
-        (["deny", "r1", "--yes"], "unrecognized arguments"),
+        (["deny", "r1", "--yes"], "unrecognized arguments: --yes; see greenroom deny --help"),
+        (["--verbose"], "unrecognized arguments: --verbose; see greenroom --help"),
+        (["approve", "r1", "--text", "x"], "unrecognized arguments"),
         (["send", "r1"], "required: TEXT"),
     ],
 )
@@ -490,6 +534,9 @@ def test_a_degraded_run_ends_its_follower_and_takes_commands(cli: Cli, inside: I
         approved = inside("approve", "r1", *DB)
         assert approved.returncode == 0
         assert "restart the server with the agent of r1 (agent_unknown)" in approved.stdout
+        cancelled = inside("cancel", "r1", *DB)
+        assert (cancelled.returncode, cancelled.stdout) == (0, "accepted by r1; the run will end.\n")
+        assert inside("follow", "r1", *DB).returncode == 4  # an end needs no agent
 
 
 # --- the demo --------------------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_several_files_have_their_agents_side_by_side(cli: Cli, folder: Path) ->
         (["agents.py:support", "agents.py:support", "--db", "nowhere/s.db"], "the folder nowhere does not exist", 5),
         (["slow.py", "--db", "."], "is a folder", 5),
         (["slow.py", "--port", "70000"], "is not between 0 and 65535", 2),
-        (["slow.py", "--port", "x"], "invalid _port value", 2),
+        (["slow.py", "--port", "x"], "is not between 0 and 65535", 2),
         (["slow.py", "--max-running", "0"], "is not between 1 and 1000", 2),
         (["slow.py", "--token-file", "short"], "the token file", 2),
         (["slow.py", "--token-file", "nowhere/token"], "can not be written", 2),

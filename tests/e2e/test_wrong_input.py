@@ -12,6 +12,7 @@ import trio
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay
+from greenroom.transport import connect
 
 from ..support.runs import KINDS, Shelf, agent, events_of, home, payloads
 
@@ -149,6 +150,40 @@ async def test_gr_run_says_the_same_errors(autojump_clock):
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_database_that_is_open_already_is_one_error_and_nothing_in_the_log(tmp_path, caplog):
+    """It was told as a crash of the runtime, too, with its traceback."""
+    async with gr.open_runtime(tmp_path / "a.db"):
+        with pytest.raises(gr.StoreOpenError, match="is open already in this process"):
+            async with gr.open_runtime(tmp_path / "a.db"):
+                pass
+    assert caplog.records == []
+
+
+async def test_memory_is_no_path_and_no_file_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(gr.StoreOpenError, match=":memory: is no file; runs are kept in memory if no path is given"):
+        async with gr.open_runtime(":memory:"):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_secret_that_is_no_text_is_a_usage_error_that_does_not_show_it():
+    with pytest.raises(gr.UsageError, match="secrets has a value that is int; give a list of str"):
+        async with gr.open_runtime(secrets=["hunter2", 4711]):
+            pass
+
+
+async def test_a_url_that_is_no_text_is_a_usage_error():
+    with pytest.raises(gr.UsageError, match="url=5: give a str, such as ws://HOST:PORT"):
+        async with connect(5):
+            pass
+
+
+def test_another_event_loop_is_named_with_the_way_out():
+    with pytest.raises(gr.UsageError, match=r"write trio.run\(main\) in place of asyncio.run"):
+        gr.run(agent("done"), "hi").send(None)  # as any other loop does
 
 
 async def test_an_unknown_run_is_named_everywhere(shelf, autojump_clock):
@@ -326,6 +361,19 @@ async def test_a_decision_with_something_else_than_text_is_a_usage_error(shelf, 
             await run.decide("c1", "resume", **options)
         with pytest.raises(gr.UsageError, match="target"):
             await run.decide(7, "resume")
+
+
+async def test_a_denial_with_something_else_than_text_is_a_value_error(shelf, autojump_clock):
+    """It was accepted, and the model was told something else."""
+    async with waiting(shelf) as (_, _run, ticket):
+        with pytest.raises(ValueError, match=r"deny\(text=5\): give a str"):
+            ticket.deny(text=5)
+
+
+async def test_one_decision_in_place_of_several_is_a_usage_error(shelf, autojump_clock):
+    async with waiting(shelf) as (_, run, ticket):
+        with pytest.raises(gr.UsageError, match="give a list of decisions"):
+            await run.decide_all(ticket.approve())
 
 
 async def test_an_unknown_mode_of_cancel_is_a_value_error(shelf, autojump_clock):

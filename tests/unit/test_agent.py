@@ -122,6 +122,7 @@ def plain(a: int) -> int:
         ({"on_deny": "stop"}, "'cancel_run'"),
         ({"denial": "no"}, "denial='no': give a function"),
         ({"denial": denied_later}, "that does not await"),
+        ({"denial": lambda ticket: "no"}, "give a function, (ticket, decision) -> str"),
         ({"on_new_input": "drop"}, "'supersede'"),
         ({"on_unknown_tool": "ignore"}, "'raise'"),
         ({"model": 3}, "Model object"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from greenroom.transport.terminal.screen import Screen, complain, open_screen
 from . import exits, places, remote
 from .desk import Desk, open_desk
 from .ending import plain_ticket
+from .follow import where
 
 
 @attrs.frozen(kw_only=True)
@@ -31,8 +33,9 @@ class Wish:
     Attributes:
         approve: or deny. run: the beginning of its id is enough. target: a ticket or call; None: the only one.
         all: every open one. sure: ask nobody.
-        result: for the ticket. edited: other arguments for the call. reason: for the model and the audit.
-        id: of the decision.
+        result: for the ticket. edited: other arguments for the call. reason: for the log.
+        text: what the model is told of a denial; None: the agent's words, or the reason. id: of the decision.
+        where: the options that name the place, as they were typed.
     """
 
     approve: bool
@@ -43,7 +46,9 @@ class Wish:
     result: Any = None
     edited: dict[str, Any] | None = None
     reason: str | None = None
+    text: str | None = None
     id: str | None = None
+    where: Sequence[str] = ()
 
     @property
     def verb(self) -> str:
@@ -52,7 +57,10 @@ class Wish:
 
     def decision(self, ticket: gr.Ticket) -> gr.Decision:
         """About exactly the action of this ticket."""
-        plain = ticket.approve(self.result, reason=self.reason) if self.approve else ticket.deny(self.reason)
+        if self.approve:
+            plain = ticket.approve(self.result, reason=self.reason)
+        else:
+            plain = ticket.deny(self.reason, text=self.text)
         return attrs.evolve(plain, edited_arguments=self.edited, decision_id=self.id or "")
 
 
@@ -72,6 +80,7 @@ def approve(given: argparse.Namespace) -> int:
         edited=None if given.edit is None else _edited(given.edit),
         reason=given.reason,
         id=given.id,
+        where=where(given),
     )
     return _run(given, wish)
 
@@ -83,7 +92,15 @@ def deny(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
     wish = Wish(
-        approve=False, run=given.run_id, target=given.target, all=given.all, sure=True, reason=given.reason, id=given.id
+        approve=False,
+        run=given.run_id,
+        target=given.target,
+        all=given.all,
+        sure=True,
+        reason=given.reason,
+        text=given.text,
+        id=given.id,
+        where=where(given),
     )
     return _run(given, wish)
 
@@ -118,13 +135,17 @@ async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Scr
             return exits.USAGE
         if len(tickets) > 1 and (wish.edited is not None or wish.result is not None):
             raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
+        held = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
+        if wish.text is not None and held:
+            way = "leave --text away (--reason says why), or name another TARGET"
+            raise gr.UsageError(f"{held[0]} holds the run: to deny it ends the run, and no model is told of it; {way}")
         for ticket in tickets:
             _show(ticket, wish, screen)
         if not await _confirmed(wish, tickets, screen, machine=machine):
             screen.row("Nothing was decided.", "dim")
             return exits.WAITING
         codes = [await _hand_in(desk, wish, ticket, screen) for ticket in tickets]
-        later = await desk.later(run_id)
+        later = await desk.later(run_id, cancelled=False)
         if later is not None and exits.COMPLETED in codes:
             screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
     return max(codes)
@@ -137,8 +158,8 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         UsageError: there is none.
     """
     if not view.tickets:
-        now = f"it is {view.stage.value}"
-        raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision ({now}); see {_show_it(view.run_id)}")
+        look = shlex.join([places.program(), "follow", view.run_id, *wish.where])
+        raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
     if wish.target is not None:
         return [_meant(wish.target, view)]
     if wish.all or len(view.tickets) == 1:
@@ -148,10 +169,6 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         screen.row(f"{ticket.ticket_id}  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
     complain(f"{len(view.tickets)} decisions of {view.run_id} are open; name one of them as TARGET, or say --all")
     return None
-
-
-def _show_it(run_id: str) -> str:
-    return f"{places.program()} show {run_id}"
 
 
 def _meant(target: str, view: gr.RunView) -> gr.Ticket:
@@ -181,6 +198,8 @@ def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
             screen.row(f"  {words.one_line(name, 40)}: {words.clean(json.dumps(data, ensure_ascii=False))}")
     if wish.result is not None:
         screen.row(f"  with the result: {words.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
+    if wish.text is not None:
+        screen.row(f"  the model is told: {words.clean(wish.text)}", "warn")
 
 
 async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:

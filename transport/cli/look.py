@@ -19,6 +19,7 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport.terminal.screen import open_screen
 
@@ -143,7 +144,8 @@ def show(given: argparse.Namespace) -> int:
     database = places.database(given.db)
     known = trio.run(_known, database, given.run_id)
     screen = open_screen(machine=given.json)
-    told = story.Story(known.record, known.thread, known.events, Redactor(), database=database)
+    owner = owner_of(database)
+    told = story.Story(known.record, known.thread, known.events, Redactor(), database=database, owner=owner)
     screen.outcome(told.plain(events=given.events))
     told.tell(screen, now=datetime.now(UTC), events=given.events)
     return exits.COMPLETED

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from . import exits
+
+N = TypeVar("N", int, float)
 
 STATUSES: Final = ("created", "running", "waiting", "done")
 
@@ -74,6 +76,7 @@ examples:
 examples:
   greenroom deny run_4f1c --db support.db --reason "ask the customer first"
   greenroom deny run_4f1c --db support.db --all
+  greenroom deny run_4f1c --db support.db --reason "spends too much" --text "Do not try again; ask the customer."
 """,
     "cancel": """\
 examples:
@@ -288,8 +291,12 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
         "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
     )
     one.add_argument("--all", action="store_true", help="decide every open one")
-    one.add_argument("--reason", metavar="TEXT", help="why; the model is told")
-    if name == "approve":
+    if name == "deny":
+        told = "; the model is told it too, unless --text or the agent's denial=... words it"
+        one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{told}")
+        one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
+    else:
+        one.add_argument("--reason", metavar="TEXT", help="why, for the log")
         one.add_argument("--yes", action="store_true", help="do not ask again")
         one.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
         one.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
@@ -334,7 +341,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: --help (0), or it can not be (2).
     """
     whole = parser()
-    given = whole.parse_args(arguments)
+    given, unknown = whole.parse_known_args(arguments)
+    if unknown:
+        which = f"greenroom {given.command}" if given.command else "greenroom"
+        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}; see {which} --help\n")
     if given.command is None and not given.version:
         whole.error("name a command")
     return given
@@ -345,28 +355,26 @@ def _default_text() -> str:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 60")
-    return value
+    return _within(text, float, 0, 60, "between 0 and 60")
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1000")
-    return value
+    return _within(text, int, 1, 1000, "between 1 and 1000")
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 65535")
-    return value
+    return _within(text, int, 0, 65_535, "between 0 and 65535")
 
 
 def _sequence(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**53:
-        raise argparse.ArgumentTypeError(f"{text} is not the number of an event")
+    return _within(text, int, 0, 2**53 - 1, "the number of an event")
+
+
+def _within(text: str, kind: Callable[[str], N], low: int, high: int, named: str) -> N:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"{text} is not {named}")
     return value

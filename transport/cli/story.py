@@ -16,6 +16,7 @@ from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.run.view import RunView, make_view
+from greenroom.actors.stores.sqlite import Owner
 from greenroom.transport.demo.census import KEY as DEMO
 from greenroom.transport.terminal import words
 from greenroom.transport.terminal.question import Row, details
@@ -65,10 +66,11 @@ class Story:
         redactor: Redactor,
         *,
         database: Path,
+        owner: Owner | None = None,
     ) -> None:
         self._record, self._events, self._redactor = record, events, redactor
         self._view: RunView = make_view(record, thread, redactor, None)
-        self._database = database
+        self._database, self._owner = database, owner
 
     def __repr__(self) -> str:
         return f"<Story of {self._view.run_id}>"
@@ -149,13 +151,23 @@ class Story:
         if view.termination is None:
             if view.pending:
                 screen.row(f"{words.plural(view.pending, 'accepted command')} not acted on yet", "dim")
-            screen.row(f"go on with it: {self._again()}")
+            screen.row(self._further())
             return
         end = view.termination
         text = " · ".join(words.clean(part) for part in (end.code, end.detail, end.by and f"by {end.by}") if part)
         screen.row(f"{view.stage.value} ({end.kind.value}){f': {text}' if text else ''}", _STYLES.get(view.stage, ""))
         if row.output is not None:
             screen.row(shown_output(self._redactor.value(row.output)))
+
+    def _further(self) -> str:
+        """What can be typed now: a process that works on the run does not let another one resume it."""
+        if self._owner is None:
+            return f"go on with it: {self._again()}"
+        if self._owner.url is None:
+            who = f"process {self._owner.pid}" if self._owner.pid else "another process"
+            return f"{who} has it open: what it asks is answered there"
+        follow = [places.program(), "follow", self._view.run_id, "--db", str(self._database)]
+        return f"follow it: {shlex.join(follow)}"
 
     def _again(self) -> str:
         return how_to_resume(self._record.info, self._database)

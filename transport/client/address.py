@@ -93,6 +93,8 @@ def read_address(url: str) -> Address:
     Raises:
         UsageError: it means none; the message says what is wrong.
     """
+    if not isinstance(url, str):
+        raise UsageError(f"url={url!r}: give a str, such as ws://HOST:PORT")
     try:
         parts = urlsplit(url)
         port = parts.port

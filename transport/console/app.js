@@ -1,7 +1,7 @@
 // The console: who is signed in, which run is shown, and how the parts hear of each other.
 
 import { Api } from "./api.js";
-import { askCancel, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
+import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
 import { announce, button, h, icon, say, sayAgain, tell } from "./dom.js";
 import { number, size } from "./format.js";
 import { Link } from "./link.js";
@@ -78,6 +78,7 @@ class App {
   state(state) {
     this.#pill(state);
     this.#banner(state);
+    this.#schedule();
     if (state.name === "live") this.#welcomed(this.link.welcome);
     else this.runs.stop();
     if (state.name === "unauthenticated") this.#signIn(state.refused);
@@ -311,6 +312,12 @@ class App {
     part("start").replaceChildren(icon("plus"), h("span", { say: "bar.start" }));
     say(part("start"), "bar.start", {}, "label");
     part("start").addEventListener("click", () => this.#start());
+    part("pause").replaceChildren(icon("hand"), h("span", { say: "run.pause" }));
+    say(part("pause"), "run.pause", {}, "label");
+    part("pause").addEventListener("click", () => this.#pause());
+    const long = h("span", { class: "long", say: "run.cancel" });
+    part("cancel").replaceChildren(long, h("span", { class: "short", say: "run.cancel.short" }));
+    say(part("cancel"), "run.cancel", {}, "label");
     part("cancel").addEventListener("click", () => this.#cancel());
     part("link-now").addEventListener("click", () => this.link.now());
     part("skip").addEventListener("click", () => part("main").focus());
@@ -342,6 +349,15 @@ class App {
       run: this.#current.run,
       cancel: (frame) => this.link.command(frame),
       onCancelled: () => toast("cancel.sent"),
+      explain,
+    });
+  }
+
+  #pause() {
+    askPause({
+      run: this.#current.run,
+      pause: (frame) => this.link.command(frame),
+      onPaused: () => toast("pause.sent"),
       explain,
     });
   }

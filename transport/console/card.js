@@ -164,7 +164,8 @@ export class Card {
     const field = h("input", { id, sayHint: "ask.deny.placeholder", autocomplete: "off", maxlength: "2000" });
     const go = () => this.#send({ action: "cancel", ...(field.value.trim() ? { reason: field.value.trim() } : {}) });
     const key = this.form === "unknown" ? "ask.drop" : this.ofRun ? "ask.end" : ["ask.deny.go", { tool: this.tool }];
-    const asked = h("div", { class: "field" }, h("label", { for: id, say: "ask.deny.label" }), field);
+    const why = this.ofRun ? "ask.end.label" : "ask.deny.label";
+    const asked = h("div", { class: "field" }, h("label", { for: id, say: why }), field);
     this.#step("denying", asked, this.#button("danger", key, go));
     field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.isComposing) return;
@@ -269,7 +270,8 @@ export class Card {
   #pressedApprove() {
     if (this.form === "answer") return this.answer.focus();
     if (this.blocks.some((block) => block.cut)) return this.#allShown();
-    return this.#arm(this.form === "unknown" ? "ask.rerun.again" : "ask.approve.again") || this.approve();
+    const again = this.form === "unknown" ? "ask.rerun.again" : this.ofRun ? "ask.go.again" : "ask.approve.again";
+    return this.#arm(again) || this.approve();
   }
 
   // --- what becomes of it --------------------------------------------------------------------------------------------
@@ -308,7 +310,8 @@ export class Card {
     } catch (error) {
       return this.#refused(error, before);
     }
-    if (!this.settled) this.#close("sent", "ask.accepted", {}, "good");
+    const ends = this.ofRun && decision.action === "cancel";
+    if (!this.settled) this.#close("sent", ends ? "ask.ended" : "ask.accepted", {}, "good");
     if (decision.edited_arguments) {
       const name = h("span", { class: "block-name", say: "ask.edit.used" });
       this.extra.replaceChildren(new Block(name).set(decision.edited_arguments).element);
@@ -356,7 +359,12 @@ export class Card {
     const held = this.held || this.answer?.touched;
     if (held && this.state !== "sending" && !this.settled) this.conflict = true;
     const word = t(`ask.was.${status}`);
-    const key = by ? ["ask.was.by", { status: word, by: oneLine(by, 60) }] : [`ask.was.${status}`, {}];
+    const who = oneLine(by ?? "", 60);
+    const key = !by
+      ? [`ask.was.${status}`, {}]
+      : this.ofRun && (status === "approved" || status === "denied")
+        ? [`item.run.${status}`, { by: who }]
+        : ["ask.was.by", { status: word, by: who }];
     if (!(this.conflict && this.settled)) this.#close("over", ...key, status === "approved" ? "good" : "bad");
     if (why && status !== "approved") this.status.append(": ", foreign(oneLine(why, 300)));
     if (!this.conflict) setTimeout(() => this.context.remove(this), LINGER_MS);

@@ -1,4 +1,4 @@
-// What stands before the page: sign in, start a run, cancel a run, help.
+// What stands before the page: sign in, start a run, cancel or pause a run, help.
 
 import { button, h, icon, say, tell } from "./dom.js";
 import { freshId } from "./link.js";
@@ -172,39 +172,53 @@ export function askCancel({ run, cancel, onCancelled, explain }) {
       h("input", { type: "radio", name: "mode", value, checked }),
       h("span", {}, h("strong", { say: `cancel.${value}` }), h("span", { class: "hint", say: `cancel.${value}.hint` })),
     );
-  const reason = h("input", { id: "cancel-reason", autocomplete: "off", maxlength: "2000" });
+  const when = h(
+    "fieldset",
+    { class: "field" },
+    h("legend", { say: "cancel.mode" }),
+    choice("now", true),
+    choice("after_step", false),
+  );
+  const mode = () => when.querySelector(":checked").value;
+  const send = (why) => cancel({ type: "cancel", id: freshId(), run, mode: mode(), ...why });
+  const word = (key) => `cancel.${key}`;
+  return askCommand({ word, name: "cancel", tone: "danger", choices: [when], send, onSent: onCancelled, explain });
+}
+
+/** Pause a run. `pause(frame)` gives the acknowledgement. */
+export function askPause({ run, pause, onPaused, explain }) {
+  const send = (why) => pause({ type: "pause", id: freshId(), run, ...why });
+  const word = (key) => `pause.${key}`;
+  return askCommand({ word, name: "pause", tone: "primary", choices: [], send, onSent: onPaused, explain });
+}
+
+/** Ask whether, and why, before something is said to a run. `send(reason)` gives the acknowledgement. */
+function askCommand({ word, name, tone, choices, send, onSent, explain }) {
+  const reason = h("input", { id: `${name}-reason`, autocomplete: "off", maxlength: "2000" });
   const fault = h("p", { class: "fault", role: "alert" });
-  const go = h("button", { class: "button danger", type: "submit", say: "cancel.go" });
+  const go = h("button", { class: `button ${tone}`, type: "submit", say: word("go") });
   const submit = async () => {
     go.disabled = true;
-    const mode = form.elements.mode.value;
-    const why = reason.value.trim() ? { reason: reason.value.trim() } : {};
     try {
-      await cancel({ type: "cancel", id: freshId(), run, mode, ...why });
+      await send(reason.value.trim() ? { reason: reason.value.trim() } : {});
     } catch (error) {
       go.disabled = false;
-      return say(fault, "cancel.failed", { message: explain(error) });
+      return say(fault, word("failed"), { message: explain(error) });
     }
     element.close();
-    return onCancelled();
+    return onSent();
   };
-  const keepIt = button("quiet", { say: "cancel.keep", on: { click: () => element.close() } });
+  const keepIt = button("quiet", { say: word("keep"), on: { click: () => element.close() } });
   const form = h(
     "form",
     { novalidate: true, on: submitting(submit) },
-    h("p", { class: "hint", say: "cancel.why" }),
-    h(
-      "fieldset",
-      { class: "field" },
-      h("legend", { say: "cancel.mode" }),
-      choice("now", true),
-      choice("after_step", false),
-    ),
-    h("div", { class: "field" }, h("label", { for: reason.id, say: "cancel.reason" }), reason),
+    h("p", { class: "hint", say: word("why") }),
+    ...choices,
+    h("div", { class: "field" }, h("label", { for: reason.id, say: word("reason") }), reason),
     fault,
     h("div", { class: "dialog-buttons" }, keepIt, go),
   );
-  const element = dialog("cancel", "cancel.title", form);
+  const element = dialog(name, word("title"), form);
   return show(element, reason);
 }
 

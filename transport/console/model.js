@@ -17,7 +17,7 @@ export class RunModel {
     this.step = 0;
     this.usage = { input: 0, output: 0 };
     this.end = null; // the item of the terminal event
-    this.cancelling = false;
+    this.cancelling = this.pausing = false; // asked for, and not there yet
     this.items = []; // the timeline, in the order of its beginnings
     this.tickets = new Map(); // ticket id -> what approvals.js shows
     this.changed = new Set(); // items that are to be drawn anew
@@ -34,6 +34,12 @@ export class RunModel {
   /** The tickets that can be decided, oldest first. */
   get open() {
     return this.done ? [] : [...this.tickets.values()].filter((ticket) => ticket.status === "open");
+  }
+
+  /** True if a pause would hold it: nobody has asked for one yet, and there may be another step. */
+  get pausable() {
+    const held = this.open.some((ticket) => ticket.reason === "manual_pause");
+    return this.stage !== null && !(this.done || this.cancelling || this.pausing || held);
   }
 
   /** Apply the next event. */
@@ -221,7 +227,9 @@ export class RunModel {
   requested(payload, at) {
     const ticket = { ...payload, requestedAt: at, status: "open" };
     this.tickets.set(payload.ticket_id, ticket);
-    const text = payload.reason === "outcome_unknown" ? "item.asked.unknown" : "item.asked";
+    const paused = payload.reason === "manual_pause";
+    if (paused) this.pausing = false;
+    const text = payload.reason === "outcome_unknown" ? "item.asked.unknown" : paused ? "item.paused" : "item.asked";
     this.note(text, { tool: payload.tool }, at, { icon: "hand", tone: "wait" });
   }
 
@@ -229,7 +237,8 @@ export class RunModel {
     const ticket = this.tickets.get(id);
     const tool = ticket?.tool ?? id;
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
-    const text = resolution === "approved" && edited ? "item.resolved.edited" : `item.resolved.${resolution}`;
+    const how = resolution === "approved" && edited ? "edited" : resolution;
+    const text = ticket?.call_id === null ? `item.run.${resolution}` : `item.resolved.${how}`;
     const good = resolution === "approved";
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone: good ? "good" : "bad", detail: reason });
   }
@@ -243,7 +252,8 @@ export class RunModel {
     this.note(`item.cancel.${mode}`, { by }, at, { icon: "slash", tone: "bad", detail: reason });
   }
 
-  pauseAsked({ by, reason }, at) {
+  pauseAsked({ by, reason, joins }, at) {
+    this.pausing ||= !joins;
     this.note("item.pause", { by }, at, { icon: "hand", tone: "wait", detail: reason });
   }
 
@@ -251,7 +261,7 @@ export class RunModel {
     this.stage = payload.to;
     this.endedAt = at;
     this.thinking = null;
-    this.cancelling = false;
+    this.cancelling = this.pausing = false;
     this.running.clear();
     this.step = payload.steps ?? this.step;
     if (payload.usage) this.usage = { input: 0, output: 0, ...payload.usage };

@@ -32,6 +32,7 @@ export class Page {
       fallback: () => part("scroller").focus({ preventScroll: true }),
     });
     part("jump").replaceChildren(icon("down"), h("span"));
+    part("pausing").replaceChildren(icon("hand"), h("span", { say: "run.pausing" }));
     this.timeline = new Timeline({
       scroller: part("scroller"),
       list: part("timeline"),
@@ -156,9 +157,11 @@ export class Page {
     this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
     this.#once("run", run, () => this.#subtitle(run));
     if (live) this.#once("stage", model.stage, (before) => this.#stage(model, before));
-    const may = { cancel: !model.done && this.context.may("start"), send: !model.done && this.context.may("decide") };
-    part("cancel").hidden = !live || !may.cancel;
-    part("composer").hidden = !live || !may.send;
+    const { may, connected } = this.context;
+    this.#offer("pause", live && connected() && model.pausable && may("decide"));
+    this.#offer("cancel", live && !model.done && may("start"));
+    part("pausing").hidden = !live || !model.pausing;
+    part("composer").hidden = !live || model.done || !may("decide");
     const { values } = this;
     values.by(model.by);
     values.started(model.startedAt === null ? "" : moment(model.startedAt));
@@ -172,6 +175,13 @@ export class Page {
     values.thread(model.thread);
     values.events(number(model.last));
     for (const name of ["workspace", "deadline", "parent"]) values[name](model.facts[name] ?? "");
+  }
+
+  /** Show a button or take it away; the focus does not go with it. */
+  #offer(name, offered) {
+    const control = part(name);
+    if (!offered && document.activeElement === control) part("scroller").focus({ preventScroll: true });
+    control.hidden = !offered;
   }
 
   #once(name, value, change) {

@@ -17,12 +17,18 @@ from ..protocol.codes import Refused
 
 Scope = Literal["follow", "decide", "start", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("follow", "decide", "start", "admin")
-"""follow: see runs. decide: answer tickets and send input. start: start runs and cancel. admin: all, and metrics."""
+"""follow: see runs. decide: answer tickets, send, pause. start: start and cancel runs. admin: all, and metrics."""
 
 
 def everything(_: RunInfo) -> bool:
     """Visibility of a principal that sees every run."""
     return True
+
+
+def _scopes(given: Iterable[Scope]) -> frozenset[Scope]:
+    if isinstance(given, str):
+        raise UsageError(f"scopes={given!r}: give a set, such as {{{given!r}}}")
+    return frozenset(given)
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +47,7 @@ class Principal:
 
     name: str
     token: str = attrs.field(repr=False)
-    scopes: frozenset[Scope] = attrs.field(default=frozenset({"admin"}), converter=frozenset)
+    scopes: frozenset[Scope] = attrs.field(default=frozenset({"admin"}), converter=_scopes)
     sees: Callable[[RunInfo], bool] = everything
 
     def __attrs_post_init__(self) -> None:

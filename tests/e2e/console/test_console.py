@@ -186,7 +186,7 @@ def test_a_held_run_is_asked_about_as_a_run_and_told_something_when_it_goes_on(c
     held.get_by_role("button", name="Let it go on").click()
     console.stage("completed")
     assert server.payloads(run, "input.received")[0]["text"] == "The shop is open again."
-    page.locator(".row-note", has_text="The run was approved by operator").wait_for()
+    page.locator(".row-note", has_text="operator let the run go on").wait_for()
     page.locator(".row-input .prose", has_text="The shop is open again.").wait_for()
 
 
@@ -200,6 +200,7 @@ def test_a_held_run_is_ended_with_a_reason(console: Console, server: Server):
     page.get_by_label("Why?").fill("Wrong order.")
     held.get_by_role("button", name="End the run").click()
     console.stage("cancelled")
+    page.locator(".row-note", has_text="operator ended the run").wait_for()
     assert server.payloads(run, "cancelled")[0]["reason"] == "Wrong order."
 
 
@@ -394,6 +395,66 @@ def test_a_run_is_cancelled_after_a_question_and_with_a_reason(console: Console,
     assert page.get_by_role("button", name="Cancel run").is_hidden()
 
 
+def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: Server):
+    """The page says that the run will hold; nobody is asked to pause it twice."""
+    run = console.start("counter")
+    page = console.page
+    pause = page.get_by_role("button", name="Pause run")
+    page.locator(".row-call .bar-text").wait_for()
+    pause.click()
+    page.get_by_role("button", name="Keep it running").click()
+    pause.click()
+    page.get_by_label("Reason").fill("lunch")
+    page.get_by_role("button", name="Pause the run").click()
+    page.get_by_text("The run will hold before its next step").wait_for()
+    assert "count is running" in console.text(".activity")
+    assert pause.is_hidden()
+    assert page.evaluate("document.activeElement.id") == "scroller"
+    held = card(page).filter(has_text="operator paused the run: lunch")
+    held.get_by_role("heading", name="The run is paused").wait_for()
+    page.locator(".row-note", has_text="The run is paused").wait_for()
+    assert pause.is_hidden()
+    assert page.locator("#pausing").is_hidden()
+    held.get_by_role("button", name="Let it go on").click()
+    page.locator(".row-note", has_text="operator let the run go on").wait_for()
+    console.stage("completed")
+    assert pause.is_hidden()
+    asked = server.payloads(run, "pause.requested")
+    assert [(one["reason"], one["by"]) for one in asked] == [("lunch", "operator")]
+
+
+def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_it_go_on(
+    console: Console, server: Server
+):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    page.get_by_role("button", name="Pause run").click()
+    page.keyboard.press("Enter")  # the reason may be left out
+    held = card(page).filter(has_text="operator paused the run.")
+    held.wait_for()
+    server.post(f"/v1/runs/{run}/commands", type="pause")  # joins the first one, and leaves nothing behind
+    page.locator(".row-note", has_text="operator asked to pause").nth(1).wait_for()
+    held.focus()
+    page.keyboard.press("a")
+    held.get_by_role("button", name="Press a again, or Enter, to let it go on").wait_for()
+    page.keyboard.press("a")
+    held.locator(".card-status", has_text="operator let the run go on").wait_for()
+    page.get_by_role("button", name="Pause run").wait_for()  # it waits for the refund only, and may be paused again
+    assert "reason" not in server.payloads(run, "pause.requested")[0]
+
+
+def test_a_pause_that_comes_too_late_is_said_to_be(console: Console, server: Server):
+    run = console.start("support")
+    page = console.page
+    card(page).wait_for()
+    page.get_by_role("button", name="Pause run").click()
+    server.post(f"/v1/runs/{run}/commands", type="cancel")
+    console.stage("cancelled")
+    page.get_by_role("button", name="Pause the run").click()
+    page.get_by_text("The run was not paused. The run has ended.").wait_for()
+
+
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
@@ -478,7 +539,7 @@ def test_somebody_who_may_only_look_is_offered_nothing_else(consoles):
     card(page).wait_for()
     assert "may look, but not decide" in card(page).inner_text()
     assert card(page).get_by_role("button", name=re.compile("Approve|Deny|Edit")).count() == 0
-    for part in ("#start", "#cancel", "#composer"):
+    for part in ("#start", "#pause", "#cancel", "#composer"):
         assert page.locator(part).is_hidden()
     page.keyboard.press("n")
     assert page.locator("dialog").count() == 0

@@ -324,9 +324,13 @@ async def backup(path: Path) -> Path:
 
 def test_a_server_that_stays_away_is_said_to_be_away(mortal: Server, consoles):
     console = consoles(mortal, outages=True)
-    console.open()
+    console.start("support")
+    pause = console.page.get_by_role("button", name="Pause run")
+    pause.wait_for()
     mortal.kill()
+    pause.wait_for(state="hidden")
     console.page.locator("#banner", has_text="The gateway does not answer").wait_for()
     mortal.start()
     console.page.locator("#link[data-state=live]").wait_for()
     assert console.page.locator("#banner").is_hidden()
+    pause.wait_for()

@@ -29,6 +29,8 @@ ITEM = InboxItem(position=1, command=Command(command_id="c", kind="send"))
         ({"expires_after": 0}, "expires_after=0 seconds: give a positive number, or None to wait for ever"),
         ({"expires_after": float("nan")}, "expires_after=nan seconds"),
         ({"expires_after": timedelta(minutes=5)}, r"seconds=300.* give a positive number, or None to wait for ever"),
+        ({"expires_after": "1h"}, "expires_after='1h' seconds: give a positive number"),
+        ({"expires_after": True}, "expires_after=True seconds: give a positive number"),
         ({"on_expiry": "shrug"}, "on_expiry='shrug' is not known; use 'deny', 'cancel_run' or gr.SetResult"),
     ],
 )

@@ -149,6 +149,12 @@ def test_a_suspension_beyond_all_dates_is_refused(seconds):
         suspend_of(gr.Suspend(expires_after=seconds))
 
 
+@pytest.mark.parametrize("schema", [{"type": "strng"}, {"properties": ["name"]}], ids=repr)
+def test_a_schema_that_no_answer_could_fit_is_refused_before_anybody_is_asked(schema):
+    with pytest.raises(Unusable, match=r"response_schema is no JSON Schema: \$\.(type|properties): "):
+        suspend_of(gr.Suspend(response_schema=schema))
+
+
 @pytest.mark.parametrize("response", [None, "text", gr.ModelResponse(usage=None), gr.ModelResponse(text=(1,))])
 def test_what_is_no_answer_of_a_model_is_refused(response):
     with pytest.raises(Unusable):

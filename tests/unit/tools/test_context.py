@@ -5,7 +5,7 @@ import math
 import pytest
 import trio
 
-from greenroom.actors.errors import UsageError
+from greenroom.actors.errors import ToolError, UsageError
 from greenroom.actors.tools import SyncToolContext, ToolContext
 
 
@@ -24,6 +24,11 @@ def test_the_idempotency_key_is_the_same_in_every_attempt():
 def test_a_task_has_a_key_of_its_own():
     task = ToolContext(run_id="r", call_id="c", task_id="c.task1")
     assert task.idempotency_key == "r/c.task1" != ToolContext(run_id="r", call_id="c").idempotency_key
+
+
+async def test_what_is_no_tool_can_not_be_spawned():
+    with pytest.raises(ToolError, match=r"spawn\(<built-in function print>\): that is no tool; give a tool"):
+        await ToolContext().spawn(print)
 
 
 async def test_a_context_that_was_made_by_hand_says_that_nobody_runs_tasks_for_it():

@@ -30,6 +30,7 @@ BOB = Principal(name="bob", token="b" * 16, scopes={"follow"})
         ({"token": "short"}, "the token of 'ann' is too short"),
         ({"token": ""}, "too short"),
         ({"token": None}, "too short"),
+        ({"scopes": "decide"}, "scopes='decide': give a set, such as {'decide'}"),
         ({"scopes": {"follow", "root"}}, "scope 'root' is not known; use some of follow, decide, start, admin"),
     ],
 )
