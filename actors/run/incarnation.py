@@ -124,8 +124,9 @@ class Incarnation:
             self._services.directory.resting(self._claim.run_id, False)  # in the middle of its work: it holds a slot
         for message in first:
             self.feed(message)
+        silent = not self._outbox  # a run that was waiting before goes on waiting without a commit
         self._turn()
-        if not self._outbox:  # a run that was waiting before goes on waiting without a commit
+        if silent:
             self._tell_rest(self._state.row.status)
             self._services.rests.changed(self._claim.run_id)
         while not self._over():
