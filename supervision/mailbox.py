@@ -103,6 +103,10 @@ class Mailbox(Generic[M]):
         if self._parked is not None:
             self._wake()
 
+    def heed(self) -> None:
+        """All slots have been looked at: a nudge that came before is used up. Messages stay."""
+        self._nudged = False
+
     async def wait(self) -> None:
         """Return when a message is pending or a nudge has come; takes nothing.
 

@@ -264,6 +264,7 @@ class Incarnation:
         """Take everything that is there, without waiting."""
         while self._take_one():
             pass
+        self._mailbox.heed()  # most nudges are our own commits' receipts, which have been taken
 
     def _take_one(self) -> bool:
         if self._children.crash is not None:
