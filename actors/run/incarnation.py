@@ -380,7 +380,7 @@ class Incarnation:
     def _next_time(self) -> float:
         if self._stop_at is not None:
             return self._stop_at
-        leave_at = self._leave_at if trio.current_time() < self._leave_at else math.inf  # what held it up then nudges
+        leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
             return leave_at
         clock, info = self._services.clock, self._state.info
@@ -411,8 +411,11 @@ class Incarnation:
             return True  # without the agent only a cancel can be worked on, and there is none (any more)
         if self._orders.draining:
             return not self._busy()
-        self.passive = trio.current_time() >= self._leave_at and self._nothing_to_wait_for()
+        self.passive = self._may_leave() and self._nothing_to_wait_for()
         return self.passive
+
+    def _may_leave(self) -> bool:
+        return self._resting and trio.current_time() >= self._leave_at
 
     def _nothing_to_wait_for(self) -> bool:
         """True if the run is only rows: nothing works or has come, it does not end, nothing hides from a cancel."""
