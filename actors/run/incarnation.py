@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.supervision import Mailbox
@@ -67,8 +68,7 @@ class Orders:
     draining: bool = False
 
 
-@attrs.frozen
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """A submitted commit: what waits for its receipt."""
 
     effects: tuple[Effect, ...]
