@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 import attrs
+import msgspec
 import trio
 
 from .contract.decisions import Answer, Command, InboxItem
@@ -63,8 +64,7 @@ class Model(abc.ABC):
 ReceiptKind = Literal["committed", "lease_lost", "inbox_ahead", "failed", "down"]
 
 
-@attrs.frozen(kw_only=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a submitted commit. Receipts of one run come in the order of its commits.
 
     Attributes:

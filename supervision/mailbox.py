@@ -39,21 +39,20 @@ class Mailbox(Generic[M]):
 
     owner: str = "?"
     capacity: int = CAPACITY
-    _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)
-    _receive: trio.MemoryReceiveChannel[_Stamped[M]] = field(init=False)
+    _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)  # opened by the first message: most get none,
+    _receive: trio.MemoryReceiveChannel[_Stamped[M]] = field(init=False)  # and an empty channel is 1.8 KB
     _pending: deque[_Stamped[M]] | None = field(init=False, default=None)  # an empty deque is 0.6 KB per parked actor
     _depth: int = field(init=False, default=0)
     _nudged: bool = field(init=False, default=False)
     _parked: Task | None = field(init=False, default=None)
     _turns: int = field(init=False, default=FAIR_TURNS)
-    _now: Callable[[], float] | None = field(init=False, default=None)  # the clock of this run, looked up once
+    _now: Callable[[], float] | None = field(init=False, default=None)  # the clock, looked up with the first message
     _closed: bool = field(init=False, default=False)
     _exit: Exit | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if self.capacity < 1:
             raise ValueError(f"capacity is {self.capacity}; a mailbox holds at least one message")
-        self._send, self._receive = trio.open_memory_channel[_Stamped[M]](self.capacity)
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
@@ -86,9 +85,8 @@ class Mailbox(Generic[M]):
         """
         if self._depth >= self.capacity or self._closed:
             self._refuse()
-        if self._now is None:
-            self._now = current_clock().current_time
-        self._send.send_nowait((self._now(), message))
+        now = self._now or self._open()
+        self._send.send_nowait((now(), message))
         self._depth += 1
         if self._parked is not None:
             self._wake()
@@ -102,6 +100,10 @@ class Mailbox(Generic[M]):
         self._nudged = True
         if self._parked is not None:
             self._wake()
+
+    def heed(self) -> None:
+        """All slots have been looked at: a nudge that came before is used up. Messages stay."""
+        self._nudged = False
 
     async def wait(self) -> None:
         """Return when a message is pending or a nudge has come; takes nothing.
@@ -150,13 +152,19 @@ class Mailbox(Generic[M]):
             self._exit = exit_
             if self._depth:
                 self._drain()
-            self._send.close()
-            self._receive.close()
+            if self._now is not None:
+                self._send.close()
+                self._receive.close()
         return self._depth
 
     def undelivered(self) -> tuple[M, ...]:
         """What is still unpopped, oldest first; it stays. After `close`: the dead letters."""
         return tuple(message for _, message in self._drain()) if self._depth else ()
+
+    def _open(self) -> Callable[[], float]:
+        self._send, self._receive = trio.open_memory_channel[_Stamped[M]](self.capacity)
+        self._now = current_clock().current_time
+        return self._now
 
     def _drain(self) -> deque[_Stamped[M]]:
         """Move the channel's buffer into the pending deque; there is at least one message or the caller is at fault."""

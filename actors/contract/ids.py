@@ -62,6 +62,8 @@ def canonical_json(value: Any) -> bytes:
 
 def _holds_no_number(value: Any) -> bool:
     match value:
+        case None | str() | int():  # most values; whether they are a Mapping takes long to find out
+            return False
         case float():
             return not math.isfinite(value)
         case Mapping():

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import attrs
+import msgspec
 
 from .calls import SETTLED, CallStatus
 from .decisions import Answer, Command, Decision, InboxItem, Ticket
@@ -290,8 +291,7 @@ class EventDraft(NamedTuple):
     payload: Any
 
 
-@attrs.frozen(kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one input changed, as one transaction.
 
     Attributes:

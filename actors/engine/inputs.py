@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import attrs
+import msgspec
 
 from ..contract.decisions import InboxItem, Suspend, Verdict
 from ..contract.messages import ModelResponse
@@ -18,8 +18,7 @@ from ..contract.rows import RequestChanges
 from ..contract.state import Batch, Keys, StateWrite
 
 
-@attrs.frozen(kw_only=True)
-class Activate:
+class Activate(msgspec.Struct, frozen=True, kw_only=True):
     """The run has an owner (again). The first input of every incarnation.
 
     Attributes:
@@ -31,8 +30,7 @@ class Activate:
     agent_digest: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
     """A slot is free and the thread is ours: start working.
 
     `state`: the state keys as the thread has them now; None if what the machine knows is right.
@@ -41,8 +39,7 @@ class Admit:
     state: tuple[StateWrite, ...] | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Overruled:
+class Overruled(msgspec.Struct, frozen=True, kw_only=True):
     """A gate's verdict that gave way to the one of `by`."""
 
     plugin: str
@@ -50,8 +47,7 @@ class Overruled:
     by: str
 
 
-@attrs.frozen(kw_only=True)
-class CallEdit:
+class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook of after_inference wants of one call: other arguments, or not to run it.
 
     Attributes:
@@ -66,8 +62,7 @@ class CallEdit:
     text: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class PhaseDone:
+class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     """The hooks of a phase have answered.
 
     Attributes:
@@ -91,7 +86,7 @@ class PhaseDone:
     verdict: Verdict | None = None
     overruled: tuple[Overruled, ...] = ()
     batch: Batch | None = None
-    keys: Keys = attrs.field(factory=dict)
+    keys: Keys = msgspec.field(default_factory=dict)
     request: RequestChanges | None = None
     edits: tuple[CallEdit, ...] = ()
     holds: tuple[Suspend, ...] = ()
@@ -101,8 +96,7 @@ class PhaseDone:
     tripped: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class ModelStreamed:
+class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True):
     """More of the answer (coalesced). Empty strings are nothing new."""
 
     message_id: str
@@ -110,16 +104,14 @@ class ModelStreamed:
     reasoning: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class ModelAnswered:
+class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """The model has answered."""
 
     message_id: str
     response: ModelResponse
 
 
-@attrs.frozen(kw_only=True)
-class ModelFailed:
+class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The model could not be asked, or its stream broke."""
 
     message_id: str
@@ -128,8 +120,7 @@ class ModelFailed:
     retryable: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class CallSuspended:
+class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
     """A body wants a decision."""
 
     call_id: str
@@ -137,8 +128,7 @@ class CallSuspended:
     suspend: Suspend
 
 
-@attrs.frozen(kw_only=True)
-class CallReturned:
+class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
     """A body has returned: its result as JSON, and the text that the model gets.
 
     A large result stands beside: the row holds all of it, event and model get `shown` (head, tail and size). `batch` is
@@ -151,11 +141,10 @@ class CallReturned:
     shown: str
     large: bool = False
     batch: Batch | None = None
-    keys: Keys = attrs.field(factory=dict)
+    keys: Keys = msgspec.field(default_factory=dict)
 
 
-@attrs.frozen(kw_only=True)
-class CallRaised:
+class CallRaised(msgspec.Struct, frozen=True, kw_only=True):
     """A body has failed: the code and the text that the model gets (never a traceback).
 
     `fatal`: the tool declares that this failure ends the run.
@@ -168,8 +157,7 @@ class CallRaised:
     fatal: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class CallProgressed:
+class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
     """A body tells how far it is."""
 
     call_id: str
@@ -178,8 +166,7 @@ class CallProgressed:
     text: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class CallPrinted:
+class CallPrinted(msgspec.Struct, frozen=True, kw_only=True):
     """A body streams output (coalesced); `index` counts from 0 per attempt."""
 
     call_id: str
@@ -188,8 +175,7 @@ class CallPrinted:
     text: str
 
 
-@attrs.frozen(kw_only=True)
-class SpawnAsked:
+class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
     """A body wants a background task. What tasks say comes as `CallReturned` and so on, with their id as call id.
 
     Attributes:
@@ -208,50 +194,43 @@ class SpawnAsked:
     nth: int
 
 
-@attrs.frozen(kw_only=True)
-class CancelAsked:
+class CancelAsked(msgspec.Struct, frozen=True, kw_only=True):
     """A body wants a background task to end."""
 
     ask: int
     task_id: str
 
 
-@attrs.frozen(kw_only=True)
-class TasksAsked:
+class TasksAsked(msgspec.Struct, frozen=True, kw_only=True):
     """A body wants to know which background tasks live."""
 
     ask: int
 
 
-@attrs.frozen(kw_only=True)
-class TaskStopped:
+class TaskStopped(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a task that was cancelled has ended without a result, or goes on beyond its grace."""
 
     task_id: str
     attempt: int
 
 
-@attrs.frozen(kw_only=True)
-class CommandArrived:
+class CommandArrived(msgspec.Struct, frozen=True, kw_only=True):
     """The next inbox item. An item that was consumed before is ignored."""
 
     item: InboxItem
 
 
-@attrs.frozen(kw_only=True)
-class CancelUnowned:
+class CancelUnowned(msgspec.Struct, frozen=True, kw_only=True):
     """A run that nobody can work on here (its agent or deps are missing) is cancelled; these items are its inbox."""
 
     items: tuple[InboxItem, ...]
 
 
-@attrs.frozen(kw_only=True)
-class DeadlinePassed:
+class DeadlinePassed(msgspec.Struct, frozen=True, kw_only=True):
     """The run's deadline has come."""
 
 
-@attrs.frozen(kw_only=True)
-class Stubborn:
+class Stubborn(msgspec.Struct, frozen=True, kw_only=True):
     """What did not end within its grace, and where it stands.
 
     `call_id` is the call's, or the name of another child of the run, such as `model:<message id>`.
@@ -263,22 +242,19 @@ class Stubborn:
     stack: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Overran:
+class Overran(msgspec.Struct, frozen=True, kw_only=True):
     """A body goes on without its call: told at once, and named by the terminal event if it still lives then."""
 
     item: Stubborn
 
 
-@attrs.frozen(kw_only=True)
-class WorkStopped:
+class WorkStopped(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the run had started has ended, but for what is named here."""
 
     stubborn: tuple[Stubborn, ...] = ()
 
 
-@attrs.frozen(kw_only=True)
-class Abandon:
+class Abandon(msgspec.Struct, frozen=True, kw_only=True):
     """The owner gave up: end the run as failed(internal_error) without asking any hook.
 
     The first input of an incarnation, in place of `Activate`. It is answered with `CancelWork`; the run ends with

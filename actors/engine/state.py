@@ -18,12 +18,25 @@ from ..contract import events as ev
 from ..contract.calls import CALLS
 from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, check_stage
+from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, Termination, check_stage
 from ..contract.messages import Message, Usage
 from ..contract.phases import Cursor
-from ..contract.rows import CallRow, Commit, Counters, EventDraft, RunInfo, RunRecord, RunRow
+from ..contract.rows import (
+    CallRow,
+    CancelWish,
+    Commit,
+    Counters,
+    EventDraft,
+    Inference,
+    PauseWish,
+    RequestChanges,
+    RunInfo,
+    RunRecord,
+    RunRow,
+)
 from ..contract.spec import MODES, AgentSpec, ModeRow
 from ..contract.state import Batch, Keys
+from ..contract.tasks import TaskRow
 from ..state.snapshot import EMPTY, Clash, Snapshot
 from .effects import Effect
 
@@ -77,53 +90,84 @@ class Step(msgspec.Struct, frozen=True):
     effects: tuple[Effect, ...]
 
 
+@attrs.define(eq=False, init=False, repr=False)
 class Draft:
     """One input's changes, in the making. Its plain attributes are the fields of run row and counters as they will be.
 
     A call row that this draft has made is its own until `build`, and is changed in place; nobody else has seen it.
+
+    Attributes:
+        followed: other inputs wait behind this one, and must be taken before the run ends.
     """
 
+    spec: AgentSpec
+    state: RunState
+    now: datetime
+    info: RunInfo
+    mode: ModeRow
+    stage: Stage
+    cursor: Cursor
+    step: int
+    inbox: int
+    begun: bool
+    termination: Termination | None
+    answer: str | None
+    output: Any
+    cancel: CancelWish | None
+    usage: Usage
+    rounds: int
+    errors: int
+    active_before: int
+    active_since: datetime | None
+    unowned: int
+    trail: tuple[str, ...]
+    answers: int
+    output_retries: int
+    message_count: int
+    ticket_count: int
+    inference: Inference | None
+    draft: Message | None
+    pending_input: tuple[Message, ...]
+    early: Mapping[str, Decision]
+    request: RequestChanges | None
+    snapshot: Snapshot
+    keys: Keys
+    stubborn: tuple[str, ...]
+    tasks: tuple[TaskRow, ...]
+    pause: PauseWish | None
+    holds: tuple[Ticket, ...]
+    calls: Mapping[str, CallRow]
+    used: frozenset[str]
+    phase_open: bool
+    changed: bool
+    followed: bool
+    events: list[EventDraft]
+    effects: list[Effect]
+    tickets: list[Ticket]
+    messages: list[Message]
+    _own: dict[str, CallRow] | None
+    _touched: dict[str, CallRow]
+
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
-        row = state.row
+        row, counters = state.row, state.row.counters
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
-        self.mode: ModeRow = MODES[state.info.execution]
-        self.stage: Stage = row.stage
-        self.cursor: Cursor = row.cursor
-        self.step: int = row.step
-        self.inbox: int = row.inbox
-        self.begun: bool = row.begun
-        self.termination = row.termination
-        self.answer = row.answer
-        self.output: Any = row.output
-        self.cancel = row.cancel
-        self.usage: Usage = row.usage
-        counters = row.counters
-        self.rounds: int = counters.rounds
-        self.errors: int = counters.errors
-        self.active_before: int = counters.active_ms
-        self.active_since: datetime | None = counters.active_since
-        self.unowned: int = counters.unowned_ms
-        self.trail: tuple[str, ...] = counters.trail
-        self.answers: int = counters.answers
-        self.output_retries: int = counters.output_retries
-        self.message_count: int = counters.messages
-        self.ticket_count: int = counters.tickets
+        self.mode = MODES[state.info.execution]
+        self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
+        self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
+        self.answer, self.output, self.cancel, self.usage = row.answer, row.output, row.cancel, row.usage
+        self.rounds, self.errors = counters.rounds, counters.errors
+        self.active_before, self.active_since = counters.active_ms, counters.active_since
+        self.unowned, self.trail = counters.unowned_ms, counters.trail
+        self.answers, self.output_retries = counters.answers, counters.output_retries
+        self.message_count, self.ticket_count = counters.messages, counters.tickets
         self.inference, self.draft = row.inference, row.draft
-        self.pending_input: tuple[Message, ...] = row.pending_input
-        self.early: Mapping[str, Decision] = row.early
+        self.pending_input, self.early = row.pending_input, row.early
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
         self.stubborn, self.tasks, self.pause, self.holds = row.stubborn, row.tasks, row.pause, row.holds
-        self.calls: Mapping[str, CallRow] = state.calls
-        self.used = state.used
-        self.phase_open = state.phase_open
-        self.changed = False
-        self.followed = False  # other inputs wait behind this one, and must be taken before the run ends
-        self.events: list[EventDraft] = []
-        self.effects: list[Effect] = []
-        self.tickets: list[Ticket] = []
-        self.messages: list[Message] = []
-        self._own: dict[str, CallRow] | None = None
-        self._touched: dict[str, CallRow] = {}
+        self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
+        self.changed = self.followed = False
+        self.events, self.effects, self.tickets, self.messages = [], [], [], []
+        self._own, self._touched = None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 

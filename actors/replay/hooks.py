@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from ..contract.calls import CallStatus
 from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
@@ -60,12 +60,12 @@ def told(record: Record, asked: RunPhase, state: RunState, position: int, *, plu
         return
     if not plugins:
         yield from _allowed(record, done, state)
-        yield attrs.evolve(done, verdict=APPROVAL)
+        yield msgspec.structs.replace(done, verdict=APPROVAL)
         return
     for begun, at in _begun(record, done, position):
         yield from _asked_for(record, begun, state, at)
         for fault in _faults(record, asked.phase):
-            yield attrs.evolve(begun, **fault)
+            yield msgspec.structs.replace(begun, **fault)
 
 
 # --- how an answer begins --------------------------------------------------------------------------------------------
@@ -77,17 +77,17 @@ def _begun(record: Record, done: PhaseDone, position: int) -> Iterator[tuple[Pha
     events = record.events
     if events[position].type == "run.state.changed" and writer_of(events[position]) == done.phase.value:
         found = written(events[position])
-        done, position = attrs.evolve(done, batch=found.batch, keys=found.keys), position + 1
+        done, position = msgspec.structs.replace(done, batch=found.batch, keys=found.keys), position + 1
         yield done, position
     while position < len(events) and _degraded(events[position]):
         detail = str(events[position].payload.get("detail"))
-        done, position = attrs.evolve(done, ignored=(*done.ignored, detail)), position + 1
+        done, position = msgspec.structs.replace(done, ignored=(*done.ignored, detail)), position + 1
         yield done, position
     before = position
     while position < len(events) and _gave_way(events[position], done.call_id):
         payload: Any = events[position].payload
         one = Overruled(plugin=payload.get("plugin"), verdict=payload.get("verdict"), by=payload.get("by"))
-        done, position = attrs.evolve(done, overruled=(*done.overruled, one)), position + 1
+        done, position = msgspec.structs.replace(done, overruled=(*done.overruled, one)), position + 1
     if position > before:
         yield done, position
 
@@ -125,15 +125,15 @@ def _asked_for(record: Record, done: PhaseDone, state: RunState, at: int) -> Ite
         case Phase.TOOL_GATE:
             yield from _judged(record, done, state, event)
         case Phase.BEFORE_INFERENCE:
-            yield attrs.evolve(done, request=_request(record, at))
+            yield msgspec.structs.replace(done, request=_request(record, at))
         case Phase.AFTER_INFERENCE:
-            yield attrs.evolve(done, edits=tuple(_edits(record, state, at)))
+            yield msgspec.structs.replace(done, edits=tuple(_edits(record, state, at)))
         case _:
             yield done
     if done.phase in _HOLDING:
         holds = tuple(_holds(record, at))
         for many in range(1, len(holds) + 1):
-            yield attrs.evolve(done, holds=holds[:many])
+            yield msgspec.structs.replace(done, holds=holds[:many])
 
 
 def _holds(record: Record, at: int) -> Iterator[Suspend]:
@@ -151,17 +151,18 @@ def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | Non
     call = state.calls[done.call_id or ""]
     earlier = (other for other in state.calls.values() if other.index < call.index)
     if not call.provisional and any(other.at is not CallAt.SETTLED or other.batch is not None for other in earlier):
-        yield attrs.evolve(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
+        yield msgspec.structs.replace(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
     if event is None or event.payload.get("call_id") != call.call_id:
         return
     for verdict in _verdicts(record, event, record.calls.get(call.call_id)):
-        yield attrs.evolve(done, verdict=verdict)
+        yield msgspec.structs.replace(done, verdict=verdict)
 
 
 def _allowed(record: Record, done: PhaseDone, state: RunState) -> Iterator[PhaseDone]:
-    yield attrs.evolve(done, verdict=Allow())
+    yield msgspec.structs.replace(done, verdict=Allow())
     if _written_meanwhile(record, state):
-        yield attrs.evolve(done, verdict=Allow(), revision=done.revision - 1)  # any older one is outdated alike
+        older = done.revision - 1  # any older one is outdated alike
+        yield msgspec.structs.replace(done, verdict=Allow(), revision=older)
 
 
 _BLOCKED: Final = "Blocked: "

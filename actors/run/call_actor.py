@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import attrs
 import trio
 
 from greenroom.supervision import Mailbox
@@ -123,8 +122,7 @@ class CallActor:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
             return _suspended(tool, cue, value)
-        done = returned(call_id, attempt, value)
-        return attrs.evolve(done, batch=state.batch(), keys=state.used)
+        return returned(call_id, attempt, value, state)
 
     def _limited(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> trio.Event:
         """To be set when the body has ended. One that hides from its time limit is given up, as a thread would be."""
@@ -226,10 +224,21 @@ def make_mailbox(call_id: str) -> Mailbox[Cue]:
     return Mailbox(f"call {call_id}", _MAILBOX)
 
 
-def returned(call_id: str, attempt: int, value: Any) -> CallReturned:
-    """A body's value as JSON data and as the text that the model gets; never fails, for the effect has happened."""
+def returned(call_id: str, attempt: int, value: Any, state: WritableState) -> CallReturned:
+    """A body's value as JSON data and as the text that the model gets, with what it wrote to state.
+
+    Never fails, for the effect has happened.
+    """
     data, why = normalise(value)
     shown, large = shown_value(data)
     if why is not None:
         shown, large = f"The call succeeded, but its result can not be shown ({why}).", False
-    return CallReturned(call_id=call_id, attempt=attempt, result=data, shown=shown, large=large)
+    return CallReturned(
+        call_id=call_id,
+        attempt=attempt,
+        result=data,
+        shown=shown,
+        large=large,
+        batch=state.batch(),
+        keys=state.used,
+    )

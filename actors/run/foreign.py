@@ -110,10 +110,10 @@ def response_of(response: Any) -> ModelResponse:
         raise Unusable(f"it is {type(response).__name__}, not ModelResponse")
     if not isinstance(response.usage, Usage):
         raise Unusable(f"usage is {type(response.usage).__name__}, not Usage")
-    return attrs.evolve(
-        response,
+    return ModelResponse(
         text=tuple(_str(text, "a text") for text in response.text),
         calls=tuple(map(_call, response.calls)),
+        usage=response.usage,
         model=_str(response.model, "model"),
         refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
     )

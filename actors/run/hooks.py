@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.supervision.exits import flatten
@@ -162,7 +163,7 @@ class _Board:
     def _edit(self, by: str, edits: Iterable[CallEdit]) -> None:
         """The newer edit of a call counts; but what is dropped stays dropped."""
         dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
-        new = [attrs.evolve(edit, by=by) for edit in edits if edit.call_id not in dropped]
+        new = [msgspec.structs.replace(edit, by=by) for edit in edits if edit.call_id not in dropped]
         changed = {edit.call_id for edit in new}
         self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.supervision import Mailbox
@@ -67,8 +68,7 @@ class Orders:
     draining: bool = False
 
 
-@attrs.frozen
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """A submitted commit: what waits for its receipt."""
 
     effects: tuple[Effect, ...]
@@ -124,8 +124,9 @@ class Incarnation:
             self._services.directory.resting(self._claim.run_id, False)  # in the middle of its work: it holds a slot
         for message in first:
             self.feed(message)
+        silent = not self._outbox  # a run that was waiting before goes on waiting without a commit
         self._turn()
-        if not self._outbox:  # a run that was waiting before goes on waiting without a commit
+        if silent:
             self._tell_rest(self._state.row.status)
             self._services.rests.changed(self._claim.run_id)
         while not self._over():
@@ -268,6 +269,7 @@ class Incarnation:
         """Take everything that is there, without waiting."""
         while self._take_one():
             pass
+        self._mailbox.heed()  # most nudges are our own commits' receipts, which have been taken
 
     def _take_one(self) -> bool:
         if self._children.crash is not None:
@@ -389,7 +391,7 @@ class Incarnation:
     def _next_time(self) -> float:
         if self._stop_at is not None:
             return self._stop_at
-        leave_at = self._leave_at if trio.current_time() < self._leave_at else math.inf  # what held it up then nudges
+        leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
             return leave_at
         clock, info = self._services.clock, self._state.info
@@ -420,8 +422,11 @@ class Incarnation:
             return True  # without the agent only a cancel can be worked on, and there is none (any more)
         if self._orders.draining:
             return not self._busy()
-        self.passive = trio.current_time() >= self._leave_at and self._nothing_to_wait_for()
+        self.passive = self._may_leave() and self._nothing_to_wait_for()
         return self.passive
+
+    def _may_leave(self) -> bool:
+        return self._resting is True and trio.current_time() >= self._leave_at
 
     def _nothing_to_wait_for(self) -> bool:
         """True if the run is only rows: nothing works or has come, it does not end, nothing hides from a cancel."""

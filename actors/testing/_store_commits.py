@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.actors.abc import Created, Store
@@ -221,7 +222,7 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: Recorder, m
     store.submit(author.claim, commit, [frame(me, 2)], sent.deliver)
     expect((await sent.receipt()).kind, "failed", "one frame for two events is refused")
     claim = await store.claim(me)
-    wrong = attrs.evolve(commit, row=attrs.evolve(commit.row, last_sequence=9))
+    wrong = msgspec.structs.replace(commit, row=attrs.evolve(commit.row, last_sequence=9))
     expect((await author.send(wrong, claim).receipt()).kind, "failed", "a row of another event is refused")
     expect(len(await store.events(me)), 1, "nothing was written")
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -91,13 +90,11 @@ async def invoke(
     wrong = tool.check(arguments)
     if wrong is not None:
         raise ToolFailed(wrong, code="invalid_arguments", fatal=False)
-    with trio.move_on_after(math.inf if tool.timeout is None else tool.timeout):
-        if not tool.is_async:
-            return await _in_thread(tool, ctx, arguments, limiter, Invocation() if record is None else record)
-        try:
-            return await tool.call(ctx, arguments)
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary of user code
-            return _settle(tool, error)
+    body = _in_task(tool, ctx, arguments) if tool.is_async else _in_thread(tool, ctx, arguments, limiter, record)
+    if tool.timeout is None:
+        return await body
+    with trio.move_on_after(tool.timeout):
+        return await body
     raise out_of_time(tool)
 
 
@@ -107,13 +104,23 @@ def out_of_time(tool: Tool[..., Any]) -> ToolFailed:
     return ToolFailed(text, code="tool_timeout", fatal=tool.on_timeout == "raise")
 
 
+async def _in_task(
+    tool: Tool[..., Any], ctx: ToolContext[Any] | SyncToolContext[Any], arguments: Mapping[str, Any]
+) -> Any:
+    try:
+        return await tool.call(ctx, arguments)
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary of user code
+        return _settle(tool, error)
+
+
 async def _in_thread(
     tool: Tool[..., Any],
     ctx: ToolContext[Any] | SyncToolContext[Any],
     arguments: Mapping[str, Any],
     limiter: trio.CapacityLimiter,
-    record: Invocation,
+    record: Invocation | None,
 ) -> Any:
+    record = Invocation() if record is None else record
     body = Body(lambda: tool.call(_wired(ctx, body), arguments))
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:

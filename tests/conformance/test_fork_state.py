@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
+import msgspec
 import pytest
 
 import greenroom as gr
@@ -37,7 +37,7 @@ class Writing:
             value = f"{commit.run_id} {commit.row.step}"
             mine = StateWrite(key="k", scope="run", value=value, revision=commit.row.step)
             ours = StateWrite(key="k", scope="thread", value=value, revision=commit.row.step)
-            commit = attrs.evolve(commit, state=(mine, ours))
+            commit = msgspec.structs.replace(commit, state=(mine, ours))
         super().submit(claim, commit, frames, deliver)  # type: ignore[misc]
 
 

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 
 import greenroom as gr
@@ -164,5 +165,5 @@ async def test_a_life_that_breaks_its_promises_is_found(play, autojump_clock):
     assert "the rows" in broken(record=attrs.evolve(record, row=attrs.evolve(record.row, stage=gr.Stage.RUNNING)))
     assert "a commit follows" in broken(log=log[1:])
     late = [commit for commit in log if commit.row.stage is gr.Stage.NEEDS_APPROVAL]
-    wrong = attrs.evolve(late[0], row=attrs.evolve(late[0].row, stage=gr.Stage.RUNNING))
+    wrong = msgspec.structs.replace(late[0], row=attrs.evolve(late[0].row, stage=gr.Stage.RUNNING))
     assert "the run is running, its calls are" in broken(log=[wrong if commit is late[0] else commit for commit in log])

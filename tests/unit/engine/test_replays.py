@@ -164,7 +164,7 @@ def test_a_run_that_was_given_up_after_its_hooks_had_failed_is_replayed() -> Non
     world = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=phases))
     world.says(calls=[call("c1", "read", n=1)])
     asked = inp.PhaseDone(phase=Phase.BEFORE_TOOL_EXECUTE, step=1, call_id="c1")
-    world.answer(attrs.evolve(asked, ignored=("oh",), failure="no"))
+    world.answer(msgspec.structs.replace(asked, ignored=("oh",), failure="no"))
     world.lose_owner()
     world.feed(inp.Abandon(detail="crashed three times"))
     world.answer(inp.WorkStopped())

@@ -420,8 +420,10 @@ class World:
 
     def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Step:
         attempt = self.running(call_id).attempt
-        returned = inp.CallReturned(call_id=call_id, attempt=attempt, result=result, shown=str(result))
-        return self.answer(attrs.evolve(returned, batch=batch, keys=keys))
+        told = inp.CallReturned(
+            call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys
+        )
+        return self.answer(told)
 
     def task(self, task_id: str) -> fx.StartTask:
         """The body that runs for a task."""

@@ -19,6 +19,7 @@ from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.children import BUFFER_LIMIT, Stream
 from greenroom.actors.run.clock import Clock
 from greenroom.actors.run.foreign import LATEST, Unusable, command_of, response_of, suspend_of, text_of
+from greenroom.actors.state.access import WritableState
 
 NOON = datetime(2031, 5, 1, 12, tzinfo=UTC)
 
@@ -174,8 +175,8 @@ def test_a_command_with_another_id_than_a_text_is_refused():
 @pytest.mark.parametrize("unit", ["a", "é", "字", "\U0001f600"])
 def test_a_result_is_cut_exactly_when_its_bytes_are_too_many(unit):
     most = LARGE // len(unit.encode())
-    assert not returned("c1", 1, unit * most).large
-    cut = returned("c1", 1, unit * (most + 1))
+    assert not returned("c1", 1, unit * most, WritableState()).large
+    cut = returned("c1", 1, unit * (most + 1), WritableState())
     assert cut.large
     assert cut.result == unit * (most + 1)
     assert len(cut.shown) < 10_000

@@ -85,6 +85,19 @@ async def test_waiting_ends_with_a_nudge_and_the_nudge_is_then_used_up(autojump_
     assert len(box) == 0
 
 
+async def test_a_heeded_nudge_is_used_up_and_messages_stay(autojump_clock):
+    box = Mailbox("a")
+    box.nudge()
+    box.heed()
+    with trio.move_on_after(1) as scope:
+        await box.wait()
+    assert scope.cancelled_caught
+    box.tell("x")
+    box.heed()
+    await box.wait()
+    assert box.pop() == "x"
+
+
 async def test_a_nudge_is_never_refused_even_when_the_mailbox_is_full():
     box = Mailbox("a", 1)
     box.tell(1)
