@@ -31,15 +31,17 @@ def ticket_id(run_id: str, number: int) -> str:
     return f"{run_id}.t{number}"
 
 
-def names_ticket(run_id: str, name: str) -> bool:
-    """True if a ticket of the run has that id, or may get it: nothing else that is decided about may be named so."""
-    prefix = ticket_id(run_id, 0)[:-1]
-    return name.startswith(prefix) and name[len(prefix) :].isdigit()
-
-
 def task_id(spawner: str, number: int) -> str:
     """The id of the background task number `number` (from 1) of a call, or of a task that spawns others."""
     return f"{spawner}.task{number}"
+
+
+def is_reserved(run_id: str, name: str) -> bool:
+    """True if a ticket of the run or a background task has that id, or may get it: no call may be named so."""
+    return any(
+        name.startswith(prefix) and name[len(prefix) :].isdigit()
+        for prefix in (ticket_id(run_id, 0)[:-1], name.rpartition(".task")[0] + ".task")
+    )
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:

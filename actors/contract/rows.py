@@ -236,9 +236,8 @@ class CallRow:
         attempts: bodies started. A child message with another attempt is ignored.
         provisional: a gate said block or set_result behind calls that had not run; it has been asked again.
         approved: fingerprint that a decision has approved.
-        decision: the newest decision; the gates are told. told: the newest one but for those about a lost body; the
-            body is told.
-        lost: its owner went while its body ran, and the newest ticket asks what came of that.
+        decision: the newest decision; the gates are told. told: the newest answer to what the body itself has asked.
+        asked: the newest ticket is a question of the body.
         ticket: the newest ticket.
         result: the full result (JSON). shown: the text the model gets. code: of a failure.
         edited: the arguments are not the model's.
@@ -276,7 +275,7 @@ class CallRow:
     large: bool = False
     spawned: tuple[str, ...] = ()
     told: Decision | None = None
-    lost: bool = False
+    asked: bool = False
 
     @property
     def settled(self) -> bool:

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from .decisions import Decision
-
 TaskStatus = Literal["running", "cancelling"]
 
 MAX_SPAWNS: Final = 1_000
@@ -25,7 +23,6 @@ class TaskRow:
         tool, arguments: what runs.
         attempts: bodies started. A message of another attempt is ignored.
         status: cancelling: it has been cancelled, and its body has not ended.
-        decision: that the call was approved with, for ctx.decision.
         spawned: marks of the tasks that it has spawned itself, in order.
         started_at: when the newest body started, UTC.
     """
@@ -37,7 +34,6 @@ class TaskRow:
     started_at: datetime
     attempts: int = 1
     status: TaskStatus = "running"
-    decision: Decision | None = None
     spawned: tuple[str, ...] = ()
 
 

@@ -125,7 +125,7 @@ def body_said(d: Draft, message: FromBody) -> None:
             )
         case CallSuspended():
             if d.in_tools:
-                open_ticket(d, call, message.suspend)
+                open_ticket(d, d.put(call, asked=True), message.suspend)
         case CallReturned():
             returned(d, call, message)
         case CallRaised():

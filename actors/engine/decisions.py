@@ -113,8 +113,8 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
         call = attrs.evolve(_edited(d, call, edited), edited=True)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
-    told = call.told if call.lost else decision  # what came of a body is no answer to what the body asks
-    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW, told=told, lost=False)
+    told = decision if call.asked else call.told  # a permission, or what came of a lost body, is no answer to the body
+    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW, told=told, asked=False)
     _say_resumed(d, call, ticket)
     gate(d, call)
 

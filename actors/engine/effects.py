@@ -81,7 +81,6 @@ class StartTask(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     tool: str
     arguments: Mapping[str, Any]
-    decision: Decision | None = None
     state: Snapshot = EMPTY
     durable: bool = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from ..contract import events as ev
-from ..contract.ids import fingerprint, names_ticket
+from ..contract.ids import fingerprint, is_reserved
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
 from ..contract.phases import Cursor
@@ -160,9 +160,9 @@ def _requests(d: Draft, response: ModelResponse) -> tuple[CallRequest, ...] | st
 
 
 def _free_id(wish: str, run_id: str, used: frozenset[str], new: set[str]) -> str:
-    """The id itself if no call of the run has it, and no ticket can have it, else `<id>#<n>`."""
+    """The id itself if no call of the run has it, and no ticket or task can have it, else `<id>#<n>`."""
     name, number = wish, 2 if wish else len(used) + len(new) + 1
-    while not name or name in used or name in new or names_ticket(run_id, name):
+    while not name or name in used or name in new or is_reserved(run_id, name):
         name, number = f"{wish or 'call'}#{number}", number + 1
     return name
 

@@ -98,7 +98,7 @@ def _recover_call(d: Draft, call: CallRow) -> None:
             if tool is not None and tool.replay_safe:
                 d.put(call, at=CallAt.ALLOWED)
             else:
-                open_ticket(d, d.put(call, lost=True), UNKNOWN)
+                open_ticket(d, call, UNKNOWN)
         case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in d.spec.hooked:
             d.put(call, at=CallAt.SETTLED)
         case CallAt.AFTER:

@@ -60,7 +60,7 @@ def task_said(
             finish_task(d, task, "succeeded", result=message.result, shown=shown, large=message.large)
         case CallRaised():
             finish_task(d, task, "failed", shown=message.shown, code=message.code)
-            if message.fatal:
+            if message.fatal and task.status != "cancelling":  # it was to end: how it takes that ends nothing else
                 fail(d, "tool_error", f"{task.tool}: {message.shown}")
 
 

@@ -63,8 +63,6 @@ def no_room(d: Draft, name: str) -> str | None:
             f"This run has {len(d.tasks)} background tasks already, and may have {limit} (Agent(max_tasks={limit})): "
             f"{live}. Wait until one of them has finished, or cancel one."
         )
-    if name in d.used or task_of(d, name) is not None:
-        return f"The id {name!r} of the task is taken by a call. Call again under another call id."
     return None
 
 
@@ -84,7 +82,6 @@ def call_in_background(d: Draft, call: CallRow) -> None:
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
-        decision=call.told,
         started_at=d.now,
     )
     start_task(d, task)
@@ -119,7 +116,6 @@ def run_task(d: Draft, task: TaskRow) -> None:
             attempt=task.attempts,
             tool=task.tool,
             arguments=task.arguments,
-            decision=task.decision,
             state=d.snapshot,
             durable=tool is None or not tool.replay_safe,
         )

@@ -68,7 +68,6 @@ class CallActor:
             attempt=effect.attempt,
             tool=effect.tool,
             arguments=effect.arguments,
-            decision=effect.decision,
             state=effect.state,
         )
 

@@ -124,8 +124,8 @@ class ToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         task_id: in the background: of the task; else None.
         attempt: counts from 1; a tool that is run again (after a crash, a suspension, a decision) sees a higher one.
-        decision: the decision that made the call go on; None in the first attempt. One that runs a body again of which
-            nobody knows what came of it (outcome_unknown) does not count: the body gets what it had before.
+        decision: the newest answer to what the body has asked by a `Suspend`; None until then. Permissions (an
+            approval, that of a plugin's gate, to run a lost body again) are no answers; the gates are told of them.
         state: state keys. What the body writes it reads; others see it when the body has returned.
         report_progress, report_output: where the runtime takes reports; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
@@ -223,8 +223,8 @@ class SyncToolContext(_Call[Deps]):
         run_id, thread_id, call_id: where we are.
         task_id: in the background: of the task; else None.
         attempt: counts from 1.
-        decision: the decision that made the call go on; None in the first attempt. One that runs a body again of which
-            nobody knows what came of it (outcome_unknown) does not count: the body gets what it had before.
+        decision: the newest answer to what the body has asked by a `Suspend`; None until then. Permissions (an
+            approval, that of a plugin's gate, to run a lost body again) are no answers; the gates are told of them.
         state: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks: set by the runtime.
     """

@@ -214,7 +214,7 @@ async def test_what_a_body_or_a_predicate_does_to_its_values_is_lost_with_them(p
     life = await play([call("spoil", order={"items": [1]}, id="S")], "done", do=[yes, *acts, yes], tools=[spoil])
     shown = [(one["message"], one["arguments"]) for one in life.payloads("approval.requested")]
     assert [arguments for _, arguments in shown] == [{"order": {"items": [1]}}] * 2
-    assert (shown[1][0], life.told["S"]) == ("[1] yes", "[1] yes")
+    assert (shown[1][0], life.told["S"]) == ("[1] None", "[1] yes")
     assert life.record.calls[0].arguments == {"order": {"items": [1]}}
 
 

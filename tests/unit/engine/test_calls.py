@@ -533,9 +533,19 @@ def test_a_large_result_stays_in_the_row_and_is_shown_short() -> None:
     assert (w.store.calls["A"].result, result.result) == ("x" * 100, "x...")
 
 
-def test_the_decision_of_a_body_is_the_one_that_resumed_it() -> None:
+def test_the_decision_of_a_body_is_the_answer_to_what_it_asked_and_no_permission() -> None:
+    """A body that asks before it acts must not take the approval of its call for the answer."""
     w = world(A)
-    w.decide("A", result=1)
+    w.decide("A")
+    assert w.running("A").decision is None
+    for answer in (1, 2):
+        w.suspends("A")
+        w.decide("A", result=answer)
+        decision = w.running("A").decision
+        assert decision is not None
+        assert decision.result == answer
+    w.crash()
+    w.decide("A")  # the question whether it took effect
     decision = w.running("A").decision
     assert decision is not None
-    assert decision.result == 1
+    assert decision.result == 2

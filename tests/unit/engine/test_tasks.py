@@ -89,7 +89,6 @@ def test_a_call_in_the_background_is_approved_like_any_other() -> None:
     assert not w.row.tasks
     w.decide("A", edited_arguments={"to": "y"})
     assert w.task("A.task1").arguments == {"to": "y"}
-    assert w.task("A.task1").decision is not None
     w.says("done")
     w.task_returns("A.task1")
     w.says("done")
@@ -145,6 +144,22 @@ def test_a_failure_that_the_tool_declares_fatal_ends_the_run() -> None:
     w.answer(inp.CallRaised(call_id="A.task1", attempt=1, code="tool_error", shown="boom", fatal=True))
     assert (w.last().code, w.last().message) == ("tool_error", "crawl: boom")
     w.check_end()
+
+
+def test_a_failure_in_the_clean_up_of_a_cancelled_task_does_not_end_the_run() -> None:
+    """The model wanted the task to end, and nothing else."""
+    w = World(agent())
+    w.says(calls=[call("A", "crawl"), call("B", "safe_boss")])
+    w.asks(inp.CancelAsked, task_id="A.task1")
+    w.answer(inp.CallRaised(call_id="A.task1", attempt=1, code="tool_error", shown="boom", fatal=True))
+    assert (w.store.fold.finished, w.row.stage) == ({"A.task1": ("failed", "tool_error")}, Stage.RUNNING)
+
+
+def test_a_call_that_the_model_names_like_a_task_gets_another_id() -> None:
+    """Both would have one idempotency key, and one address for what their bodies say."""
+    w = World(agent())
+    w.says(calls=[call("A", "crawl"), call("A.task1", "look"), call(".task7", "look"), call("A.task", "look")])
+    assert list(w.statuses()) == ["A", "A.task1#2", ".task7#2", "A.task"]
 
 
 def test_a_task_can_not_wait_for_a_decision_and_is_told_the_way_out() -> None:
