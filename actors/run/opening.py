@@ -27,6 +27,7 @@ from greenroom.supervision import (
     StartFailed,
     Supervisor,
     SupervisorGaveUp,
+    SupervisorStopping,
     flatten,
     open_supervisor,
 )
@@ -146,9 +147,9 @@ async def open_runtime(
             )
             exits.of_run = runtime.roster.ended
             await _open_store(supervisor, real_store, runtime)
-            await supervisor.start_child_ready(ChildSpec(id=WORKPLACE, start=runtime.workplace.body, shutdown=GRACE))
-            await supervisor.start_child_ready(ChildSpec(id=ALARM, start=runtime.alarm.body, shutdown=GRACE))
             exits.open = True
+            for name, body in ((WORKPLACE, runtime.workplace.body), (ALARM, runtime.alarm.body)):
+                await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
             try:
                 await runtime.recover()
                 yield runtime
@@ -163,23 +164,24 @@ async def open_runtime(
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
-        if not (exits.lost and isinstance(flatten(error), StoreDown)):
+        if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
-        raise RuntimeFailed(f"the runtime can not go on: {flatten(error)}") from flatten(error)
+        raise RuntimeFailed(f"the runtime can not go on: {exits.lost}") from exits.lost
 
 
 class _Exits:
     """Who has ended: runs are the roster's, the others are what a runtime can not do without.
 
     Attributes:
-        of_run: told of a run's actor. lost: one of the others has given up. open: all of the others have begun; one
-            that can not is an error of whoever opens the runtime.
+        of_run: told of a run's actor. lost: why one of the others has failed. open: the store has been opened; one
+            that can not be is an error of whoever opens the runtime.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
-        self.lost = self.open = False
+        self.lost: BaseException | None = None
+        self.open = False
 
     def told(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good."""
@@ -187,8 +189,8 @@ class _Exits:
             log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
         if ref.id not in (STORE, WORKPLACE, ALARM):
             self.of_run(ref, exit_)
-        elif isinstance(exit_, GaveUp):
-            self.lost = True
+        elif isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open):
+            self.lost = self.lost or exit_.error or RuntimeError(f"{ref.name} has returned")
 
 
 def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
@@ -224,6 +226,14 @@ def _by_key(agents: Any) -> dict[str, Agent[Any]]:
         if table.setdefault(agent.key, agent) is not agent:
             raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
     return table
+
+
+async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
+    try:
+        await supervisor.start_child_ready(spec)
+    except (SupervisorStopping, StartFailed) as error:
+        await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
+        raise (error.__cause__ or error) from None
 
 
 async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:

@@ -237,8 +237,9 @@ class ScriptedModel(_TestModel):
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         if request.answers >= len(self._steps):
             raise ModelError(
-                f"the script has {len(self._steps)} answers, but run {request.run_id!r} (agent {request.agent!r}) asks"
-                f" for number {request.answers + 1}; add it to the script, or find out why the run asks again",
+                f"the script has no more answers than {len(self._steps)}, but run {request.run_id!r} (agent"
+                f" {request.agent!r}) asks for number {request.answers + 1}; add it to the script, or find out why"
+                " the run asks again",
                 kind="invalid_request",
             )
         return self._steps[request.answers]

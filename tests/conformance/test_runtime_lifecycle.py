@@ -417,6 +417,25 @@ async def test_a_store_that_fails_for_good_cancels_the_body_and_raises_runtime_f
         assert isinstance(await run.result(), gr.Completed)
 
 
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_store_that_fails_while_the_runtime_opens_is_a_failure_of_the_runtime(autojump_clock, steps):
+    """Whatever of the runtime was beginning at that moment: the store's own error is what is told."""
+
+    class Dies(gr.MemoryStore):
+        async def run(self, hooks, *, task_status=trio.TASK_STATUS_IGNORED):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(super().run, hooks)
+                task_status.started()
+                for _ in range(steps):
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                raise OSError("the disk is gone")
+
+    with pytest.raises(gr.RuntimeFailed, match="the disk is gone") as caught:
+        async with gr.open_runtime(Dies(), agents=[agent("done")]):
+            await trio.sleep_forever()
+    assert isinstance(caught.value.__cause__, OSError | ExceptionGroup)
+
+
 @pytest.mark.parametrize("doing", ["result", "view", "events", "start"])
 async def test_whoever_waits_when_the_store_fails_for_good_hears_runtime_failed(shelf, autojump_clock, doing):
     outages, helper = Outages(), agent([delay(10), "done"])

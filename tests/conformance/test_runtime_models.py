@@ -190,7 +190,7 @@ async def test_an_empty_answer_is_the_output_and_not_another_round(shelf, autoju
 async def test_a_script_that_is_too_short_says_so(shelf, autojump_clock):
     outcome = await outcome_of(shelf, agent(call("add", a=1, b=2, id="c1"), tools=[add]))
     assert outcome.code == "model_error"
-    assert "the script has 1 answers, but run" in outcome.message
+    assert "the script has no more answers than 1, but run" in outcome.message
     assert "asks for number 2; add it to the script" in outcome.message
 
 

@@ -127,9 +127,9 @@ async def test_usage_is_counted_in_words_unless_it_is_stated():
     assert (await answer(stated, ask(1))).usage == Usage(requests=2)
 
 
-async def test_the_end_of_the_script_is_an_error_that_names_step_and_run():
+async def test_the_end_of_the_script_is_an_error_that_names_run_and_answer():
     model = ScriptedModel(["one"])
-    with pytest.raises(ModelError, match=r"script has 1 steps, but run 'r7'.*step 1") as caught:
+    with pytest.raises(ModelError, match=r"no more answers than 1, but run 'r7'.*number 2") as caught:
         await stream(model, ask(1, run="r7"))
     assert (caught.value.kind, caught.value.retryable) == ("invalid_request", False)
 
