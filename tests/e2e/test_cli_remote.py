@@ -500,7 +500,8 @@ def test_an_approval_of_a_run_that_nobody_works_on_acts_when_it_is_resumed(insid
 def test_a_run_that_nobody_works_on_is_cancelled_and_sent_to_as_well(inside: Inside) -> None:
     inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
     assert inside("send", "r1", "more", *DB).returncode == 0
-    assert "acts when it is resumed" in inside("cancel", "r1", "--reason", "enough", *DB).stdout
+    assert inside("cancel", "r1", "--reason", "enough", *DB).stdout == "accepted by r1; the run will end.\n"
+    assert story(inside, "r1")["stage"] == "cancelled"
     assert inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB).returncode == 4
     assert inside("follow", "r1", *DB).returncode == 4
     assert inside("follow", "r1", "--after", "1000", *DB).returncode == 4

@@ -77,7 +77,7 @@ async def _command(
             complain(f"{given.command}: not accepted ({answer.code}): {answer.detail or 'no reason was given'}")
             return exits.FAILED
         screen.row(f"accepted by {run_id}; {done[0].lower()}{done[1:]}", "good")
-        later = await desk.later(run_id, cancelled=given.command == "cancel")
+        later = None if given.command == "cancel" else await desk.later(run_id)  # an end needs no agent
         if later is not None:
             screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
     return exits.COMPLETED

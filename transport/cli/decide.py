@@ -145,7 +145,7 @@ async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Scr
             screen.row("Nothing was decided.", "dim")
             return exits.WAITING
         codes = [await _hand_in(desk, wish, ticket, screen) for ticket in tickets]
-        later = await desk.later(run_id, cancelled=False)
+        later = await desk.later(run_id)
         if later is not None and exits.COMPLETED in codes:
             screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
     return max(codes)

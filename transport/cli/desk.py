@@ -51,8 +51,8 @@ class Desk(Protocol):
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
         """Give a run more input."""
 
-    async def later(self, run_id: str, *, cancelled: bool) -> str | None:
-        """What has to be typed until an accepted command (or cancel) acts; None if it acts by itself."""
+    async def later(self, run_id: str) -> str | None:
+        """What has to be typed until an accepted command acts; None if it acts by itself, as a cancel always does."""
 
 
 class GatewayDesk:
@@ -92,10 +92,8 @@ class GatewayDesk:
         """Give a run more input."""
         return await self._client.send(run_id, text, command_id=id_)
 
-    async def later(self, run_id: str, *, cancelled: bool) -> str | None:
-        """Nothing: whoever serves it works on it, unless its agent is not there; a cancel acts without it."""
-        if cancelled:
-            return None
+    async def later(self, run_id: str) -> str | None:
+        """Nothing: whoever serves it works on it, unless its agent is not there."""
         try:
             degraded = (await self._client.view(run_id)).degraded
         except gr.GreenroomError:
@@ -142,7 +140,7 @@ class FileDesk:
         command = Command(command_id=id_ or self._runtime.new_id(), kind="send", text=text, by=self._by)
         return await self._runtime.post(run_id, command)
 
-    async def later(self, run_id: str, *, cancelled: bool) -> str | None:
+    async def later(self, run_id: str) -> str | None:
         """Resume the run."""
         record = await self._store.load(run_id)
         return None if record is None else how_to_resume(record.info, self._database)
