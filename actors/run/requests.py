@@ -17,7 +17,7 @@ from ..engine.inputs import CallEdit
 from ..engine.state import RunState
 from ..plugins.contexts import CallFacts, GateContext, PhaseContext
 from ..state.access import State
-from ..state.values import copied
+from ..state.values import copied_message
 from .hooks import Asked
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def asking(effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, hist
     length, draft = len(history), state.row.draft  # the list grows while hooks run
 
     def messages() -> tuple[Message, ...]:
-        return (*history[:length], *(() if draft is None else (_own(draft),)))
+        return tuple(map(copied_message, (*history[:length], *(() if draft is None else (draft,)))))
 
     common: dict[str, Any] = {
         "phase": effect.phase,
@@ -97,12 +97,6 @@ def asking(effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, hist
         snapshot=effect.state,
         context=context,
     )
-
-
-def _own(message: Message) -> Message:
-    """The step's answer for a hook: what would run is not in its hands."""
-    calls = tuple(attrs.evolve(call, arguments=copied(call.arguments)) for call in message.calls)
-    return attrs.evolve(message, calls=calls)
 
 
 def _edited(facts: CallFacts, edits: tuple[CallEdit, ...]) -> CallFacts:

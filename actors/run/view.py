@@ -20,7 +20,7 @@ from ..contract.rows import RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..engine.ending import tool_text
-from ..state.values import copied
+from ..state.values import copied, copied_message
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +108,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         calls={call.call_id: call.status for call in record.calls},
         tickets=open_tickets(record, redactor),
         usage=row.usage,
-        messages=tuple(messages),
+        messages=tuple(map(copied_message, messages)),
         state={one.key: copied(one.value) for scope in SCOPES[::-1] for one in record.state if one.scope == scope},
         step=row.step,
         last_sequence=row.last_sequence,

@@ -21,6 +21,7 @@ from cattrs.errors import CattrsError, StructureHandlerNotFoundError
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision
+from ..contract.messages import Message
 
 _SHOWN: Final = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
@@ -110,6 +111,14 @@ def copied_decision(decision: Decision | None) -> Decision | None:
         return None
     edited = copied(decision.edited_arguments)
     return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
+
+
+def copied_message(message: Message) -> Message:
+    """A message for user code: the arguments of its calls are nobody else's."""
+    if not message.calls:
+        return message
+    calls = tuple(attrs.evolve(call, arguments=copied(call.arguments)) for call in message.calls)
+    return attrs.evolve(message, calls=calls)
 
 
 def shown(value: Any) -> str:

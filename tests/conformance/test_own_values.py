@@ -76,6 +76,17 @@ async def test_nor_by_the_answer_that_asks_for_it(play, autojump_clock):
     assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
 
 
+async def test_nor_by_what_earlier_steps_have_asked_for(play, autojump_clock):
+    def change(ctx: gr.PhaseContext[Any]) -> None:
+        for one in (one for message in ctx.messages for one in message.calls):
+            one.arguments["items"].append("changed")
+
+    plugins = [scripted("changes", step_start=change)]
+    steps = [call("spoil", id="A", **ASKED)], [call("spoil", id="B", **ASKED)]
+    life = await play(*steps, "done", plugins=plugins, **OPTIONS)
+    assert [one.arguments for message in life.view.messages for one in message.calls] == [ASKED, ASKED]
+
+
 async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_clock):
     def change(ctx: gr.GateContext[Any]) -> None:
         if ctx.decision is not None:
@@ -104,6 +115,17 @@ def changed_ticket() -> Act:
 async def test_what_runs_is_what_was_asked_for_whatever_is_done_to_a_ticket_that_was_shown(play, autojump_clock):
     life = await play([call("signed", id="A", **ASKED)], "done", do=[changed_ticket()], **OPTIONS)
     assert (life.answers, life.told) == (["accepted"], {"A": f"{ASKED['items']} {ASKED['more']}"})
+
+
+async def test_a_view_shows_what_is_whatever_is_done_to_an_earlier_one(play, autojump_clock):
+    async def change(scene: Scene) -> None:
+        await scene.ticket("B")
+        for one in (one for message in (await scene.run.view()).messages for one in message.calls):
+            one.arguments["items"].append("changed")
+
+    steps = [call("spoil", id="A", **ASKED)], [call("signed", id="B", **ASKED)]
+    life = await play(*steps, "done", do=[change, approve("B")], **OPTIONS)
+    assert [one.arguments for message in life.view.messages for one in message.calls] == [ASKED, ASKED]
 
 
 @pytest.mark.parametrize("mode", ["parallel_batch_approval"])
