@@ -97,7 +97,8 @@ class CallActor:
             self._children.owe(CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text))
             return False
         outcome = await self._invoke(child, tool, cue, of_call)
-        suspended = isinstance(outcome, CallSuspended) and of_call is None
+        waits = of_call is None and not self._children.given_up(child)
+        suspended = isinstance(outcome, CallSuspended) and waits
         if suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
         self._children.owe(outcome)

@@ -371,6 +371,11 @@ class Children:
         self.left[child.key] = Left(item, ended)
         self.owe(Overran(item=item))
 
+    def given_up(self, child: Child) -> bool:
+        """True if this child has overrun its grace: its call goes on without it."""
+        left = self.left.get(child.key)
+        return left is not None and left.ended is child.ended
+
     def live_left(self) -> bool:
         """True if a body that has overrun its grace still lives."""
         return any(not one.ended.is_set() for one in self.left.values())

@@ -55,6 +55,24 @@ async def test_a_run_that_waits_costs_no_task_after_its_time(shelf, autojump_clo
             assert isinstance(await run.wait(), gr.Waiting)
 
 
+async def test_what_a_body_asks_that_was_given_up_keeps_no_run_in_memory(shelf, autojump_clock):
+    @gr.tool(timeout=5.0, grace=2.0)
+    async def hides() -> str:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(30)
+        raise gr.Suspend(message="too late")
+
+    helper = agent([call("hides", id="c0")], [call("pay", cents=5, id="c1")], "done", tools=[hides, pay])
+    async with home(shelf, agents=[helper], passivate_after=60.0) as runtime:
+        before = tasks()
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        await trio.sleep(100)
+        assert len(runtime.roster) == 0
+        assert tasks() == before
+        assert [ticket.call_id for ticket in (await run.view()).tickets] == ["c1"]
+
+
 async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()]) as runtime:
         away = await runtime.start(helper, "hi", run_id="away")
