@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..contract import events as ev
 from ..contract.codec import normalise
 from ..contract.decisions import Decision, Ticket
+from ..state.values import copied_decision, copied_ticket
 from .state import Draft
 
 
@@ -19,7 +20,7 @@ def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
     if formatter is not None and ticket is not None:
         fault = "it returned no str"
         try:
-            text = formatter(ticket, decision)
+            text = formatter(copied_ticket(ticket), copied_decision(decision))
         except Exception as error:  # noqa: BLE001 - the agent's own code: it must not end the run
             text, fault = None, f"it raised {normalise(error)[0]}"
         if isinstance(text, str):

@@ -68,7 +68,7 @@ class CallFacts:
             effect=row.effect,
             status=row.status,
             attempt=row.attempts,
-            decision=copied_decision(row.decision),
+            decision=None if row.decision is None else copied_decision(row.decision),
             result=row.result,
             text=row.shown,
             code=row.code,

@@ -20,7 +20,7 @@ from ..contract.rows import RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..engine.ending import tool_text
-from ..state.values import copied, copied_message
+from ..state.values import copied, copied_message, copied_ticket
 
 
 @attrs.frozen(kw_only=True)
@@ -66,14 +66,16 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     """The tickets that can be decided, of calls and of the run itself, as people may see them."""
     parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     return tuple(
-        attrs.evolve(
-            ticket,
-            arguments=copied(redactor.value(ticket.arguments)),
-            message=redactor.text(ticket.message),
-            action=redactor.text(ticket.action),
-            parameters=copied(redactor.value(ticket.parameters)),
-            response_schema=redactor.schema(ticket.response_schema),
-            expiry_result=copied(redactor.value(ticket.expiry_result)),
+        copied_ticket(
+            attrs.evolve(
+                ticket,
+                arguments=redactor.value(ticket.arguments),
+                message=redactor.text(ticket.message),
+                action=redactor.text(ticket.action),
+                parameters=redactor.value(ticket.parameters),
+                response_schema=redactor.schema(ticket.response_schema),
+                expiry_result=redactor.value(ticket.expiry_result),
+            )
         )
         for ticket in (*parked, *record.row.holds)
         if ticket is not None and ticket.status == "open"

@@ -20,7 +20,7 @@ from cattrs.errors import CattrsError, StructureHandlerNotFoundError
 
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
-from ..contract.decisions import Decision
+from ..contract.decisions import Decision, Ticket
 from ..contract.messages import Message
 
 _SHOWN: Final = Repr()
@@ -105,12 +105,21 @@ def copied(data: Any) -> Any:
     return [copied(item) for item in data] if type(data) is list else data
 
 
-def copied_decision(decision: Decision | None) -> Decision | None:
+def copied_decision(decision: Decision) -> Decision:
     """A decision for user code: its values are nobody else's."""
-    if decision is None:
-        return None
     edited = copied(decision.edited_arguments)
     return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
+
+
+def copied_ticket(ticket: Ticket) -> Ticket:
+    """A ticket for user code: its values are nobody else's."""
+    return attrs.evolve(
+        ticket,
+        arguments=copied(ticket.arguments),
+        parameters=copied(ticket.parameters),
+        response_schema=copied(ticket.response_schema),
+        expiry_result=copied(ticket.expiry_result),
+    )
 
 
 def copied_message(message: Message) -> Message:

@@ -106,7 +106,7 @@ class _Call(Generic[Deps]):
     call_id: str = ""
     task_id: str | None = None
     attempt: int = 1
-    decision: Decision | None = attrs.field(default=None, converter=copied_decision)
+    decision: Decision | None = attrs.field(default=None, converter=attrs.converters.optional(copied_decision))
     state: WritableState = attrs.field(factory=WritableState, validator=check_state)
 
     @property

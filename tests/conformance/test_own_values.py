@@ -117,6 +117,17 @@ async def test_what_runs_is_what_was_asked_for_whatever_is_done_to_a_ticket_that
     assert (life.answers, life.told) == (["accepted"], {"A": f"{ASKED['items']} {ASKED['more']}"})
 
 
+async def test_words_for_a_denial_change_nothing_of_what_was_denied(play, autojump_clock):
+    def denial(ticket: gr.Ticket, decision: gr.Decision) -> str:
+        items: Any = ticket.arguments["items"]
+        return f"not {items.pop()}, but {decision.result.pop('city')}"
+
+    act = decide("A", "cancel", result={"city": "Paris"})
+    life = await play([call("signed", id="A", **ASKED)], "done", do=[act], denial=denial, **OPTIONS)
+    assert life.told == {"A": "not a, but Paris"}
+    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
+
+
 async def test_a_view_shows_what_is_whatever_is_done_to_an_earlier_one(play, autojump_clock):
     async def change(scene: Scene) -> None:
         await scene.ticket("B")
