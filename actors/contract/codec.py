@@ -134,6 +134,12 @@ def message_of(error: BaseException) -> str:
         return "(its message can not be shown)"
 
 
+def failure_text(error: BaseException) -> str:
+    """The type of an exception of foreign code, and what `message_of` it is. Never raises."""
+    kind, message = _type_name(error), message_of(error)
+    return kind if message == kind else f"{kind}: {message}"
+
+
 class _Cleaner:
     """Walks one foreign value once. What it returns is new and holds exact built-in types only."""
 

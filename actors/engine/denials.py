@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..contract import events as ev
-from ..contract.codec import normalise
+from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Decision, Ticket
 from ..state.values import copied_decision, copied_ticket
 from .state import Draft
@@ -22,7 +22,7 @@ def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
         try:
             text = formatter(copied_ticket(ticket), copied_decision(decision))
         except Exception as error:  # noqa: BLE001 - the agent's own code: it must not end the run
-            text, fault = None, f"it raised {normalise(error)[0]}"
+            text, fault = None, f"it raised {failure_text(error)}"
         if isinstance(text, str):
             cleaned: str = normalise(text)[0]
             return cleaned

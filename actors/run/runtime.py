@@ -16,6 +16,7 @@ from greenroom.supervision import Supervisor
 
 from ..abc import Model, RunPage, RunQuery, Store
 from ..agent import Agent
+from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Answer, Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
@@ -459,9 +460,9 @@ class Runtime:
             if inspect.isawaitable(deps):
                 deps = await deps
         except LookupError as error:
-            raise Degraded("deps_missing", f"the provider has none: {error}") from error
+            raise Degraded("deps_missing", self.redactor.text(f"the provider has none: {message_of(error)}")) from error
         except Exception as error:  # user code: what it can not give now it may give at the next start
-            text = self.redactor.text(f"the provider failed: {type(error).__name__}: {error}")
+            text = self.redactor.text(f"the provider failed: {failure_text(error)}")
             raise Degraded("deps_missing", text) from error
         return deps
 

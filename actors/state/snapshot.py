@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 from immutables import Map
 
-from ..contract.codec import message_of
+from ..contract.codec import failure_text
 from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
 
 REMEMBERED: Final = 64
@@ -119,5 +119,5 @@ def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any]
     try:
         return (spec.reduce(current, write.value),)
     except Exception as error:  # noqa: BLE001 - a reducer is user code; its failure is a clash, not a crash of the run
-        text = f"the reducer of state key {str(write.key)!r} failed: {type(error).__name__}: {message_of(error)}"
+        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(error)}"
         return Clash(write.key, before.by, text)

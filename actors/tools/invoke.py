@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
+from greenroom.actors.contract.codec import failure_text, message_of
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import GreenroomError, ToolError
 from greenroom.actors.tools.context import SyncToolContext, ToolContext
@@ -165,19 +166,8 @@ def shown_text(error: BaseException) -> str:
     """What a model may read of a failure: a ToolError's own text, else type and message, bounded; never a traceback."""
     if isinstance(error, ToolError):
         return str(error)
-    text = "; ".join(_one_text(leaf) for leaf in leaves(error))
+    text = "; ".join(message_of(leaf) if isinstance(leaf, ToolError) else failure_text(leaf) for leaf in leaves(error))
     return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"
-
-
-def _one_text(error: BaseException) -> str:
-    kind = type(error).__name__
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
-        message = "(its message can not be shown)"
-    if isinstance(error, ToolError):
-        return message
-    return f"{kind}: {message}" if message else kind
 
 
 async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> bool:

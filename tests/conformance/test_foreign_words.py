@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import ScriptedModel, call
+
+from ..support.lives import deny
 
 
 class Speechless(Exception):
@@ -53,3 +55,43 @@ async def test_an_answer(play, autojump_clock, make, said):
     life = await play('{"n": -1}', '{"n": 1}', output_type=kind)
     assert life.outcome.output == kind(1)
     assert f"not JSON of the expected form: {said}" in life.history[2]
+
+
+@words
+async def test_a_formatter_of_denials(play, autojump_clock, make, said):
+    def denial(ticket: gr.Ticket, decision: gr.Decision) -> str:
+        raise make()
+
+    @gr.tool(needs_approval=True)
+    async def sign() -> str:
+        """Sign."""
+        return "signed"
+
+    life = await play([call("sign", id="A")], "done", do=[deny("A", "no")], tools=[sign], denial=denial)
+    (degraded,) = life.payloads("degraded")
+    assert degraded["detail"].endswith(f": it raised {type(make()).__name__}: {said}")
+
+
+@words
+async def test_a_provider_of_deps(autojump_clock, make, said):
+    def deps(_: object) -> object:
+        raise make()
+
+    helper = gr.Agent("helper", model=ScriptedModel(["done"]))
+    async with gr.open_runtime(agents=[helper], deps=deps) as runtime:
+        run = await runtime.start(helper, "hi")
+        with pytest.raises(gr.RunDegraded) as caught:
+            await run.wait()
+    assert caught.value.detail == f"the provider failed: {type(make()).__name__}: {said}"
+
+
+async def test_a_provider_that_finds_none_names_no_secret(autojump_clock):
+    def deps(_: object) -> object:
+        raise LookupError("no account for hunter2-hunter2")
+
+    helper = gr.Agent("helper", model=ScriptedModel(["done"]))
+    async with gr.open_runtime(agents=[helper], deps=deps, secrets=["hunter2-hunter2"]) as runtime:
+        run = await runtime.start(helper, "hi")
+        with pytest.raises(gr.RunDegraded) as caught:
+            await run.wait()
+    assert "hunter2" not in caught.value.detail
