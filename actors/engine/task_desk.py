@@ -104,7 +104,7 @@ def spawn_asked(d: Draft, message: SpawnAsked) -> None:
         d.do(AnswerBody(ask=message.ask, value=task_id(message.spawner, same[message.nth - 1])))
         return
     name = task_id(message.spawner, len(spawner.spawned) + 1)
-    fault = _unfit(d, message) or _too_many(spawner) or no_room(d, name)
+    fault = _unfit(d, message) or _too_many(spawner) or no_room(d)
     if fault is not None:
         _refuse(d, message, fault)
         return

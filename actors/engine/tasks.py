@@ -54,8 +54,8 @@ def put_task(d: Draft, task: TaskRow, **changes: Any) -> TaskRow:
     return new
 
 
-def no_room(d: Draft, name: str) -> str | None:
-    """Why no task of this id can start now, and the way out; None if it can."""
+def no_room(d: Draft) -> str | None:
+    """Why no task can start now, and the way out; None if one can."""
     limit = d.spec.max_tasks
     if len(d.tasks) >= limit:
         live = ", ".join(task.task_id for task in d.tasks)
@@ -68,24 +68,23 @@ def no_room(d: Draft, name: str) -> str | None:
 
 def call_in_background(d: Draft, call: CallRow) -> None:
     """The body of a background tool would start: it goes on as a task, and the call ends."""
-    parked, name = call.ticket is not None, task_id(call.call_id, 1)
-    fault = no_room(d, name)
+    fault = no_room(d)
     if fault is not None:  # no body has begun
         close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
     call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
     d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
-    if parked:
+    if call.ticket is not None:
         d.do(ReleaseCall(call_id=call.call_id))
     task = TaskRow(
-        task_id=name,
+        task_id=task_id(call.call_id, 1),
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
         started_at=d.now,
     )
     start_task(d, task)
-    result = {"task": name, "status": "running"}
+    result = {"task": task.task_id, "status": "running"}
     close_call(d, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
 
 

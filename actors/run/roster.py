@@ -137,7 +137,7 @@ class Roster:
             await self._idle.wait()
 
     def _at_work(self, run_id: str, actor: RunActor) -> bool:
-        """False if a run waits, and every command that has come has acted."""
+        """False if a run waits for its thread, or rests and every command that has come has acted."""
         return run_id not in self._held and (run_id not in self._resting or actor.unread)
 
     def spawn(
