@@ -39,6 +39,7 @@ UNKNOWN_TEXT: Final = (
     "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
     "start it once more."
 )
+_LEFT_BEHIND: Final = "stays with the run that this one was forked from; nothing of it comes here.]"
 
 
 def task_of(d: Draft, name: str) -> TaskRow | None:
@@ -183,14 +184,17 @@ def left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
             tasks[name] = calls.get(message.call_id or "", "")
         elif message.role == "user":
             tasks = {one: tool for one, tool in tasks.items() if not message.content.startswith(task_head(one, tool))}
-    texts = [
-        f"{task_head(name, tool)} stays with the run that this one was forked from; nothing of it comes here.]"
-        for name, tool in tasks.items()
-    ]
+    texts = [f"{task_head(name, tool)} {_LEFT_BEHIND}" for name, tool in tasks.items()]
     return tuple(
         Message(id=message_id(run_id, n), role="user", content=text, producer=Producer(run_id=run_id, step=0))
         for n, text in enumerate(texts, 1)
     )
+
+
+def newest_input(history: Sequence[Message]) -> str:
+    """What the newest run of a history was asked; what forks were told of tasks is no question. "" if there is none."""
+    inputs = (m.content for m in reversed(history) if m.producer is not None and m.producer.step == 0)
+    return next((text for text in inputs if not text.endswith(_LEFT_BEHIND)), "")
 
 
 def end_tasks(d: Draft, why: str) -> None:

@@ -16,7 +16,7 @@ from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import CallRow, Counters, EventDraft, RunInfo, RunRecord, RunRow
 from ..engine.state import RunState
-from ..engine.tasks import left_behind
+from ..engine.tasks import left_behind, newest_input
 from .index import Index, make_index
 
 
@@ -92,7 +92,7 @@ def make_record(
     born_with: tuple[Message, ...] = () if asked is None else (asked,)
     if info.forked_from is not None:
         inherited = _before_fork((*history, *draft), info)
-        text, born_with = _first_input(inherited), left_behind(inherited, info.run_id)
+        text, born_with = newest_input(inherited), left_behind(inherited, info.run_id)
     return Record(
         birth=RunState(info=info, row=birth or _row_at_birth(born_with)),
         row=rows.row,
@@ -136,11 +136,6 @@ def _before_fork(thread: Sequence[Message], info: RunInfo) -> Sequence[Message]:
     if info.forked_from in makers:
         return thread[: len(makers) - makers[::-1].index(info.forked_from)]
     return thread
-
-
-def _first_input(history: Sequence[Message]) -> str:
-    inputs = (m for m in reversed(history) if m.producer is not None and m.producer.step == 0)
-    return next((m.content for m in inputs), "")
 
 
 def _decoded(frames: Sequence[bytes]) -> tuple[tuple[Event, ...], int | None]:

@@ -18,7 +18,7 @@ from ..contract.messages import Message, Producer
 from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, ExecutionMode
 from ..contract.state import StateWrite
-from ..engine.tasks import left_behind
+from ..engine.tasks import left_behind, newest_input
 from ..errors import UsageError
 from .foreign import text_of
 
@@ -122,8 +122,6 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     stored, known = len(thread), {message.id for message in thread}
     thread = (*thread, *(message for message in parent.row.pending_input if message.id not in known))
     history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
-    inputs = (message for message in reversed(history) if message.producer is not None and message.producer.step == 0)
-    text = next((message.content for message in inputs), "")
     child = attrs.evolve(
         info,
         run_id=run_id,
@@ -136,7 +134,7 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
     )
     told = left_behind(history, run_id)
     row = RunRow(last_sequence=1, pending_input=told, counters=Counters(messages=len(told)))
-    new = _born(child, text, row, history, "queue")
+    new = _born(child, newest_input(history), row, history, "queue")
     return attrs.evolve(new, thread_parent=(info.thread_id, min(stored, len(history))))
 
 

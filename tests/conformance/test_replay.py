@@ -20,7 +20,7 @@ from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import TOOLS
 from ..support.lives import Play, after, another, approve, cancel, decide, deny, pause, restart
-from ..support.runs import KINDS, Shelf, agent, home
+from ..support.runs import KINDS, Shelf, agent, events_of, home
 
 MIXED = [call("look", id="A"), call("pay", id="B", cents=7), call("note", id="C")]
 
@@ -131,6 +131,7 @@ async def test_a_fork_that_was_told_of_its_parents_tasks_is_replayed(watched: An
             fork = await runtime.fork(parent, step=step, new_run_id=name)
             assert any("stays with" in message.content for message in (await fork.view()).messages)
             await fork.result()
+            assert (await events_of(fork))[0].payload["input"] == "hi", "that is what was asked, not what it is told"
         await run.result()
         for name in ("r", "f1", "f2"):
             report = await runtime.replay(name)
