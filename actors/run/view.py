@@ -144,14 +144,15 @@ def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor
             return Failed(code=code, message=termination.detail or FAILURES[code].message, termination=termination)
         case TerminationKind.STOPPED:
             return Stopped(
-                output=row.output,
+                output=copied(row.output),
                 usage=row.usage,
                 termination=termination,
                 code=termination.code or "stopped",
                 detail=termination.detail,
             )
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
-            output = row.output if agent is None else _typed(agent, row.output)
+            given = copied(row.output)
+            output = given if agent is None else _typed(agent, given)
             return Completed(output=output, usage=row.usage, termination=termination)
 
 

@@ -139,6 +139,26 @@ async def test_a_view_shows_what_is_whatever_is_done_to_an_earlier_one(play, aut
     assert [one.arguments for message in life.view.messages for one in message.calls] == [ASKED, ASKED]
 
 
+@pytest.mark.parametrize("kind", [dict[str, Any], str])
+async def test_an_outcome_is_what_it_is_whatever_is_done_to_an_earlier_one(play, autojump_clock, kind):
+    seen: list[Any] = []
+
+    async def change(scene: Scene) -> None:
+        for _ in range(2):
+            output: Any = (await scene.run.wait()).output
+            seen.append(str(output))
+            output["items"].append("changed")
+
+    @gr.tool
+    async def look() -> dict[str, Any]:
+        """Its result is the output, whatever the type of that."""
+        return {"items": ["a"]}
+
+    options: dict[str, Any] = {"tools": [look], "output_type": kind, "tool_use": "stop_on_first_tool"}
+    await play([call("look", id="A")], do=[change], **options)
+    assert seen == ["{'items': ['a']}"] * 2
+
+
 @pytest.mark.parametrize("mode", ["parallel_batch_approval"])
 async def test_each_attempt_of_a_body_has_a_decision_of_its_own(play, autojump_clock, mode):
     calls = [call("answered", id="A"), call("answered", id="B")]
