@@ -95,7 +95,7 @@ class ToolInfo:
 
 @attrs.frozen(kw_only=True)
 class ModelRequest:
-    """Everything that one model call is given.
+    """Everything that one model call is given. Its messages are the run's own: a model reads them and changes nothing.
 
     Attributes:
         agent: key of the agent that asks.
