@@ -102,7 +102,7 @@ class RunActor:
     def equip(self, agent: Agent[Any] | None, deps: Any) -> None:
         """Give it live objects that it may not have yet."""
         self.agent = self.agent or agent
-        if deps is not None:
+        if deps is not None and not self.has_deps:
             self.deps, self.has_deps = deps, True
 
     async def body(self, ctx: ActorContext[Hint]) -> None:

@@ -596,6 +596,25 @@ async def test_a_run_whose_owner_is_still_looking_for_deps_takes_those_it_is_res
     assert helper.model.requests[-1].messages[-1].content == "saw second"
 
 
+async def test_a_run_that_has_its_deps_keeps_them_whatever_it_is_resumed_with(shelf, autojump_clock):
+    """Also when its owner crashes later and begins again."""
+    faults = [KeyError("a bug in the check")]
+
+    def check(arguments):
+        if faults:
+            raise faults.pop()
+
+    helper = agent([delay(10), call("look", id="c1")], "done", tools=[look])
+    tools = {"look": attrs.evolve(helper.spec.tools["look"], check=check)}
+    object.__setattr__(helper, "spec", attrs.evolve(helper.spec, tools=tools))
+    async with home(shelf, agents=[helper]) as runtime:
+        await runtime.start(helper, "hi", run_id="r1", deps="first")
+        await trio.sleep(5)
+        assert (await (await runtime.resume("r1", deps="second")).result()).output == "done"
+    assert not faults
+    assert helper.model.requests[-1].messages[-1].content == "saw first"
+
+
 async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_there(shelf, autojump_clock):
     helper, other = agent(call("ask", id="c1"), "done", tools=[ask]), agent("fine", key="other")
     async with home(shelf, agents=[helper]) as runtime:
