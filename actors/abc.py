@@ -268,8 +268,8 @@ class Store(abc.ABC):
 
         Of the run's keys, the newest values that it wrote up to then; what it was created with counts as step 0. Of its
         thread's keys likewise, and where it had written none, what the runs of the thread before it had left.
-        Revisions as in `RunRecord.state`. A value that was overwritten in the same step is not kept. After `prune` of
-        the runs before it their values in the thread are still there.
+        Revisions as in `RunRecord.state`. A value that was overwritten in the same step is not kept. A `prune` of other
+        runs of the thread changes nothing of it.
 
         Raises:
             UnknownRun: no such run.

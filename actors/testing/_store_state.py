@@ -82,6 +82,19 @@ async def what_the_commit_writes_that_begins_a_step_counts_to_the_step_before(
 
 
 @scenario
+async def what_the_last_commit_writes_counts_to_no_step_of_the_run(store: Store, _: Recorder, me: str) -> None:
+    """If the commit says so: hooks of run_end write when all steps are over, and the thread's next run sees it."""
+    author = await create(store, new_run(me, me))
+    await _write(author, 1, _own("k", "one", 1), _shared("s", "one", 1))
+    await author.write(state=(_own("k", "closed", 2), _shared("s", "closed", 2)), state_step=2)
+    await author.end()
+    expect(await _at(store, me, 1), [_own("k", "one", 1), _shared("s", "one", 1)], "at the end of the last step")
+    expect(await _now(store, me), [_own("k", "closed", 2), _shared("s", "closed", 2)], "now")
+    second = await create(store, new_run(f"{me}.2", me))
+    expect(await _now(store, second.run_id), [_shared("s", "closed")], "what the thread's next run finds")
+
+
+@scenario
 async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: Recorder, me: str) -> None:
     """What another run of the thread wrote has revision 0: its batches are not this run's."""
     author = await create(store, new_run(me, me))
