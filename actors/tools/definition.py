@@ -194,8 +194,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             name: `^[a-zA-Z0-9_-]{1,64}$`; default: the function's.
             description: for the model; default: the first paragraph of the docstring.
             needs_approval: a person must approve each call; or a predicate(ctx, arguments), sync or async, that says so
-                per call. It is shown the arguments as the body gets them, defaults filled in. One that fails, or
-                takes 30 s, means: approval is needed.
+                per call. It is shown the arguments as the body gets them, defaults filled in, and asked again when the
+                state has changed before the call begins. One that fails, or takes 30 s, means: approval is needed.
             replay: "safe" if the runtime may run the body again after a crash without asking anybody; default "unsafe".
             effect: read (default), write, patch, shell, network, publish, deploy, secret, or an identifier of your own.
             concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
