@@ -9,15 +9,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
 
+from ..support.cast import Speechless
 from ..support.lives import deny
-
-
-class Speechless(Exception):
-    """Has no text."""
-
-    def __str__(self) -> str:
-        raise ValueError("nothing to say")
-
 
 WORDS: dict[str, tuple[Callable[[], Exception], str]] = {
     "no text": (Speechless, "(its message can not be shown)"),

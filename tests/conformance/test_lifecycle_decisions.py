@@ -10,6 +10,7 @@ from greenroom.actors.contract.decisions import REJECTIONS
 from greenroom.actors.engine.judge import MAX_PENDING
 from greenroom.testing import call, delay
 
+from ..support.cast import Speechless
 from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart, send
 from ..support.runs import Outages
 
@@ -372,13 +373,6 @@ async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, aut
 
     life = await play([B], "fine", denial=denial, do=[restart, deny("B", "too dear")])
     assert life.told == {"B": "ada says no to sign: too dear"}
-
-
-class Speechless(Exception):
-    """Has no text."""
-
-    def __str__(self) -> str:
-        raise ValueError("nothing to say")
 
 
 @pytest.mark.parametrize("error", [LookupError, Speechless])

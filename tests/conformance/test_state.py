@@ -7,6 +7,7 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
+from ..support.cast import Speechless
 from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
 from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
@@ -148,13 +149,6 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
     life = await play(calls, "done", **BOOKS)
     assert (life.told["C"], life.told["D"]) == ("a 1 -", "c 1 -")
     assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
-
-
-class Speechless(Exception):
-    """Has no text."""
-
-    def __str__(self) -> str:
-        raise ValueError("nothing to say")
 
 
 @parallel

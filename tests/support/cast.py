@@ -209,3 +209,10 @@ async def tidy(ctx: Context, seconds: float = 1.0) -> str:
 
 TOOLS = (look, note, write, sign, pay, spend, ask, fails, breaks, hangs, jams, turn, oath, alone, tidy)
 """All of them: every scene's agent has the whole cast."""
+
+
+class Speechless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to say")
