@@ -9,12 +9,11 @@ import attrs
 import msgspec
 
 from ..contract.decisions import InboxItem, Ticket
-from ..contract.envelope import Event, EventEncoder, decode_event, timestamp
-from ..contract.events import RunCreated
-from ..contract.lifecycle import Stage
+from ..contract.envelope import Event, EventEncoder, decode_event
 from ..contract.messages import Message
 from ..contract.redaction import Redactor
-from ..contract.rows import CallRow, Counters, EventDraft, RunInfo, RunRecord, RunRow
+from ..contract.rows import CallRow, EventDraft, RunInfo, RunRecord, RunRow
+from ..engine.birth import created, row_at_birth
 from ..engine.state import RunState
 from ..engine.tasks import left_behind, newest_input
 from .index import Index, make_index
@@ -94,7 +93,7 @@ def make_record(
         inherited = _before_fork((*history, *draft), info)
         text, born_with = newest_input(inherited), left_behind(inherited, info.run_id)
     return Record(
-        birth=RunState(info=info, row=birth or _row_at_birth(born_with)),
+        birth=RunState(info=info, row=birth or row_at_birth(born_with)),
         row=rows.row,
         frames=tuple(frames[: len(events)]),
         events=events,
@@ -103,28 +102,10 @@ def make_record(
         tickets={ticket.ticket_id: ticket for ticket in rows.tickets},
         messages=messages,
         commands=tuple(commands),
-        created=EventDraft("run.created", _created(info, text)),
+        created=created(info, text),
         encoder=EventEncoder(info, redactor),
         redactor=redactor,
         index=make_index(events, rows.calls),
-    )
-
-
-def _row_at_birth(messages: tuple[Message, ...]) -> RunRow:
-    return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
-
-
-def _created(info: RunInfo, text: str) -> RunCreated:
-    return RunCreated(
-        to=Stage.CREATED,
-        agent=info.agent,
-        thread_id=info.thread_id,
-        input=text,
-        by=info.by,
-        workspace=info.workspace,
-        deadline=None if info.deadline is None else timestamp(info.deadline),
-        parent=info.parent_run,
-        forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
     )
 
 

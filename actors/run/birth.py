@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
 from ..agent import Agent
 from ..contract.envelope import timestamp
-from ..contract.events import RunCreated
 from ..contract.ids import content_digest
-from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.rows import Counters, EventDraft, NewRun, RunInfo, RunRecord, RunRow
+from ..contract.rows import NewRun, RunInfo, RunRecord
 from ..contract.spec import MODES, ExecutionMode
 from ..contract.state import StateWrite
+from ..engine.birth import created, row_at_birth
 from ..engine.tasks import left_behind, newest_input
 from ..errors import UsageError
 from .foreign import text_of
@@ -103,8 +102,10 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
     message = Message(
         id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
     )
-    row = RunRow(last_sequence=1, pending_input=(message,), counters=Counters(messages=1))
-    return _born(info, birth.text, row, (), "refuse" if birth.on_busy == "refuse" else "queue")
+    on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
+    return NewRun(
+        info=info, row=row_at_birth((message,)), messages=(), created=created(info, birth.text), on_busy=on_busy
+    )
 
 
 def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime) -> NewRun:
@@ -132,10 +133,13 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
         forked_step=step,
         deadline=None,
     )
-    told = left_behind(history, run_id)
-    row = RunRow(last_sequence=1, pending_input=told, counters=Counters(messages=len(told)))
-    new = _born(child, newest_input(history), row, history, "queue")
-    return attrs.evolve(new, thread_parent=(info.thread_id, min(stored, len(history))))
+    return NewRun(
+        info=child,
+        row=row_at_birth(left_behind(history, run_id)),
+        created=created(child, newest_input(history)),
+        messages=history,
+        thread_parent=(info.thread_id, min(stored, len(history))),
+    )
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
@@ -154,18 +158,3 @@ def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:
         return len(thread)  # a fork that has not answered yet: its history is all of another run's making
     later = (position for position, made_in in own if made_in > step)
     return next(later, own[-1][0] + 1)
-
-
-def _born(info: RunInfo, text: str, row: RunRow, messages: tuple[Message, ...], on_busy: Any) -> NewRun:
-    created = RunCreated(
-        to=Stage.CREATED,
-        agent=info.agent,
-        thread_id=info.thread_id,
-        input=text,
-        by=info.by,
-        workspace=info.workspace,
-        deadline=None if info.deadline is None else timestamp(info.deadline),
-        parent=info.parent_run,
-        forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
-    )
-    return NewRun(info=info, row=row, messages=messages, created=EventDraft("run.created", created), on_busy=on_busy)
