@@ -193,6 +193,9 @@ def test_a_command_with_its_id_acts_once(inside: Inside, server: Server) -> None
     other = inside("send", "r1", "Something else.", "--id", "s1", *DB)
     assert other.returncode == 1
     assert "send: not accepted (decision_id_conflict)" in one_line(other.stderr)
+    blank = inside("send", "r1", " ", "--id", "s2", *DB)
+    assert blank.returncode == 2
+    assert "the text is blank" in one_line(blank.stderr)
 
 
 def test_a_cancelled_run_ends_its_follower_with_code_four(cli: Cli, server: Server) -> None:
