@@ -186,7 +186,9 @@ def _run(commands: _Commands[_Parser]) -> None:
     one.add_argument(
         "--run-id", metavar="ID", help="the new run's id; with the same id and text again it is the same run"
     )
-    one.add_argument("--resume", metavar="RUN_ID", help="go on with this run of --db instead of starting one")
+    one.add_argument(
+        "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
+    )
     _answering(one)
 
 
