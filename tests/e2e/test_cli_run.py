@@ -266,7 +266,10 @@ def test_an_agent_that_can_not_be_had_is_one_line_and_code_two(
         (["support.py", "--resume", "r1"], "needs the database that the run is in: add --db FILE"),
         (["support.py", "text", "--db", "s.db", "--resume", "r1"], "leave TEXT away"),
         (["support.py", "--run-id", "x", "--db", "s.db", "--resume", "r1"], "leave --run-id away"),
-        (["support.py", "--db", "s.db", "--resume", "r9"], "no run has the id 'r9'"),
+        (
+            ["support.py", "--db", "s.db", "--resume", "r9"],
+            "no run has the id 'r9'; list the known ones with `greenroom runs --db s.db`",
+        ),
         (["billing.py", "--db", "s.db", "--resume", "r1"], "run r1 is one of agent 'support', not of 'billing'"),
         (["support.py", "other", "--db", "s.db", "--run-id", "r1"], "run 'r1' exists with another content"),
         (["support.py", "text", "--run-id", "a/b"], "run_id='a/b'"),
