@@ -1,4 +1,4 @@
-"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | send`.
+"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | pause | send`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
     greenroom run support.py:agent "refund order 7"   anybody's agent

@@ -25,7 +25,7 @@ examples:
   greenroom show RUN_ID --db support.db      the story of one run
   greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
   greenroom follow RUN_ID --db support.db    a run live
-  greenroom approve RUN_ID --db support.db   answer what it asks (deny, cancel, send: other commands to it)
+  greenroom approve RUN_ID --db support.db   answer what it asks (also deny, cancel, pause, send)
 """,
     "run": """\
 examples:
