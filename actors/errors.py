@@ -54,7 +54,7 @@ class UnknownRun(UsageError):
     """No run has this id."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"no run has the id {run_id!r}; list the known ones with runtime.runs() or `greenroom runs`")
+        super().__init__(f"no run has the id {run_id!r}; list the known ones with runtime.runs()")
         self.run_id = run_id
 
 

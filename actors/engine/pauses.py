@@ -68,8 +68,8 @@ def expire_hold(d: Draft, ticket: Ticket, command_id: str) -> None:
 
 
 def _tell(d: Draft, result: Any, command_id: str, by: str | None) -> None:
-    """The result joins the thread as a message, so that the model knows what happened meanwhile."""
-    if result is None:
+    """The result, unless it is blank, joins the thread as a message: so the model knows what happened meanwhile."""
+    if result is None or (isinstance(result, str) and not result.strip()):
         return
     text = result if isinstance(result, str) else shown_value(result)[0]
     producer = Producer(run_id=d.info.run_id, step=d.step)

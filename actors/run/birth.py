@@ -19,7 +19,7 @@ from ..contract.state import StateWrite
 from ..engine.birth import created, row_at_birth
 from ..engine.tasks import left_behind, newest_input
 from ..errors import UsageError
-from .foreign import text_of
+from .foreign import input_of, text_of
 
 LOCAL: Final = "local"
 """The principal of whoever does not say who they are."""
@@ -47,9 +47,7 @@ class Birth:
     has_deps: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise UsageError(f"the input is {self.text!r}; give a str")
-        object.__setattr__(self, "text", text_of(self.text))
+        object.__setattr__(self, "text", input_of(self.text, "the input"))
         for name in ("by", "workspace"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):

@@ -34,6 +34,22 @@ def text_of(value: str) -> str:
     return cleaned
 
 
+def input_of(value: Any, what: str) -> str:
+    """What somebody gives a run to read: a text with something in it.
+
+    Providers refuse a request with a message of nothing but white space, and would do so at every later step, too: the
+    message stays in the thread.
+
+    Raises:
+        UsageError: it is no str, or blank.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is {value!r:.200}; give a str")
+    if not value.strip():
+        raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it for the model to read")
+    return text_of(value)
+
+
 def data_of(value: Any, what: str) -> Any:
     """A value as plain JSON data.
 
@@ -136,13 +152,13 @@ def command_of(command: Command) -> Command:
     """A command that can be journaled, but for the values of its decision (see `decision_of`).
 
     Raises:
-        UsageError: a text of it is something else; the message names it.
+        UsageError: a text of it is something else, or what it sends is blank; the message names it.
     """
     try:
         return attrs.evolve(
             command,
             command_id=_str(command.command_id, "the id"),
-            text=_str(command.text, "the text"),
+            text=_str(command.text, "the text") if command.kind != "send" else input_of(command.text, "send: the text"),
             reason=_maybe(command.reason, "reason"),
             by=_maybe(command.by, "by"),
         )

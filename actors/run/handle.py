@@ -235,10 +235,8 @@ class Run(Generic[T]):
         """Give the run more input; it joins the thread at the next step. Accepted means journaled.
 
         Raises:
-            UsageError: the text is not a str. UnknownRun: no such run.
+            UsageError: the text is no str, or blank. UnknownRun: no such run.
         """
-        if not isinstance(text, str):
-            raise UsageError(f"send({text!r}): give a str")
         command = Command(command_id=command_id or self._runtime.new_id(), kind="send", text=text, by=by)
         return await self._runtime.post(self.id, command)
 

@@ -140,7 +140,7 @@ class Runtime:
 
         Args:
             agent: an Agent, or the key of one that the runtime knows.
-            text: the input.
+            text: the input; not blank, for there must be something that the model can read.
             options: run_id (default: a new one), thread_id (default: a thread of its own), session_id, by (a
                 principal), workspace, deps (this run's dependencies), deadline (absolute, with timezone, includes
                 waiting), execution (another mode than the agent's), on_busy ("queue" or "refuse" when the thread has
@@ -377,7 +377,7 @@ class Runtime:
         """Judge and journal a command: the one way in, also for the run's own process.
 
         Raises:
-            UnknownRun: no such run.
+            UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
         """
         if self.roster.closing:
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")

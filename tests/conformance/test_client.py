@@ -222,6 +222,17 @@ async def test_what_is_not_allowed_is_said_at_the_request_and_who_is_nobody_at_t
                         pytest.fail("that is nobody")
 
 
+async def test_blank_input_is_a_usage_error_as_in_the_process(way):
+    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime, fanout=way) as address:
+        run = await runtime.start("helper", "hi")
+        async with client_of(address) as client:
+            with pytest.raises(gr.UsageError, match="the text is blank"):
+                await client.start("helper", " ")
+            with pytest.raises(gr.UsageError, match="the text is blank"):
+                await client.send(run.id, "")
+        assert len((await runtime.runs()).runs) == 1
+
+
 async def test_a_host_that_is_not_on_the_list_is_refused_with_the_way_out():
     async with gr.open_runtime() as runtime, gateway(runtime, hosts=["other.example"]) as address:
         with pytest.raises(Forbidden, match="is not on the list"):

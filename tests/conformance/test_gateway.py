@@ -269,6 +269,22 @@ async def test_a_run_is_paused_and_ended_by_posts():
         assert (over.status, over.json()["error"]["code"]) == (409, "run_done")
 
 
+async def test_blank_input_is_unprocessable_at_every_door():
+    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
+        run = await runtime.start("helper", "hi")
+        await run.wait()
+        async with welcomed(address) as talk:
+            for order in ({"type": "start", "agent": "helper"}, {"type": "send", "run": run.id}):
+                answer = await talk.ask(order.pop("type"), **order, id="blank", text="\n")
+                assert (answer["type"], answer["code"]) == ("gw.error", "unprocessable")
+                assert "is blank" in answer["message"]
+        body, headers = {"type": "send", "text": ""}, {"idempotency-key": "m"}
+        reply = await http(address, "POST", f"/v1/runs/{run.id}/commands", body=body, headers=headers)
+        assert (reply.status, reply.json()["error"]["code"]) == (422, "unprocessable")
+        assert len((await runtime.runs()).runs) == 1
+        assert b"run.input.received" not in b"".join(await runtime.store.events(run.id))
+
+
 async def test_cancel_and_send_reach_the_run():
     helper = clerk()
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -485,6 +501,7 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         ("POST", "/v1/runs/x", {}, 405, "method_not_allowed"),
         ("POST", "/v1/runs", {"agent": "none", "text": "x"}, 404, "unknown_agent"),
         ("POST", "/v1/runs", {"agent": "helper"}, 400, "bad_message"),
+        ("POST", "/v1/runs", {"agent": "helper", "text": " "}, 422, "unprocessable"),
         ("POST", "/v1/runs", b"{", 400, "bad_message"),
         ("POST", "/v1/runs/nothing/commands", {"type": "cancel"}, 404, "unknown_run"),
         ("POST", "/v1/runs/nothing/commands", {"type": "start"}, 400, "bad_message"),

@@ -524,6 +524,20 @@ async def test_a_message_that_comes_with_answers_goes_to_the_run(on_new_input):
     assert said == ["refund", "and be quick"]
 
 
+async def test_a_blank_message_is_refused_alone_and_passed_over_beside_answers():
+    helper = clerk(call("refund", order="1", cents=5, id="c1"), "done")
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        front.say("u0", " ")
+        assert (await front.post(front.body("r0"))).status == 422
+        await front.ask("r1", "refund")
+        body = front.body("r2", front.answers(YES))
+        body["messages"].append({"id": "u2", "role": "user", "content": " "})
+        told = parsed((await front.post(body)).body)
+        assert told[-1]["type"] == "RUN_FINISHED"
+        assert "run.input.received" not in [one.type for one in await events_of(await runtime.get(front.run_of_ours))]
+
+
 async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one():
     """An interrupt expires, the run ends without the page, and its user goes on with something else."""
     helper = clerk(call("hurry", id="c1"), "done")

@@ -130,8 +130,10 @@ async def test_what_the_decision_brings_is_told_to_the_model(play, autojump_cloc
     assert (received["text"], received["by"], received["command_id"]) == (line, "ada", "d")
 
 
-async def test_without_a_result_the_model_is_told_nothing(play, autojump_clock):
-    life = await play([C], "done", do=[AT_WORK, GO_ON])
+@pytest.mark.parametrize("result", [None, "", " \n"], ids=repr)
+async def test_without_a_result_the_model_is_told_nothing(play, autojump_clock, result):
+    """A blank one is none: many providers refuse a blank message."""
+    life = await play([C], "done", do=[AT_WORK, decide("r.t1", result=result)])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "assistant: done"]
 
 

@@ -8,6 +8,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.cast import Speechless
+from ..support.diary import scripted
 from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
 from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
@@ -35,6 +36,21 @@ async def test_one_at_a_time_each_call_sees_what_the_calls_before_it_wrote(play,
     life = await play([call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, id="B")], "done", **BOOKS)
     assert life.told == {"A": "- 0 -", "B": "a 1 -"}
     assert (life.view.state, conflicts(life)) == ({"last": "b", "total": 3}, [])
+
+
+async def test_a_hook_after_a_call_sees_what_it_wrote_only_where_calls_run_one_at_a_time(play, mode, autojump_clock):
+    """Side by side the write is merged later: if the hook has written the same key, the hook's value stays."""
+    seen: list[str | None] = []
+
+    def hook(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
+        seen.append(ctx.state[LAST])
+        return gr.Mutation().set(LAST, "hook")
+
+    plugin = scripted("x", after_tool_execute=hook)
+    life = await play([call("keep", last="a", id="A")], "done", **BOOKS, plugins=[plugin])
+    alone = mode == "sequential"
+    assert (seen, life.view.state["last"]) == (["a" if alone else "-"], "hook")
+    assert [one[:2] for one in conflicts(life)] == ([] if alone else [("last", "A")])
 
 
 @parallel

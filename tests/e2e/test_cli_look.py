@@ -84,7 +84,10 @@ def test_show_lists_every_event(inside: Inside) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["show", "nobody", "--db", "a.db"], "no run has the id 'nobody'"),
+        (
+            ["show", "nobody", "--db", "a.db"],
+            "no run has the id 'nobody'; list the known ones with `greenroom runs --db a.db`",
+        ),
         (["show", "done", "--db", "a.db"], "2 runs begin with 'done', such as done-2 and done-1"),
         (["runs", "--db", "a.db", "--limit", "0"], "0 is not between 1 and 1000"),
         (["runs", "--db", "a.db", "--status", "odd"], "invalid choice: 'odd'"),

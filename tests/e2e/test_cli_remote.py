@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 from pathlib import Path
@@ -193,6 +194,9 @@ def test_a_command_with_its_id_acts_once(inside: Inside, server: Server) -> None
     other = inside("send", "r1", "Something else.", "--id", "s1", *DB)
     assert other.returncode == 1
     assert "send: not accepted (decision_id_conflict)" in one_line(other.stderr)
+    blank = inside("send", "r1", " ", "--id", "s2", *DB)
+    assert blank.returncode == 2
+    assert "the text is blank" in one_line(blank.stderr)
 
 
 def test_a_cancelled_run_ends_its_follower_with_code_four(cli: Cli, server: Server) -> None:
@@ -275,7 +279,12 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(inside: Inside, 
     assert inside("approve", "uni", *DB).returncode == 0
     unknown = inside("follow", "nobody", *DB)
     assert unknown.returncode == 2
-    assert "no run has the id 'nobody'" in one_line(unknown.stderr)
+    hint = re.search(r"no run has the id 'nobody'; list the known ones with `greenroom (.+)`", one_line(unknown.stderr))
+    listed = inside(*shlex.split(hint[1]))
+    assert (listed.returncode, "order-7" in listed.stdout) == (0, True)
+    elsewhere = inside("cancel", "nobody", "--url", server.console)
+    said = f"no run has the id 'nobody'; the console at {server.url}/ lists those that you may see"
+    assert said in one_line(elsewhere.stderr)
 
 
 # --- following -------------------------------------------------------------------------------------------------------

@@ -99,6 +99,18 @@ def test_with_nobody_to_ask_the_run_waits(inside: Inside, options: list[str]) ->
     assert done.returncode == 0
 
 
+def test_the_beginning_of_an_id_is_enough_to_resume(inside: Inside) -> None:
+    for run_id in ("order-7", "order-8"):
+        assert inside("run", "support.py", "refund", "--db", "s.db", "--run-id", run_id).returncode == 3
+    several = inside("run", "support.py", "--db", "s.db", "--resume", "ord", "--yes")
+    assert several.returncode == 2
+    assert "2 runs begin with 'ord', such as order-8 and order-7; write more of it" in one_line(several.stderr)
+    assert inside("run", "support.py", "text", "--db", "s.db", "--run-id", "unique").returncode == 3
+    waiting = inside("run", "support.py", "--db", "s.db", "--resume", "uni")
+    assert "resume with: greenroom run support.py --db s.db --resume unique\n" in waiting.stdout
+    assert inside("run", "support.py", "--db", "s.db", "--resume", "uni", "--yes").returncode == 0
+
+
 def test_the_same_run_id_and_text_is_the_same_run(inside: Inside) -> None:
     first = inside("run", "support.py", "refund", "--db", "s.db", "--run-id", "r1")
     again = inside("run", "support.py", "refund", "--db", "s.db", "--run-id", "r1", "--yes")
@@ -250,10 +262,14 @@ def test_an_agent_that_can_not_be_had_is_one_line_and_code_two(
     [
         ([], "the following arguments are required: AGENT"),
         (["support.py"], "nothing to ask the agent"),
+        (["support.py", " "], "nothing to ask the agent"),
         (["support.py", "--resume", "r1"], "needs the database that the run is in: add --db FILE"),
         (["support.py", "text", "--db", "s.db", "--resume", "r1"], "leave TEXT away"),
         (["support.py", "--run-id", "x", "--db", "s.db", "--resume", "r1"], "leave --run-id away"),
-        (["support.py", "--db", "s.db", "--resume", "r9"], "no run has the id 'r9'"),
+        (
+            ["support.py", "--db", "s.db", "--resume", "r9"],
+            "no run has the id 'r9'; list the known ones with `greenroom runs --db s.db`",
+        ),
         (["billing.py", "--db", "s.db", "--resume", "r1"], "run r1 is one of agent 'support', not of 'billing'"),
         (["support.py", "other", "--db", "s.db", "--run-id", "r1"], "run 'r1' exists with another content"),
         (["support.py", "text", "--run-id", "a/b"], "run_id='a/b'"),

@@ -113,6 +113,22 @@ async def test_input_that_is_no_text_is_a_usage_error(shelf, autojump_clock, tex
         assert (await run.result()).output == "done"
 
 
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000\u00a0"], ids=ascii)
+async def test_blank_input_is_a_usage_error_and_leaves_no_trace(shelf, autojump_clock, text):
+    """Providers refuse a blank message, at every later step, too: it would stay in the thread."""
+    helper = agent("done")
+    async with home(shelf, agents=[helper]) as runtime:
+        with pytest.raises(gr.UsageError, match=r"the input is blank \(.*\); give a text with something in it"):
+            await runtime.start(helper, text)
+        assert (await runtime.runs()).runs == ()
+        run = await runtime.start(helper, "hi")
+        with pytest.raises(gr.UsageError, match=r"send: the text is blank"):
+            await run.send(text, command_id="m")
+        assert (await run.send(f"{text}more", command_id="m")).status == "accepted"
+        await run.result()
+        assert [one["text"] for one in payloads(await events_of(run), "input.received")] == [f"{text}more"]
+
+
 @pytest.mark.parametrize("key", ["nobody", "", None, 42, ["list"]], ids=repr)
 async def test_an_unknown_agent_is_named_with_the_known_ones(shelf, autojump_clock, key):
     helper = agent("done")

@@ -1,4 +1,4 @@
-"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | send`.
+"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | pause | send`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
     greenroom run support.py:agent "refund order 7"   anybody's agent
@@ -17,13 +17,14 @@ import argparse
 import logging
 import os
 import pkgutil
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from greenroom import __version__
-from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, UsageError
+from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, UnknownRun, UsageError
 from greenroom.transport.terminal.screen import complain, prepare_streams
 
 from . import exits, options
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last boundary: people get a line, not a traceback
-        return _failed(error, debug=given.debug)
+        return _failed(error, given)
     finally:
         sys.stdout = out
 
@@ -87,10 +88,13 @@ def _version(_: argparse.Namespace) -> int:
     return exits.COMPLETED
 
 
-def _failed(error: Exception, *, debug: bool) -> int:
-    if debug:
+def _failed(error: Exception, given: argparse.Namespace) -> int:
+    if given.debug:
         traceback.print_exception(error)
     match error:
+        case UnknownRun():
+            complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
+            return exits.USAGE
         case UsageError():
             complain(str(error))
             return exits.USAGE
@@ -103,3 +107,14 @@ def _failed(error: Exception, *, debug: bool) -> int:
         case _:
             complain(f"{type(error).__name__}: {error}; a bug in Greenroom: greenroom --debug ... shows where")
             return exits.FAILED
+
+
+def _where_runs_are(given: argparse.Namespace) -> str:
+    """What can be typed to see which runs there are, in the place that the command has looked in."""
+    from . import places, remote  # noqa: PLC0415 - `--help` does without their import time
+
+    url = remote.named(given) if "url" in given else None
+    if url is not None:
+        return f"the console at {url.partition('#')[0]} lists those that you may see"
+    database = [] if given.db is None else ["--db", str(given.db)]
+    return f"list the known ones with `{shlex.join([places.program(), 'runs', *database])}`"

@@ -22,7 +22,7 @@ from greenroom.transport.terminal.question import Change
 from greenroom.transport.terminal.screen import open_screen
 
 from . import places
-from .look import newest_unfinished, workspace_of
+from .look import info_of, newest_unfinished
 from .run import how_to_answer
 from .session import Job, work
 
@@ -97,11 +97,10 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
             raise gr.UsageError(
                 f"--resume goes on with a run that has its folder and report; leave {option} away ({value})"
             )
-    run_id = given.resume or trio.run(newest_unfinished, database, KEY)
-    workspace = trio.run(workspace_of, database, run_id)
-    if workspace is None:
-        raise gr.UsageError(f"run {run_id} was not started by greenroom demo; go on with it by greenroom run")
-    return run_id, _folder(Path(workspace))
+    info = trio.run(info_of, database, given.resume or trio.run(newest_unfinished, database, KEY))
+    if info.workspace is None:
+        raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; go on with it by greenroom run")
+    return info.run_id, _folder(Path(info.workspace))
 
 
 def change_of(folder: Path, ticket: gr.Ticket) -> Change | None:

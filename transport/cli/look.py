@@ -13,12 +13,12 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import RunQuery, RunSummary
+from greenroom.actors.abc import RunQuery, RunSummary, Store
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport.terminal.screen import open_screen
@@ -68,17 +68,17 @@ async def newest_unfinished(database: Path, agent: str) -> str:
                 raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
 
 
-async def workspace_of(database: Path, run_id: str) -> str | None:
-    """The workspace that a run was started for.
+async def info_of(database: Path, wanted: str) -> RunInfo:
+    """What a run was started with; the beginning of its id is enough.
 
     Raises:
-        UnknownRun: no such run. StoreOpenError: the database can not be read.
+        UsageError: several runs begin like this. UnknownRun: none does. StoreOpenError: the database can not be read.
     """
     async with reading(database) as store:
-        record = await store.load(run_id)
+        record = await store.load(await whole_id(store, wanted))
     if record is None:
-        raise gr.UnknownRun(run_id)
-    return record.info.workspace
+        raise gr.UnknownRun(wanted)
+    return record.info
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -161,8 +161,12 @@ async def _known(database: Path, wanted: str) -> Known:
         return Known(record=record, thread=thread, events=await _events(store, run_id))
 
 
-async def whole_id(store: gr.SQLiteStore, wanted: str) -> str:
-    """The id that begins like this; the wanted one itself if it is whole, or if none does."""
+async def whole_id(store: Store, wanted: str) -> str:
+    """The id that begins like this; the wanted one itself if it is whole, or if none does.
+
+    Raises:
+        UsageError: several runs begin like this.
+    """
     if await store.load(wanted) is not None:
         return wanted
     page = await store.runs(RunQuery(limit=1000))

@@ -25,7 +25,7 @@ examples:
   greenroom show RUN_ID --db support.db      the story of one run
   greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
   greenroom follow RUN_ID --db support.db    a run live
-  greenroom approve RUN_ID --db support.db   answer what it asks (deny, cancel, send: other commands to it)
+  greenroom approve RUN_ID --db support.db   answer what it asks (also deny, cancel, pause, send)
 """,
     "run": """\
 examples:
@@ -186,7 +186,9 @@ def _run(commands: _Commands[_Parser]) -> None:
     one.add_argument(
         "--run-id", metavar="ID", help="the new run's id; with the same id and text again it is the same run"
     )
-    one.add_argument("--resume", metavar="RUN_ID", help="go on with this run of --db instead of starting one")
+    one.add_argument(
+        "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
+    )
     _answering(one)
 
 

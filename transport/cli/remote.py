@@ -48,7 +48,7 @@ def find(given: argparse.Namespace) -> Served | Unowned:
     """
     if given.url is not None and given.db is not None:
         raise UsageError("--url names a server and --db a file; give one of them")
-    url = given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
+    url = named(given)
     if url is not None:
         return Served(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
     database = places.database(given.db)
@@ -69,6 +69,11 @@ def find(given: argparse.Namespace) -> Served | Unowned:
         file = owner.token_file
         token = os.environ.get(TOKEN) or None if file is None else tokens.read(Path(file))
     return Served(url=owner.url, token=token, database=database)
+
+
+def named(given: argparse.Namespace) -> str | None:
+    """The server that is named by what is typed, or else by the environment; None: it is a database."""
+    return given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
 
 
 def _token(given: argparse.Namespace) -> str | None:

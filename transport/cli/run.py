@@ -26,7 +26,7 @@ def run(given: argparse.Namespace) -> int:
     """
     if given.resume is not None:
         _check_resume(given)
-    elif given.text is None:
+    elif not (given.text or "").strip():
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
     approve = how_to_answer(given)
     screen = open_screen(machine=given.json)

@@ -29,6 +29,7 @@ from greenroom.transport.terminal.timeline import Timeline
 
 from . import ending, exits, places, tokens
 from .ending import plain_ticket
+from .look import whole_id
 
 FRAME: Final = 0.1
 """Seconds between two pictures of the status line."""
@@ -61,7 +62,7 @@ class Job:
         agent: whose run it is.
         text: the input of a new run.
         run_id: of a new run, None for a fresh one.
-        resume: the run to go on with instead.
+        resume: the run to go on with instead; the beginning of its id is enough.
         database: None for memory.
         approve: how tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
         by: who decides.
@@ -227,15 +228,15 @@ class Session:
         self._head(f"{job.agent.key}: {words.one_line(job.text, 200)}", run.id, note)
         return run
 
-    async def _resume(self, runtime: gr.Runtime, run_id: str) -> gr.Run[Any]:
-        run = await runtime.get(run_id)
+    async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[Any]:
+        run = await runtime.get(await whole_id(runtime.store, wanted))
         view = await run.view()
         if view.agent != self._job.agent.key:
-            raise gr.UsageError(f"run {run_id} is one of agent {view.agent!r}, not of {self._job.agent.key!r}")
+            raise gr.UsageError(f"run {run.id} is one of agent {view.agent!r}, not of {self._job.agent.key!r}")
         self._run_id = run.id
         await self._catch_up(runtime, view)
         self._head(f"{view.agent}: goes on at event {view.last_sequence} ({view.stage.value})", run.id)
-        await runtime.resume(run_id)
+        await runtime.resume(run.id)
         return run
 
     async def _catch_up(self, runtime: gr.Runtime, view: RunView) -> None:

@@ -13,7 +13,7 @@ import attrs
 
 from greenroom.actors.contract.decisions import Action, Answer, Decision, decision_of
 from greenroom.actors.errors import UsageError
-from greenroom.actors.run.foreign import Unusable, data_of, object_of, text_of
+from greenroom.actors.run.foreign import Unusable, data_of, input_of, object_of, text_of
 from greenroom.actors.run.view import RunView
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -207,10 +207,10 @@ class Client:
         """Give a run more input. Accepted means durable. Cancelled, it may have been sent: repeat it with its id.
 
         Raises:
-            UsageError: the text is no str, or the id can not be. ConnectError: there is no connection any more.
+            UsageError: the text is blank or no str; the id can not be. ConnectError: there is no connection any more.
         """
         run = _checked(run_id, "run_id")
-        return await self._command(Send(id=_id(command_id), run=run, text=_checked(text, "text")))
+        return await self._command(Send(id=_id(command_id), run=run, text=input_of(text, "the text")))
 
     async def start(
         self,
@@ -230,7 +230,7 @@ class Client:
 
         Args:
             agent: key of an agent that the server knows.
-            text: what it is asked.
+            text: what it is asked; not blank.
             run_id: of the new run; made by the gateway if None.
             thread_id: the thread it joins; a new one if None.
             session_id: for your own bookkeeping.
@@ -247,7 +247,7 @@ class Client:
         order = Start(
             id=_id(command_id),
             agent=_checked(agent, "agent"),
-            text=_checked(text, "text"),
+            text=input_of(text, "the text"),
             run=_text(run_id, "run_id"),
             thread=_text(thread_id, "thread_id"),
             session=_text(session_id, "session_id"),

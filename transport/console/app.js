@@ -349,6 +349,7 @@ class App {
       run: this.#current.run,
       cancel: (frame) => this.link.command(frame),
       onCancelled: () => toast("cancel.sent"),
+      onClosed: () => this.page.land(),
       explain,
     });
   }
@@ -358,6 +359,7 @@ class App {
       run: this.#current.run,
       pause: (frame) => this.link.command(frame),
       onPaused: () => toast("pause.sent"),
+      onClosed: () => this.page.land(),
       explain,
     });
   }

@@ -164,7 +164,7 @@ async function startNow({ select, text, thread, fault, go, frameId, start, expla
 }
 
 /** Cancel a run. `cancel(frame)` gives the acknowledgement. */
-export function askCancel({ run, cancel, onCancelled, explain }) {
+export function askCancel({ run, cancel, onCancelled, onClosed, explain }) {
   const choice = (value, checked) =>
     h(
       "label",
@@ -182,18 +182,23 @@ export function askCancel({ run, cancel, onCancelled, explain }) {
   const mode = () => when.querySelector(":checked").value;
   const send = (why) => cancel({ type: "cancel", id: freshId(), run, mode: mode(), ...why });
   const word = (key) => `cancel.${key}`;
-  return askCommand({ word, name: "cancel", tone: "danger", choices: [when], send, onSent: onCancelled, explain });
+  const way = { name: "cancel", tone: "danger", choices: [when] };
+  return askCommand({ word, ...way, send, onSent: onCancelled, onClosed, explain });
 }
 
 /** Pause a run. `pause(frame)` gives the acknowledgement. */
-export function askPause({ run, pause, onPaused, explain }) {
+export function askPause({ run, pause, onPaused, onClosed, explain }) {
   const send = (why) => pause({ type: "pause", id: freshId(), run, ...why });
   const word = (key) => `pause.${key}`;
-  return askCommand({ word, name: "pause", tone: "primary", choices: [], send, onSent: onPaused, explain });
+  const way = { name: "pause", tone: "primary", choices: [] };
+  return askCommand({ word, ...way, send, onSent: onPaused, onClosed, explain });
 }
 
-/** Ask whether, and why, before something is said to a run. `send(reason)` gives the acknowledgement. */
-function askCommand({ word, name, tone, choices, send, onSent, explain }) {
+/**
+ * Ask whether, and why, before something is said to a run. `send(reason)` gives the acknowledgement; `onClosed` sees to
+ * the focus, for the button that has asked may be gone by then.
+ */
+function askCommand({ word, name, tone, choices, send, onSent, onClosed, explain }) {
   const reason = h("input", { id: `${name}-reason`, autocomplete: "off", maxlength: "2000" });
   const fault = h("p", { class: "fault", role: "alert" });
   const go = h("button", { class: `button ${tone}`, type: "submit", say: word("go") });
@@ -219,6 +224,7 @@ function askCommand({ word, name, tone, choices, send, onSent, explain }) {
     h("div", { class: "dialog-buttons" }, keepIt, go),
   );
   const element = dialog(name, word("title"), form);
+  element.addEventListener("close", onClosed);
   return show(element, reason);
 }
 

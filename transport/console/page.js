@@ -180,8 +180,16 @@ export class Page {
   /** Show a button or take it away; the focus does not go with it. */
   #offer(name, offered) {
     const control = part(name);
-    if (!offered && document.activeElement === control) part("scroller").focus({ preventScroll: true });
+    const held = document.activeElement === control;
     control.hidden = !offered;
+    if (held && !offered) this.land();
+  }
+
+  /** Put the focus on the run's name if what had it is gone: another button there would take the next Enter. */
+  land() {
+    const { activeElement } = document;
+    if (activeElement === null || activeElement === document.body || activeElement.closest("[hidden]") !== null)
+      part("run-agent").focus({ preventScroll: true });
   }
 
   #once(name, value, change) {

@@ -185,7 +185,8 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
         return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
     await _check_unused(gateway, who, asked, None)
     new = await _new(gateway, who, asked.threadId, waiting)
-    sends = [Send(id=command_of(asked.threadId, one.id), run=run_id, text=text_of(one)) for one in new]
+    said = [(one.id, text_of(one)) for one in new]
+    sends = [Send(id=command_of(asked.threadId, id_), run=run_id, text=text) for id_, text in said if text.strip()]
     try:
         await decide(gateway, who, record, entries, sends)
     except Declined as declined:

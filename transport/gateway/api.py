@@ -127,11 +127,14 @@ class Api:
         """Judge and journal a command to a run.
 
         Raises:
-            Refused: not_allowed, unknown_run, and every rejection of `REJECTIONS`.
+            Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
         """
         who.need("start" if isinstance(command, Cancel) else "decide")
         await self._visible(who, command.run)
-        answer = await self._answer(who, command)
+        try:
+            answer = await self._answer(who, command)
+        except gr.UsageError as error:
+            raise Refused("unprocessable", str(error)) from error
         if answer.status == "rejected":
             raise await self._rejection(command, answer)
         return Ack(id=command.id, run=command.run, status=answer.status, code=answer.code)

@@ -26,6 +26,7 @@ CommandId = Annotated[
     msgspec.Meta(min_length=1, max_length=MAX_ID, description="Printable text that the client has not used before."),
 ]
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
+Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # What stands in Meta is for the documents; the validators below say it to the client in words.
 
 
@@ -72,7 +73,7 @@ class Start:
 
     id: CommandId = attrs.field(validator=_id)
     agent: str
-    text: str
+    text: Input
     run: str | None = None
     thread: str | None = None
     session: str | None = None
@@ -109,7 +110,7 @@ class Send:
 
     id: CommandId = attrs.field(validator=_id)
     run: str
-    text: str
+    text: Input
 
 
 @attrs.frozen(kw_only=True)

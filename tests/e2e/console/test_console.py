@@ -409,7 +409,7 @@ def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: S
     page.get_by_text("The run will hold before its next step").wait_for()
     assert "count is running" in console.text(".activity")
     assert pause.is_hidden()
-    assert page.evaluate("document.activeElement.id") == "scroller"
+    assert page.evaluate("document.activeElement.id") == "run-agent"
     held = card(page).filter(has_text="operator paused the run: lunch")
     held.get_by_role("heading", name="The run is paused").wait_for()
     page.locator(".row-note", has_text="The run is paused").wait_for()
@@ -442,6 +442,30 @@ def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_
     held.locator(".card-status", has_text="operator let the run go on").wait_for()
     page.get_by_role("button", name="Pause run").wait_for()  # it waits for the refund only, and may be paused again
     assert "reason" not in server.payloads(run, "pause.requested")[0]
+
+
+@pytest.mark.parametrize("name", ["pause", "cancel"])
+@pytest.mark.parametrize("way", ["Enter", "Escape"])
+def test_a_button_that_vanishes_gives_the_focus_to_the_name_of_the_run(
+    console: Console, server: Server, name: str, way: str
+):
+    """Before its dialog is answered or after: a frame around one word, and no button that would take the next Enter."""
+    run = console.start("counter")
+    page = console.page
+    page.locator(".row-call .bar-text").wait_for()
+    page.locator(f"#{name}").focus()
+    page.keyboard.press("Enter")
+    page.locator("dialog[open]").wait_for()
+    if way == "Escape":
+        server.post(f"/v1/runs/{run}/commands", type=name)
+        page.locator(f"#{name}").wait_for(state="hidden")
+    page.keyboard.press(way)
+    page.locator(f"#{name}").wait_for(state="hidden")
+    page.locator("dialog").wait_for(state="detached")
+    console.until("document.activeElement.id === 'run-agent'")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    box, all_of_it = page.locator("#run-agent").bounding_box(), page.locator("#page").bounding_box()
+    assert (outline, box["height"] < 40, box["width"] < all_of_it["width"] / 4) == ("solid", True, True)
 
 
 def test_a_pause_that_comes_too_late_is_said_to_be(console: Console, server: Server):

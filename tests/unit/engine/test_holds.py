@@ -79,13 +79,22 @@ def test_resume_lets_the_next_step_begin_and_says_by_whom() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "text"), [("It is done by hand.", "It is done by hand."), ({"to": 7}, '{"to":7}'), (0, "0"), ("", "")]
+    ("result", "text"), [("It is done by hand.", "It is done by hand."), ({"to": 7}, '{"to":7}'), (0, "0")]
 )
 def test_what_resume_carries_is_told_to_the_model(result: Any, text: str) -> None:
     w = paused()
     w.decide(of_run(w).ticket_id, result=result)
     assert contents(w)[-1] == f"user: {text}"
     assert [e.payload.text for e in w.store.events[1:] if e.type == "run.input.received"] == [text]
+    w.says("done")
+    w.check_end()
+
+
+@pytest.mark.parametrize("result", ["", " \n"], ids=repr)
+def test_a_blank_result_is_no_message(result: str) -> None:
+    w = paused()
+    w.decide(of_run(w).ticket_id, result=result)
+    assert not [e for e in w.store.events[1:] if e.type == "run.input.received"]
     w.says("done")
     w.check_end()
 

@@ -1,0 +1,144 @@
+"""Make the pictures of the console in `docs/images`: real runs behind a real gateway, in Chromium.
+
+    python scripts/pictures.py [FOLDER]
+
+It needs the program `chromium` (`bash scripts/judges.sh --programs`), and two fonts: Inter, and one with Chinese
+characters (Debian: fonts-inter, fonts-wqy-microhei). Look at what it has made before you commit it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import greenroom as gr
+from greenroom.testing import ScriptedModel, Step, call, delay, text
+from greenroom.transport import serve
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+TOKEN = "token-of-the-pictures"  # noqa: S105 - of a gateway that lives for some seconds
+DESK: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844},
+    "device_scale_factor": 2,
+    "is_mobile": True,
+    "has_touch": True,
+}
+
+
+@gr.tool(replay="safe")
+async def look_up(order: str) -> dict[str, Any]:
+    """What an order cost."""
+    await trio.sleep(0.4)
+    return {"order": order, "customer": "Ada Lovelace", "total_cents": 4200, "paid": True, "status": "delivered"}
+
+
+@gr.tool(replay="safe")
+async def check_photos(order: str) -> dict[str, Any]:
+    """What the photos of a complaint show."""
+    await trio.sleep(1.3)
+    return {"photos": 3, "damage": "broken shade", "confidence": 0.97}
+
+
+@gr.tool(needs_approval=True, effect="publish")
+async def refund(order: str, cents: int, method: str, note: str) -> str:
+    """Pay money back."""
+    await trio.sleep(0.6)
+    return f"refund rf_8812 of {cents / 100:.2f} to {method}"
+
+
+@gr.tool(needs_approval=True, effect="deploy")
+async def deploy(version: str) -> str:
+    """Put a version into production."""
+    return version
+
+
+@gr.tool
+async def compile_all() -> None:
+    """Build, for as long as the pictures take."""
+    await trio.sleep_forever()
+
+
+PROPOSED = {
+    "order": "A-2041",
+    "cents": 4200,
+    "method": "original card",
+    "note": "Lamp arrived with a broken shade; three photos, same day.",
+}
+SUPPORT: list[Step] = [
+    [
+        text("Let me look at the order and at the photos first."),
+        delay(0.4),
+        call("look_up", order="A-2041"),
+        call("check_photos", order="A-2041"),
+    ],
+    [
+        text("The order was paid in full and all three photos show a broken shade. I would like to refund the lamp."),
+        delay(0.5),
+        call("refund", PROPOSED),
+    ],
+    [
+        text("Done: 42.00 are on their way back to your card. You will see them in three days. You may keep the lamp."),
+        delay(0.6),
+    ],
+]
+OTHERS: dict[str, tuple[str, list[Any], list[Step]]] = {
+    "triage": ("Sort the mail of this morning.", [], ["Sorted: nothing is urgent."]),
+    "writer": ("Write the notes of the release.", [], ["The notes are written."]),
+    "release": ("Release 2.4.", [deploy], [call("deploy", version="2.4")]),
+    "builder": ("Build everything.", [compile_all], [call("compile_all")]),
+}
+
+
+def agents() -> Iterator[gr.Agent[Any]]:
+    """All that have a run in the pictures."""
+    tools, streaming = [look_up, check_photos, refund], "parallel_streaming"
+    yield gr.Agent("support", tools=tools, model=ScriptedModel(SUPPORT), execution=streaming)
+    for key, (_, tools, steps) in OTHERS.items():
+        yield gr.Agent(key, tools=tools, model=ScriptedModel(steps))
+
+
+async def main(folder: Path) -> None:
+    """Serve, start the runs, and have the pictures taken."""
+    async with gr.open_runtime(agents=agents(), drain=0) as runtime, trio.open_nursery() as nursery:
+        address = await nursery.start(partial(serve, runtime, port=0, token=TOKEN))
+        for key in ("triage", "writer", "triage", "release", "builder"):
+            await runtime.start(key, OTHERS[key][0], by="operator")
+            await trio.sleep(1)
+        run = await runtime.start(
+            "support", "My lamp, order A-2041, came broken. May I have my money back?", by="operator"
+        )
+        await run.wait()
+        await trio.to_thread.run_sync(take, folder, f"{address.url}/#token={TOKEN}&run={run.id}")
+        nursery.cancel_scope.cancel()
+
+
+def take(folder: Path, url: str) -> None:
+    """The run as it waits, on a phone and on a wide screen; then it is approved, and shown at its end."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - not installed with the other tools
+
+    with sync_playwright() as playwright:
+        program = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        for name, theme, screen in (("phone", "light", PHONE), ("light", "light", DESK), ("dark", "dark", DESK)):
+            page = browser.new_context(color_scheme=theme, locale="en-US", **screen).new_page()
+            page.goto(url)
+            approve = page.get_by_role("button", name="Approve refund")
+            approve.wait_for()
+            if name == "dark":
+                approve.click()
+                page.locator("#run-stage.chip-completed").wait_for()
+                page.locator(".card").wait_for(state="detached")
+            page.wait_for_timeout(1_000)  # until nothing moves
+            page.screenshot(path=folder / f"console-{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES)
