@@ -162,6 +162,8 @@ class RunActor:
         )
         try:
             await life.live(first)
+            if life.durable.row.status is RunStatus.DONE:
+                self.degraded = None  # it needed nobody to end
             if life.passive:
                 self.heard = self.told
                 self.services.alarm.by(life.durable.row.next_due)
