@@ -28,14 +28,18 @@ PAUSE: Final = 1.0
 
 
 class Alarm:
-    """The earliest timer of the runs that are not in memory."""
+    """The earliest timer of the runs that are not in memory, and the deadlines of those that nobody can work on."""
 
-    def __init__(self, store: Store, clock: Clock, wake: Callable[[str], bool]) -> None:
-        """`wake(run_id)` gives a run an owner; False if it has one, or nobody can own it here."""
+    def __init__(self, store: Store, clock: Clock, wake: Callable[[str, bool], bool]) -> None:
+        """`wake(run_id, deadline)` gives a run an owner; False if it has one, or nobody can own it here.
+
+        `deadline`: it is one that nobody could own, and its deadline has passed.
+        """
         self._store, self._clock, self._wake = store, clock, wake
         self._at: float = math.inf
         self._set = trio.Event()
         self._refused = 0
+        self._deadlines: dict[str, datetime] = {}
 
     def __repr__(self) -> str:
         return "<Alarm>"
@@ -46,6 +50,16 @@ class Alarm:
         if at < self._at:
             self._at = at
             self._set.set()
+
+    def at_deadline(self, run_id: str, deadline: datetime | None) -> None:
+        """Nobody can work on a run here; its deadline ends it all the same."""
+        if deadline is not None:
+            self._deadlines[run_id] = deadline
+            self.by(deadline)
+
+    def forget(self, run_id: str) -> None:
+        """It has an owner again, who sees to its deadline."""
+        self._deadlines.pop(run_id, None)
 
     async def body(self, ctx: ActorContext[Any]) -> None:
         """Wake what is due, for ever."""
@@ -59,11 +73,15 @@ class Alarm:
                 await self._strike()
 
     async def _strike(self) -> None:
+        now = self._clock.now()
+        for run_id in [run_id for run_id, deadline in self._deadlines.items() if deadline <= now]:
+            self.forget(run_id)
+            self._wake(run_id, True)
         try:
-            due = await self._store.due(self._clock.now(), limit=BATCH + self._refused)
+            due = await self._store.due(now, limit=BATCH + self._refused)
         except StoreUnavailable:
             due = ()
-        woken = [run_id for run_id in due if self._wake(run_id)]
+        woken = [run_id for run_id in due if self._wake(run_id, False)]
         self._refused = len(due) - len(woken)  # they stay due: they must not hide those behind them
         if woken:
             await trio.lowlevel.checkpoint()
@@ -73,7 +91,8 @@ class Alarm:
 
     async def _look_ahead(self) -> None:
         self._at = math.inf
+        self.by(min(self._deadlines.values(), default=None))
         try:
             self.by(await self._store.next_due())
         except StoreUnavailable:
-            self._at = trio.current_time() + PAUSE
+            self._at = min(self._at, trio.current_time() + PAUSE)

@@ -83,6 +83,7 @@ class Child:
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
         ended: set in its last synchronous step.
+        muted: it was given up, and nothing counts that it still says.
     """
 
     key: str
@@ -94,6 +95,7 @@ class Child:
     attempt: int = 0
     ended: trio.Event = attrs.field(factory=trio.Event)
     task: trio.lowlevel.Task | None = None
+    muted: bool = False
 
     def __repr__(self) -> str:
         return f"<Child {self.key!r}{' parked' if self.mailbox is not None else ''}>"
@@ -223,6 +225,7 @@ class Children:
         self.messages: dict[str, Streams] = {}
         self.calls: dict[tuple[str, int], Streams] = {}
         self.questions = Questions(self.owe)
+        self.watched: dict[str, tuple[float, Callable[[], float | None]]] = {}
 
     def start(
         self,
@@ -262,13 +265,13 @@ class Children:
             if not isinstance(real, Exception):
                 self._lost()
                 raise
-            self._broke(real, broke)
+            self._broke(child, real, broke)
         finally:
             self._leave(child)
 
-    def _broke(self, error: Exception, broke: Callable[[Exception], Input] | None) -> None:
+    def _broke(self, child: Child, error: Exception, broke: Callable[[Exception], Input] | None) -> None:
         """A crash becomes an input, or (without a word for it) the run actor's own crash."""
-        if self._ended:
+        if self._ended or child.muted:
             return
         if broke is None:
             self.crash = error
@@ -288,6 +291,7 @@ class Children:
 
     def _leave(self, child: Child) -> None:
         self.live.pop(child.key, None)
+        self.watched.pop(child.key, None)
         child.ended.set()
         if child.mailbox is not None:
             child.mailbox.close()
@@ -375,6 +379,28 @@ class Children:
         """True if this child has overrun its grace: its call goes on without it."""
         left = self.left.get(child.key)
         return left is not None and left.ended is child.ended
+
+    def next_look(self) -> float:
+        """When `look` is to be called, in trio time."""
+        return min((at for at, _ in self.watched.values()), default=math.inf)
+
+    def look(self) -> None:
+        """Ask those who watch over a child (`watched`) whether it hides from the end of its time, if it is time to."""
+        now = trio.current_time()
+        for key, (at, watching) in tuple(self.watched.items()):
+            if now >= at and (again := watching()) is not None:
+                self.watched[key] = again, watching
+
+    def abandon(self, child: Child, who: str) -> None:
+        """A child does not obey, because of `who`: from now on nothing counts that it does; its key is free again."""
+        self.live.pop(child.key, None)
+        self.watched.pop(child.key, None)
+        child.key, child.muted = f"{child.key} ({who})", True
+        while child.key in self.live:  # an older one of that name still lives
+            child.key += "'"
+        self.live[child.key] = child
+        child.scope.cancel("it did not obey in time")
+        self.give_up(child, (self.where(child),), child.ended)
 
     def live_left(self) -> bool:
         """True if a body that has overrun its grace still lives."""

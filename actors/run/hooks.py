@@ -32,11 +32,10 @@ from ..state.snapshot import Snapshot
 from ..state.values import shown
 from ..tools.invoke import shown_text
 from .foreign import Unusable, suspend_of, text_of
+from .watch import GRACE, UNWATCHED, Watch
 
 LAST: Final = 30.0
 """Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
-GRACE: Final = 5.0
-"""Seconds in which run_end hooks have to obey when their time is over."""
 _HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
 
 
@@ -51,6 +50,7 @@ class Asked:
     Attributes:
         phase, step, call_id: which one. agent: whose plugins.
         snapshot: what all hooks read. context: makes what one is told, from a view of the state.
+        watch: who looks whether they end in time.
     """
 
     phase: Phase
@@ -59,6 +59,7 @@ class Asked:
     agent: Agent[Any]
     snapshot: Snapshot
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext[Any]]
+    watch: Watch = UNWATCHED
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -127,7 +128,7 @@ class _Board:
         """One hook's answer, checked; None if it asks for nothing or its failure is ignored."""
         asked = self._asked
         try:
-            answer = await call_hook(plugin, asked.phase, asked.context(state, edits))
+            answer = await call_hook(asked, plugin, asked.context(state, edits))
             return _checked(plugin, asked, answer)
         except HookFailed as failure:
             if self._fatal(plugin):
@@ -244,30 +245,42 @@ def _unknown(answer: Mutation, asked: Asked) -> str | None:
 # --- one hook --------------------------------------------------------------------------------------------------------
 
 
-async def call_hook(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
-    """Call one hook within its time. The supervision boundary of its code.
+async def call_hook(asked: Asked, plugin: Plugin, ctx: PhaseContext[Any]) -> Any:
+    """Call one hook within its time; an answer that comes later is none.
 
     Raises:
         HookFailed: it raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    hook, limit = getattr(plugin, phase.value), _limit(plugin, phase)
-    with trio.move_on_after(limit):
-        try:
-            return await hook(ctx)
-        except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
-            real = flatten(error)
-            if isinstance(real, Suspend) and isinstance(ctx, GateContext):
-                return real
-            if isinstance(real, Suspend):
-                raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error
-            if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
-                raise_bare(real)
-            raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error
-    raise HookFailed(f"{where(plugin, phase)}: it did not finish within {limit:g} s")
+    limit, name = limit_of(plugin, asked.phase), name_of(plugin)
+    late = f"{where(plugin, asked.phase)}: it did not finish within {limit:g} s"
+    if name in asked.watch.given_up:
+        raise HookFailed(f"{late}, and did not obey either")
+    with asked.watch.over(name, limit), trio.move_on_after(limit) as time:
+        answer = await _answer(plugin, asked.phase, ctx)
+        if not time.cancel_called:
+            return answer
+    raise HookFailed(late)
 
 
-def _limit(plugin: Plugin, phase: Phase) -> float:
+async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
+    """The supervision boundary of a hook's code."""
+    hook = getattr(plugin, phase.value)
+    try:
+        return await hook(ctx)
+    except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
+        real = flatten(error)
+        if isinstance(real, Suspend) and isinstance(ctx, GateContext):
+            return real
+        if isinstance(real, Suspend):
+            raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error
+        if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
+            raise_bare(real)
+        raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error
+
+
+def limit_of(plugin: Plugin, phase: Phase) -> float:
+    """How many seconds a hook has."""
     if plugin.timeout is not None:
         return plugin.timeout
     return LAST if phase is Phase.RUN_END else math.inf
@@ -275,7 +288,7 @@ def _limit(plugin: Plugin, phase: Phase) -> float:
 
 def most_seconds(asked: Asked) -> float:
     """How long the hooks of a phase take at most, if none of them hides from the end of its time."""
-    limits = [_limit(plugin, asked.phase) for plugin in asked.plugins]
+    limits = [limit_of(plugin, asked.phase) for plugin in asked.plugins]
     return max(limits, default=0.0) + sum(limits[1:]) + GRACE  # all but the first may be asked again, one by one
 
 

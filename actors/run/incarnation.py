@@ -291,7 +291,8 @@ class Incarnation:
             for message in self._children.take_streams():
                 self.feed(message)
         else:
-            return self._clock_struck()
+            self._children.look()
+            return bool(self._children.inputs) or self._clock_struck()
         return True
 
     def _owed(self, message: Input) -> None:
@@ -391,6 +392,9 @@ class Incarnation:
     def _next_time(self) -> float:
         if self._stop_at is not None:
             return self._stop_at
+        return min(self._children.next_look(), self._next_timer())
+
+    def _next_timer(self) -> float:
         leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
             return leave_at

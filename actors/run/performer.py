@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, assert_never
@@ -30,15 +31,17 @@ from ..engine.effects import (
 from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..models import resolve_model
-from ..tools.invoke import shown_text, wants_approval
+from ..plugins.plugin import has_hook
+from ..tools.invoke import PREDICATE_TIMEOUT, shown_text, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .foreign import text_of
-from .hooks import Asked, most_seconds, run_hooks
+from .hooks import Asked, limit_of, most_seconds, run_hooks
 from .model_actor import broken, streaming
 from .requests import asking, model_request
 from .services import Services, log_crash, patiently
-from .verdicts import run_gates
+from .verdicts import BUILT_IN, run_gates
+from .watch import Watch
 
 RUN_END_LIMIT: Final = "run_end:limit"
 """The key of the child that waits until the hooks of run_end have had their time."""
@@ -204,8 +207,9 @@ class Performer:
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
-    def _run_phase(self, effect: RunPhase, state: RunState) -> None:
+    def _run_phase(self, effect: RunPhase, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
         agent = self._need_agent()
+        watch = _watch(agent, effect, given_up)
         call = None if effect.call_id is None else state.calls[effect.call_id]
         children = self.children
 
@@ -215,34 +219,61 @@ class Performer:
             text = text_of(f"{effect.phase.value}: {shown_text(error)}")
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
-        async def body(_: Child) -> None:
+        async def body(child: Child) -> None:
             history = await self._thread() if effect.phase in agent.spec.hooked else []
-            asked = asking(effect, state, agent, self.deps, history)
+            asked = attrs.evolve(asking(effect, state, agent, self.deps, history), watch=watch)
             if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
                 children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None)
             if effect.phase is not Phase.TOOL_GATE or call is None:
-                children.owe(await run_hooks(asked))
-                return
-            approved = call.approved == call.fingerprint
-            needed = self._predicate(agent, call, effect) if not approved else None
-            children.owe(await run_gates(asked, approved=approved, built_in=needed))
+                done = await run_hooks(asked)
+            else:
+                approved = call.approved == call.fingerprint
+                needed = self._predicate(agent, call, effect, watch) if not approved else None
+                done = await run_gates(asked, approved=approved, built_in=needed)
+            if not child.muted:
+                children.owe(done)
 
-        children.start(f"{effect.phase.value}:{effect.call_id or effect.step}", body, broke=broke)
+        child = children.start(f"{effect.phase.value}:{effect.call_id or effect.step}", body, broke=broke)
 
-    def _predicate(self, agent: Agent[Any], call: CallRow, effect: RunPhase) -> Callable[[], Awaitable[bool]] | None:
+        def look() -> float | None:
+            late = watch.overdue()
+            if not late:
+                return watch.next_look()
+            children.abandon(child, " ".join(sorted(late)))
+            self._run_phase(effect, state, given_up | late)
+            return None
+
+        if effect.phase is not Phase.RUN_END and watch.next_look() < math.inf:
+            children.watched[child.key] = watch.next_look(), look
+
+    def _predicate(
+        self, agent: Agent[Any], call: CallRow, effect: RunPhase, watch: Watch
+    ) -> Callable[[], Awaitable[bool]] | None:
         """How to find out whether the tool itself wants an approval; None if it never does."""
         tool = agent.tool(call.tool)
         if tool is None or tool.spec.gate == "never":
             return None
-        if tool.spec.gate == "always":
+        if tool.spec.gate == "always" or BUILT_IN in watch.given_up:
             return _always
         ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
-        return partial(wants_approval, tool, ctx, call.arguments)
+
+        async def wants() -> bool:
+            with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
+                return await wants_approval(tool, ctx, call.arguments)
+
+        return wants
 
     def _need_agent(self) -> Agent[Any]:
         if self.agent is None:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
+
+
+def _watch(agent: Agent[Any], effect: RunPhase, given_up: frozenset[str]) -> Watch:
+    limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
+    if effect.phase is Phase.TOOL_GATE:
+        limits.append(PREDICATE_TIMEOUT)
+    return Watch(min(limits, default=math.inf), given_up)
 
 
 async def _always() -> bool:

@@ -87,6 +87,8 @@ class Roster:
             if not self.closing:
                 self.spawn(run_id)
             return
+        if item.command.kind == "cancel":
+            actor.hurry()
         actor.told += 1
         actor.posted = max(actor.posted, item.position)
         if actor.ref is not None:
@@ -95,9 +97,12 @@ class Roster:
             except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
                 actor.ref.nudge()
 
-    def wake(self, run_id: str) -> bool:
-        """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here."""
-        if self.closing or run_id in self._actors or run_id in self._degraded:
+    def wake(self, run_id: str, *, deadline: bool = False) -> bool:
+        """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here.
+
+        When its deadline has passed it needs nobody who could work on it.
+        """
+        if self.closing or run_id in self._actors or (run_id in self._degraded and not deadline):
             return False
         self.spawn(run_id)
         return True
@@ -177,6 +182,7 @@ class Roster:
         else:
             self._queue.append(run_id)
         self._degraded.pop(run_id, None)
+        self.services.alarm.forget(run_id)
         self._actors[run_id] = actor
         spec: ChildSpec[Hint] = ChildSpec(
             id=run_id,
@@ -200,6 +206,7 @@ class Roster:
         self._forget(ref.id)
         if actor is not None and actor.degraded is not None:
             self._degraded[ref.id] = actor.degraded
+            self.services.alarm.at_deadline(ref.id, actor.deadline)
             if held:
                 self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
         if isinstance(exit_, GaveUp) and not self.closing:

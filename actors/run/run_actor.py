@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import attrs
 import trio
@@ -29,13 +30,17 @@ from ..contract.messages import Message
 from ..contract.phases import Cursor
 from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
-from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, Input, Overran
+from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, DeadlinePassed, Input, Overran
+from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
 from .children import Children, ClaimLost, Left
 from .incarnation import Hint, Incarnation, Orders
 from .performer import Performer
 from .services import Degraded, Services, patiently
+
+PATIENCE: Final = 5.0
+"""Seconds that a cancel waits for the deps of a run, so that its run_end hooks can have them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +70,7 @@ class RunActor:
         posted: position of the newest command that came while it had an owner here.
         told: how many came. heard: those that came before it left memory.
         left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
+        deadline: the run's, once its rows have been read.
     """
 
     services: Services
@@ -82,6 +88,9 @@ class RunActor:
     told: int = 0
     heard: float = math.inf
     left: Mapping[str, Left] = attrs.field(factory=dict)
+    deadline: datetime | None = None
+    _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
+    _patient_until: float = attrs.field(init=False, default=math.inf)
 
     @property
     def durable(self) -> RunState | None:
@@ -104,18 +113,27 @@ class RunActor:
         self.agent = self.agent or agent
         if deps is not None and not self.has_deps:
             self.deps, self.has_deps = deps, True
+            if self._asking is not None:
+                self._asking.cancel("others have given its deps")
+
+    def hurry(self) -> None:
+        """A cancel has come: a provider that does not answer holds it up for a while only."""
+        self._patient_until = min(self._patient_until, trio.current_time() + PATIENCE)
+        if self._asking is not None:
+            self._asking.deadline = min(self._asking.deadline, self._patient_until)
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """One incarnation."""
-        self.life, self.heard = None, math.inf
+        self.life, self.heard, self._patient_until = None, math.inf, math.inf
         was_born = self.born is not None
         while True:
             owned = await self._take(ctx.attempt)
             if owned is None:
                 return
             claim, state, inbox, history = owned
-            agent = None if self.abandon is not None else await self._live_objects(state.info)
-            first = self._first(agent, inbox)
+            self.deadline = state.info.deadline
+            agent = None if self.abandon is not None else await self._live_objects(state, inbox)
+            first = self._first(agent, state, inbox)
             if first:
                 break
             if not len(ctx.mailbox):
@@ -144,6 +162,8 @@ class RunActor:
         )
         try:
             await life.live(first)
+            if life.durable.row.status is RunStatus.DONE:
+                self.degraded = None  # it needed nobody to end
             if life.passive:
                 self.heard = self.told
                 self.services.alarm.by(life.durable.row.next_due)
@@ -186,14 +206,14 @@ class RunActor:
         except StoreDown:  # the runtime fails of it and says so; every run stays as it is
             return None
 
-    async def _live_objects(self, info: RunInfo) -> Agent[Any] | None:
+    async def _live_objects(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[Any] | None:
         """The agent, with deps in place; None if the run is degraded."""
-        directory = self.services.directory
+        directory, info = self.services.directory, state.info
         try:
             if self.agent is None:
                 self.agent = await directory.agent_for(info)
             if not self.has_deps:
-                deps = await directory.deps_for(info)
+                deps = await self._ask_deps(info, self._ends_at(state, inbox))
                 self.deps = self.deps if self.has_deps else deps
         except Degraded as error:
             if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
@@ -202,13 +222,37 @@ class RunActor:
         self.degraded = None
         return self.agent
 
-    def _first(self, agent: Agent[Any] | None, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
+    def _ends_at(self, state: RunState, inbox: tuple[InboxItem, ...]) -> float:
+        """When the run can end without its deps, in trio time: a provider is not waited for any longer."""
+        if any(_is_cancel(item) for item in inbox):
+            self.hurry()
+            return self._patient_until
+        deadline = state.info.deadline
+        if deadline is None or state.row.termination is not None:
+            return math.inf
+        return max(self.services.clock.trio_time(deadline), trio.current_time()) + PATIENCE
+
+    async def _ask_deps(self, info: RunInfo, until: float) -> Any:
+        try:
+            with trio.CancelScope(deadline=until) as self._asking:
+                return await self.services.directory.deps_for(info)
+        finally:
+            self._asking = None
+        raise Degraded("deps_missing", "the provider has not answered in time")
+
+    def _first(self, agent: Agent[Any] | None, state: RunState, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
         if self.abandon is not None:
             return (Abandon(detail=self.abandon),)
         if agent is not None:
             left = (Overran(item=one.item) for one in self.left.values() if not one.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
-        if any(item.command.kind == "cancel" for item in inbox):
+        if any(_is_cancel(item) for item in inbox):
             return (CancelUnowned(items=inbox),)
+        if due(state, self.services.clock.now())[0]:
+            return (DeadlinePassed(),)
         return ()  # it stays as it is: its inbox is for whoever has the agent and the deps
+
+
+def _is_cancel(item: InboxItem) -> bool:
+    return item.command.kind == "cancel"

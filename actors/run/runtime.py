@@ -59,7 +59,7 @@ THREADS: Final = 32
 
 DepsProvider = Callable[[RunInfo], Any]
 """(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; one that raises (LookupError,
-or anything else) has none: the run stays as it is, degraded(deps_missing).
+or anything else) has none: the run stays as it is, degraded(deps_missing), until a command comes or it is resumed.
 """
 
 
@@ -505,8 +505,8 @@ class Runtime:
             raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
         return agent
 
-    def _wake(self, run_id: str) -> bool:
-        return self.roster.wake(run_id)
+    def _wake(self, run_id: str, deadline: bool) -> bool:
+        return self.roster.wake(run_id, deadline=deadline)
 
     async def recover(self) -> None:
         """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""

@@ -36,7 +36,7 @@ async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awai
 
     async def ask(plugin: Plugin) -> Verdict | None:
         try:
-            answer = await call_hook(plugin, Phase.TOOL_GATE, asked.context(State(asked.snapshot, known), ()))
+            answer = await call_hook(asked, plugin, asked.context(State(asked.snapshot, known), ()))
             return _verdict(plugin, answer)
         except HookFailed as failure:
             if plugin.on_error == "fail":

@@ -72,12 +72,16 @@ class FileLock:
         self.announce(Owner(pid=os.getpid()))
 
     def announce(self, owner: Owner) -> None:
-        """Write into the lock file who holds it, for those who come later."""
+        """Write into the lock file who holds it, for those who come later.
+
+        A courtesy: a disk without room leaves it unsaid, and takes the lock from nobody.
+        """
         if self._descriptor is None:
             return
         data = msgspec.json.encode({"pid": owner.pid, "url": owner.url, "token_file": owner.token_file})
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, data, 0)
 
     def release(self) -> None:
         """Let go. Doing it twice is harmless."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -287,7 +287,7 @@ class SQLiteStore(Front):
         The copy's log has a name of its own: positions in this log are not taken for positions in that one.
 
         Raises:
-            StoreError: the file exists, or can not be written.
+            StoreError: the file exists, or can not be written; nothing of it is left then.
         """
         await self._read(_copy, Path(path))
 
@@ -297,12 +297,19 @@ def _copy(source: sqlite3.Connection, path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; name a new file in a writable folder") from error
-    target = sqlite3.connect(path)
-    try:
-        source.backup(target)
-        target.execute(NEW_EPOCH)
-        target.commit()
-    except sqlite3.Error as error:
-        raise StoreError(explain(path, error)) from error
-    finally:
-        target.close()
+    with ExitStack() as undo:
+        undo.callback(_remove, path)  # what is no whole copy must not be taken for one, nor stand in the way
+        try:
+            with closing(sqlite3.connect(path)) as target:
+                source.backup(target)
+                target.execute(NEW_EPOCH)
+                target.commit()
+        except sqlite3.Error as error:
+            raise StoreError(explain(path, error)) from error
+        undo.pop_all()
+
+
+def _remove(path: Path) -> None:
+    """A file, and a journal of it: one that is left behind would be rolled back into the next file of that name."""
+    for name in (path.name, f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)

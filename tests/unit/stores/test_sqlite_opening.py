@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import resource
 import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -50,6 +52,17 @@ def remove(path: Path) -> None:
 
 def files(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
+
+
+@contextlib.contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process can grow or be written, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def store_at(path: Path, **options) -> SQLiteStore:
@@ -207,6 +220,25 @@ async def test_what_fails_to_open_lets_go_of_the_lock(path: Path) -> None:
         pass
 
 
+async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
+    """Who holds the lock can not be written into it either; that is no reason to keep it."""
+    await filled(path)
+    with no_room():
+        assert f"{path} " in await refusal(path)
+    async with opened(store_at(path)):
+        assert owner_of(path) == Owner(pid=os.getpid())
+
+
+async def test_that_nobody_can_be_told_where_to_talk_stops_nobody(path: Path) -> None:
+    store = store_at(path)
+    async with opened(store):
+        with no_room():
+            store.announce("http://127.0.0.1:8765")
+        assert owner_of(path) is not None
+        store.announce("http://127.0.0.1:8765")
+        assert owner_of(path) == Owner(pid=os.getpid(), url="http://127.0.0.1:8765")
+
+
 SECOND = Migration(summary="a column more", statements=("ALTER TABLE threads ADD COLUMN title TEXT",))
 BROKEN = Migration(
     summary="fails half-way",
@@ -308,6 +340,22 @@ async def test_a_backup_is_a_whole_store(path: Path, tmp_path: Path) -> None:
     async with opened(copy):
         assert len(await copy.events("r1")) == 4
         assert copy.epoch != epoch, "it may grow other events under the same sequences"
+
+
+async def test_a_backup_that_finds_no_room_leaves_nothing_behind(path: Path, tmp_path: Path) -> None:
+    """An empty or half file would be taken for a backup, and its journal be rolled back into the next one."""
+    (place := tmp_path / "backups").mkdir()
+    store = store_at(path)
+    async with opened(store):
+        author = await create(store, new_run("r1", "t1"))
+        await author.write(3)
+        with no_room(), pytest.raises(StoreError):
+            await store.backup(place / "copy.db")
+        assert files(place) == []
+        await store.backup(place / "copy.db")
+    copy = store_at(place / "copy.db", read_only=True)
+    async with opened(copy):
+        assert len(await copy.events("r1")) == 4
 
 
 async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path) -> None:

@@ -1,0 +1,136 @@
+"""Rules of runs that nobody can work on here: a cancel and their deadline end them all the same."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.run.clock import Clock
+from greenroom.testing import call, delay
+
+from ..support.diary import scripted
+from ..support.runs import KINDS, Shelf, agent, events_of, home, types
+
+
+@pytest.fixture(params=KINDS)
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    return Shelf(request.param, tmp_path)
+
+
+@gr.tool(needs_approval=True)
+async def ask() -> str:
+    """Ask."""
+    return "yes"
+
+
+STAGES: dict[str, Any] = {"needs_approval": call("ask", id="c1"), "running": [delay(100), "x"], "planned": "x"}
+
+
+async def never(info: Any) -> Any:
+    """A provider that does not answer."""
+    await trio.sleep_forever()
+
+
+def fails(info: Any) -> Any:
+    """A provider that can not."""
+    raise ConnectionError("no database")
+
+
+NOBODY: dict[str, dict[str, Any]] = {
+    "no agent": {"agents": []},
+    "no deps": {},
+    "a provider that fails": {"deps": fails},
+    "a provider that does not answer": {"deps": never},
+}
+
+
+@pytest.mark.parametrize("missing", NOBODY)
+@pytest.mark.parametrize("stage", STAGES)
+async def test_the_deadline_of_a_run_that_nobody_can_work_on_ends_it(shelf, autojump_clock, stage, missing):
+    clock = Clock()
+    helper = agent(STAGES[stage], "done", tools=[ask])
+    busy = agent([delay(1000), "x"], key="busy")
+    deadline = clock.now() + timedelta(seconds=60)
+    async with home(shelf, agents=[helper, busy], clock=clock, drain=0, max_running=1) as runtime:
+        if stage == "planned":
+            await runtime.start(busy, "hi", deps="own")
+        await runtime.start(helper, "hi", run_id="r1", deadline=deadline, deps="own")
+        await trio.sleep(10)
+    async with home(shelf, **({"agents": [helper], "clock": clock, "drain": 0} | NOBODY[missing])) as runtime:
+        run = await runtime.get("r1")
+        assert (await run.view()).stage == stage
+        await trio.sleep(40)
+        assert (await run.view()).stage == stage
+        with trio.fail_after(20):
+            outcome = await _ended(run)
+        assert isinstance(outcome, gr.Failed)
+        assert outcome.code == "run_timeout"
+        assert set((await run.view()).calls.values()) <= {"cancelled"}
+        assert runtime.roster.degraded("r1") is None
+        assert [name for name in types(await events_of(run)) if name in ("completed", "failed")] == ["failed"]
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await runtime.replay("r1")).equal
+
+
+async def _ended(run: gr.Run[Any]) -> Any:
+    """Its outcome; until then who waits is told that nobody works on it."""
+    while True:
+        try:
+            return await run.result()
+        except gr.RunDegraded:
+            await trio.sleep(1)
+
+
+async def test_a_deadline_that_passed_while_nobody_was_there_ends_a_run_at_the_next_start(shelf, autojump_clock):
+    clock = Clock()
+    helper = agent(call("ask", id="c1"), "done", tools=[ask])
+    async with home(shelf, agents=[helper], clock=clock) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1", deadline=clock.now() + timedelta(seconds=60))
+        await run.wait()
+    await trio.sleep(100)
+    async with home(shelf, clock=clock) as runtime:
+        with trio.fail_after(5):
+            assert isinstance(await _ended(await runtime.get("r1")), gr.Failed)
+
+
+async def test_a_cancel_does_not_wait_for_a_provider_that_does_not_answer(shelf, autojump_clock):
+    helper = agent("done")
+    async with home(shelf, agents=[helper], deps=never, drain=0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await trio.sleep(100)
+        assert (await run.cancel(reason="enough", by="ada")).ok
+        with trio.fail_after(5.1):
+            assert await run.result() == gr.Cancelled(reason="enough", by="ada")
+
+
+async def test_a_provider_that_answers_soon_after_a_cancel_is_waited_for(shelf, autojump_clock):
+    """The hooks that tidy up get the deps, as if the cancel had come a little later."""
+    seen = []
+
+    async def slow(info: Any) -> Any:
+        await trio.sleep(3)
+        return "deps"
+
+    plugin = scripted("x", run_end=lambda ctx: seen.append(ctx.deps))
+    helper = agent([delay(100), "x"], plugins=[plugin])
+    async with home(shelf, agents=[helper], deps=slow, drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="r1")
+        await trio.sleep(50)
+    async with home(shelf, agents=[helper], deps=slow, drain=0) as runtime:
+        run = await runtime.get("r1")
+        await run.cancel()
+        assert isinstance(await run.result(), gr.Cancelled)
+    assert seen == ["deps"]
+
+
+async def test_deps_that_a_run_is_resumed_with_are_taken_while_the_provider_does_not_answer(shelf, autojump_clock):
+    helper = agent("done")
+    async with home(shelf, agents=[helper], deps=never, drain=0) as runtime:
+        run = await runtime.start(helper, "hi")
+        await trio.sleep(100)
+        await runtime.resume(run.id, deps="own")
+        with trio.fail_after(1):
+            assert (await run.result()).output == "done"
