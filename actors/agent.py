@@ -105,7 +105,8 @@ class Agent(Generic[T]):
         on_deny: what a denied approval does: "continue" tells the model, "cancel_run" ends the run.
         denial: (ticket, decision) -> what the model is told of a denied call whose decision brings no text of its own;
             a pure function. If it fails or gives no str, an event says so and the model is told a sentence.
-        on_new_input: what input does while approvals are open: "queue", or "supersede" withdraws them.
+        on_new_input: what input does to approvals that are open, or asked for before it is heard: "queue" lets them
+            stand, "supersede" withdraws them.
         on_unknown_tool: "return" tells the model, "raise" fails the run.
         settings: for the model (temperature and so on), plain JSON data.
         max_bodies: bodies that may execute at once in one run.

@@ -179,6 +179,7 @@ class RunRow:
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
+        unheard: who has sent the newest input that waits there ("": nobody is named); None: what waits was not sent.
         early: decisions that came before their call's first ticket.
         tasks: background tasks that live.
         stubborn: what has overrun its grace and may still live.
@@ -204,6 +205,7 @@ class RunRow:
     inference: Inference | None = None
     draft: Message | None = None
     pending_input: tuple[Message, ...] = ()
+    unheard: str | None = None
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()

@@ -9,7 +9,7 @@ from ..contract.lifecycle import APPLYING_EFFECTS, Stage
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
 from .bodies import EXECUTING, start, startable
-from .decisions import cancelled, early_decisions, release_held
+from .decisions import cancelled, early_decisions, release_held, supersede
 from .ending import end
 from .gates import ask_again, gate, gate_new, outdated
 from .holds import open_pause, rest
@@ -20,8 +20,8 @@ from .writes import merge_held
 def drive(d: Draft) -> bool:
     """Let the calls of the step move; called after everything that may let one move. True if all are settled.
 
-    Gates what has no verdict, lets early and held decisions act, asks provisional verdicts again, starts what may
-    start, and says where the run stands.
+    Gates what has no verdict, lets early and held decisions act, withdraws what new input supersedes, asks provisional
+    verdicts again, starts what may start, and says where the run stands.
     """
     if not d.in_tools:
         return False
@@ -35,6 +35,7 @@ def _drive_on(d: Draft) -> bool:
     """True if others may move now: a call has ended by being started (in the background), or by a merge."""
     gated = gate_new(d)
     early_decisions(d)
+    supersede(d)
     release_held(d)
     if not gated or not d.in_tools:
         return False

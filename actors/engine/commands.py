@@ -7,7 +7,6 @@ of the inbox. One that can not act any more leaves a `run.decision.refused`; not
 from __future__ import annotations
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
@@ -17,7 +16,6 @@ from .decisions import act, cancelled, expire, refuse
 from .ending import end
 from .pauses import decide_hold, expire_hold, find_hold, pause
 from .state import Draft
-from .tickets import close_call, withdraw
 
 
 def command_arrived(d: Draft, item: InboxItem) -> None:
@@ -93,16 +91,7 @@ def _send(d: Draft, command: Command) -> None:
         "run.input.received",
         ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
     )
-    if d.spec.on_new_input == "supersede" and d.cursor is Cursor.TOOLS:
-        _supersede(d, command.by)
-
-
-def _supersede(d: Draft, by: str | None) -> None:
-    for call in tuple(d.calls.values()):
-        if call.at is CallAt.PARKED:
-            call = withdraw(d, call, by=by, reason="superseded by new input")  # noqa: PLW2901 - the row as it is now
-            text = "This call was superseded by new input from the user."
-            close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="superseded")
+    d.unheard = command.by or ""
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -130,7 +119,7 @@ def _decide(d: Draft, command: Command) -> None:
         d.early = {**d.early, call.call_id: decision}  # judged as soon as there is a ticket, which may be now
     elif call is not None and waits:
         act(d, call, decision)
-    elif command.early:
+    elif command.early and (call is None or call.ticket is None):
         refuse(d, decision, "unused", "the call ended without asking for a decision")
     else:
         refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -21,7 +21,7 @@ from .ending import end
 from .gates import gate, takes_result
 from .judge import Judge
 from .state import Draft
-from .tickets import close_call, resolve
+from .tickets import close_call, resolve, withdraw
 
 
 def cancelled(wish: CancelWish, code: str | None = None) -> Termination:
@@ -62,6 +62,26 @@ def _try_early(d: Draft, call: CallRow) -> None:
         act(d, call, decision)
     else:
         refuse(d, decision, wrong.code or "not_allowed", wrong.detail or "")
+
+
+SUPERSEDED: Final = "This call was superseded by new input from the user."
+_PERHAPS: Final = " It ran when its process ended: it may or may not have taken effect."
+
+
+def supersede(d: Draft) -> None:
+    """While somebody's input waits for the next step no call waits for people, if the agent says so.
+
+    Calls that wait when the input comes, and those that ask afterwards: their tickets are withdrawn as they are opened.
+    A decision that came early acts first.
+    """
+    if d.unheard is None or d.spec.on_new_input != "supersede" or not d.in_tools:
+        return
+    for call in tuple(d.calls.values()):
+        if call.at is CallAt.PARKED:
+            lost = call.ticket is not None and call.ticket.reason == "outcome_unknown"
+            row = withdraw(d, call, by=d.unheard or None, reason="superseded by new input")
+            shown = SUPERSEDED + _PERHAPS if lost else SUPERSEDED
+            close_call(d, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
 
 
 def act(d: Draft, call: CallRow, decision: Decision) -> None:

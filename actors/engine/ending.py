@@ -153,7 +153,7 @@ def append_input(d: Draft) -> None:
     """Append steering messages that wait to the thread."""
     if d.pending_input:
         d.messages.extend(d.pending_input)
-        d.pending_input = ()
+        d.pending_input, d.unheard = (), None
         d.changed = True
 
 

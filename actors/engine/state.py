@@ -128,6 +128,7 @@ class Draft:
     inference: Inference | None
     draft: Message | None
     pending_input: tuple[Message, ...]
+    unheard: str | None
     early: Mapping[str, Decision]
     request: RequestChanges | None
     snapshot: Snapshot
@@ -161,7 +162,7 @@ class Draft:
         self.answers, self.output_retries = counters.answers, counters.output_retries
         self.message_count, self.ticket_count = counters.messages, counters.tickets
         self.inference, self.draft = row.inference, row.draft
-        self.pending_input, self.early = row.pending_input, row.early
+        self.pending_input, self.unheard, self.early = row.pending_input, row.unheard, row.early
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
         self.stubborn, self.tasks, self.pause, self.holds = row.stubborn, row.tasks, row.pause, row.holds
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
@@ -330,6 +331,7 @@ class Draft:
             inference=self.inference,
             draft=self.draft,
             pending_input=self.pending_input,
+            unheard=self.unheard,
             early=self.early,
             stubborn=self.stubborn,
             tasks=self.tasks,

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import call, delay
 
 from ..support.cast import FAR
 from ..support.lives import THREAD, Act, Scene, after, another, approve, cancel, decide, pause, pause_run, restart, send
@@ -181,6 +181,68 @@ async def test_superseding_input_leaves_alone_what_is_decided_or_done(play, auto
     assert life.calls["C"] == "new running succeeded"
     assert life.calls["A"] == "new suspended cancelled"
     assert life.calls["B"] == "new suspended resuming running succeeded"
+
+
+SLOW = [call("spend", id="A", cents=200, thinking=10.0), call("spend", id="B", cents=200, thinking=10.0)]
+SUPERSEDED = "new suspended cancelled"
+
+
+@pytest.mark.parametrize("seconds", [5, 15])
+async def test_a_ticket_that_opens_while_such_input_waits_is_superseded_at_once(play, autojump_clock, seconds):
+    """B's ticket opens in any case after the input has come; A's before it, or after it."""
+    life = await play(SLOW, "fine", do=[after(seconds, send("forget it"))], on_new_input="supersede")
+    assert (life.calls, life.path) == ({"A": SUPERSEDED, "B": SUPERSEDED}, "running completed")
+    assert life.payloads("approval.resolved") == [
+        {**one, "resolution": "withdrawn", "by": "ada", "reason": "superseded by new input"}
+        for one in life.payloads("approval.resolved")
+    ]
+    assert life.history[-2:] == ["user: forget it", "assistant: fine"]
+
+
+async def test_so_is_that_of_a_body_that_asks_after_it_has_come(play, autojump_clock):
+    life = await play(
+        [call("ask", id="A", seconds=10.0), C], "fine", do=[after(5, send("forget it"))], on_new_input="supersede"
+    )
+    assert life.calls == {"A": "new running suspended cancelled", "C": "new running succeeded"}
+    assert (life.tickets, life.codes["A"]) == ({"r.t1": ("user_input", "withdrawn")}, "superseded")
+
+
+async def test_and_that_of_a_call_which_the_model_asks_for_after_it_has_come(play, autojump_clock):
+    model = [delay(10), B]
+    life = await play(model, "fine", do=[after(5, send("forget it"))], on_new_input="supersede")
+    assert (life.calls, life.path) == ({"B": SUPERSEDED}, "running completed")
+
+
+async def test_what_somebody_has_decided_before_it_asked_is_not_superseded(play, autojump_clock):
+    acts = [after(5, decide("B")), after(1, send("and this"))]
+    life = await play(SLOW, "fine", do=acts, on_new_input="supersede")
+    assert life.calls == {"A": SUPERSEDED, "B": "new suspended resuming running succeeded"}
+
+
+async def test_the_first_input_of_a_run_and_what_tasks_and_pauses_say_supersede_nothing(play, autojump_clock):
+    acts = [after(5, pause_run()), decide("r.t1", result="go"), approve("B")]
+    life = await play([C], [B], "fine", do=acts, on_new_input="supersede")
+    assert life.calls["B"] == "new suspended resuming running succeeded"
+
+
+async def test_superseding_input_that_has_been_heard_supersedes_nothing_more(play, autojump_clock):
+    life = await play([C], [B], "fine", do=[after(5, send("go on")), approve("B")], on_new_input="supersede")
+    assert life.history[3] == "user: go on"
+    assert life.calls["B"] == "new suspended resuming running succeeded"
+
+
+async def test_superseding_input_acts_in_the_next_process_too(play, autojump_clock):
+    """The body was lost: nobody is asked what came of it, and the model is told that it may have taken effect."""
+    acts = [after(2, send("forget it")), after(1, restart)]
+    life = await play([call("note", id="A")], "fine", do=acts, on_new_input="supersede")
+    assert life.tickets == {"r.t1": ("outcome_unknown", "withdrawn")}
+    assert "superseded" in life.told["A"]
+    assert "may or may not have taken effect" in life.told["A"]
+
+
+async def test_superseding_input_is_waited_behind_a_gate_by_the_next_process_too(play, autojump_clock):
+    life = await play(SLOW, "fine", do=[after(15, send("forget it")), after(1, restart)], on_new_input="supersede")
+    assert life.calls == {"A": SUPERSEDED, "B": SUPERSEDED}
 
 
 async def test_input_outlives_the_process_that_took_it(play, autojump_clock):

@@ -523,6 +523,8 @@ class World:
             assert open_tickets
         if row.holds and row.stage is not Stage.NEEDS_APPROVAL:
             assert row.cursor in HELD_OPEN, f"a held run is at {row.cursor}"
+        if self.spec.on_new_input == "supersede" and row.unheard is not None:
+            assert row.cursor is not Cursor.TOOLS or all(call.at is not CallAt.PARKED for call in calls)
         if row.cursor is Cursor.TOOLS:
             assert row.stage is derive_stage(calls)
             self._check_projection(calls)
