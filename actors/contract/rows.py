@@ -242,7 +242,7 @@ class CallRow:
         asked: the newest ticket is a question of the body.
         ticket: the newest ticket.
         result: the full result (JSON). shown: the text the model gets. code: of a failure.
-        edited: the arguments are not the model's.
+        edited: the arguments are not the model's. edited_at: bodies that had started when somebody edited them last.
         started_at: when the newest body started, UTC.
         batch: what it wrote to state keys, until that is merged.
         verdict_at: revision of the state on which its gates allowed it.
@@ -269,6 +269,7 @@ class CallRow:
     shown: str | None = None
     code: str | None = None
     edited: bool = False
+    edited_at: int = 0
     provisional: bool = False
     started_at: datetime | None = None
     batch: Batch | None = None

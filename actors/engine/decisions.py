@@ -130,7 +130,7 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
     if edited is None and ticket.resume_mode == "pass_decision_to_tool":
         call = _edited(d, call, decision.result)
     elif edited is not None:
-        call = attrs.evolve(_edited(d, call, edited), edited=True)
+        call = attrs.evolve(_edited(d, call, edited), edited=True, edited_at=call.attempts)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
     told = decision if call.asked else call.told  # a permission, or what came of a lost body, is no answer to the body

@@ -145,7 +145,7 @@ def tool_text(call: CallRow) -> str:
     shown = call.shown or ""
     if not call.edited:
         return shown
-    ran = " before the call ran" if call.attempts else ""
+    ran = " before the call ran" if call.attempts > call.edited_at else ""
     return f"(The arguments were changed to {dict(call.arguments)!r}{ran}.)\n{shown}"
 
 

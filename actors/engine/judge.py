@@ -131,6 +131,9 @@ class Judge:
             return reject(
                 command, "invalid_arguments", f"{ticket.ticket_id} holds the run itself: nothing can be edited"
             )
+        if edited is not None and ticket is not None and _brings_result(ticket, decision):
+            text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
+            return reject(command, "invalid_arguments", text)
         if edited is not None:
             wrong = self.check_arguments(tool, edited)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
@@ -152,6 +155,12 @@ class Judge:
             return None
         wrong = schema_fault(ticket.response_schema, decision.result)
         return None if wrong is None else reject(command, "invalid_result", wrong)
+
+
+def _brings_result(ticket: Ticket, decision: Decision) -> bool:
+    """True if a call goes on with the decision's result in place of a body."""
+    told = ticket.reason == "outcome_unknown" and decision.result is not None
+    return decision.action == "resume" and (told or ticket.resume_mode == "use_decision_as_tool_result")
 
 
 def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:

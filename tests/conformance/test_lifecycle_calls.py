@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+import attrs
 import pytest
 
 import greenroom as gr
@@ -12,7 +13,7 @@ from greenroom.testing import call
 
 from ..support.cast import TOOLS
 from ..support.diary import gate
-from ..support.lives import Scene, after, approve, cancel, deny, restart
+from ..support.lives import Scene, after, approve, cancel, decide, deny, restart
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 RESULT, ARGUMENTS = "use_decision_as_tool_result", "pass_decision_to_tool"
@@ -279,6 +280,38 @@ async def test_the_history_keeps_the_model_s_call_and_says_that_it_was_edited(pl
     assert life.requests[-1].messages[1].calls[0].arguments == {"cents": 500}
     assert "{'cents': 5}" in life.told["A"]
     assert life.told["A"].endswith("paid 5")
+
+
+ANSWER = call("ask", id="A", mode="use_decision_as_tool_result")
+
+
+@pytest.mark.parametrize("early", [False, True])
+async def test_where_no_body_runs_no_arguments_can_be_edited(play, autojump_clock, early):
+    wrong = decide("A", result="red", edited_arguments={"times": 2})
+    acts = [after(5, wrong) if early else wrong, decide("A", result="blue")]
+    asked = attrs.evolve(ANSWER, arguments={**ANSWER.arguments, "seconds": 10.0})
+    life = await play([asked], "done", do=acts)
+    assert life.told == {"A": "blue"}
+    refused = [(one["code"], one["detail"]) for one in life.payloads("decision.refused")]
+    code, detail = refused[0] if early else (life.answers[0], life.scene.details[0])
+    assert code.endswith("invalid_arguments")
+    assert detail == "the decision's result is what A comes to: no body runs, so nothing can be edited"
+
+
+async def test_nor_where_somebody_says_what_a_lost_body_came_to(play, autojump_clock):
+    acts = [after(2, restart), decide("N", result="noted", edited_arguments={"what": "x"})]
+    acts += [decide("N", edited_arguments={"what": "x"})]
+    life = await play([call("note", id="N")], "done", do=acts)
+    assert life.answers == ["rejected invalid_arguments", "accepted"]
+    assert life.told["N"] == "(The arguments were changed to {'what': 'x'} before the call ran.)\nnoted x"
+
+
+async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_they_did(play, autojump_clock):
+    """A body has run, but not with these."""
+    verdict = gate("no", lambda ctx: gr.SetResult("no") if ctx.decision is not None else None)
+    acts = [decide("A", edited_arguments={"times": 2})]
+    life = await play([call("ask", id="A")], "done", do=acts, plugins=[verdict])
+    assert life.told["A"] == "(The arguments were changed to {'times': 2}.)\nno"
 
 
 async def test_edited_arguments_have_a_fingerprint_of_their_own(play, autojump_clock):
