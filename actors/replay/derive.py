@@ -329,7 +329,7 @@ def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
     if event.type == "run.cleanup.overrun":
         yield Overran(item=_stubborn(event))
     if row.cursor is Cursor.STOPPING:
-        yield from _stopped(record, position)
+        yield from _stopped(record, row.stubborn, position)
     if row.cursor is Cursor.INFERENCE and row.inference is not None and code in ("model_error", "consecutive_errors"):
         passes = code == "consecutive_errors"  # a failure that may pass, and the one too many
         kind, _, text = (detail.partition(_LAST_ERROR)[2] if passes else detail).partition(": ")
@@ -356,13 +356,16 @@ def _stubborn(event: Event) -> Stubborn:
     )
 
 
-def _stopped(record: Record, position: int) -> Iterator[Input]:
-    """Word that the work has stopped, but for what the terminal event names, or for what is told to overrun here."""
+def _stopped(record: Record, known: tuple[str, ...], position: int) -> Iterator[Input]:
+    """Word that the work has stopped, but for what is named: by the terminal event, of that by an earlier one, or here.
+
+    What the terminal event names may overrun its grace after that word.
+    """
     told = takewhile(lambda event: event.type == "run.cleanup.overrun", record.events[position:])
     here = {item.call_id: item for item in map(_stubborn, told)}
     last: Any = record.events[-1].payload
     named = last.get("stubborn", ()) if "termination" in last else record.row.stubborn
-    both = (tuple(here.get(name) or Stubborn(call_id=name) for name in named), tuple(here.values()))
-    yield WorkStopped(stubborn=both[0])
-    if both[1] != both[0]:
-        yield WorkStopped(stubborn=both[1])
+    lives = tuple(here.get(name) or Stubborn(call_id=name) for name in named)
+    before = tuple(item for item in lives if item.call_id in known)
+    for found in dict.fromkeys((lives, tuple(here.values()), before)):
+        yield WorkStopped(stubborn=found)

@@ -7,6 +7,7 @@ is not marked, so each answer that may begin there is told.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -59,7 +60,7 @@ def told(record: Record, asked: RunPhase, state: RunState, position: int, *, plu
         yield done
         return
     if not plugins:
-        yield from _allowed(record, done, state)
+        yield from _allowed(record, done, position)
         yield msgspec.structs.replace(done, verdict=APPROVAL)
         return
     for begun, at in _begun(record, done, position):
@@ -120,10 +121,9 @@ def _faults(record: Record, phase: Phase) -> Iterator[dict[str, Any]]:
 
 
 def _asked_for(record: Record, done: PhaseDone, state: RunState, at: int) -> Iterator[PhaseDone]:
-    event = record.events[at] if at < len(record.events) else None
     match done.phase:
         case Phase.TOOL_GATE:
-            yield from _judged(record, done, state, event)
+            yield from _judged(record, done, state, at)
         case Phase.BEFORE_INFERENCE:
             yield msgspec.structs.replace(done, request=_request(record, at))
         case Phase.AFTER_INFERENCE:
@@ -145,22 +145,23 @@ def _holds(record: Record, at: int) -> Iterator[Suspend]:
         yield wish(ticket)
 
 
-def _judged(record: Record, done: PhaseDone, state: RunState, event: Event | None) -> Iterator[PhaseDone]:
+def _judged(record: Record, done: PhaseDone, state: RunState, at: int) -> Iterator[PhaseDone]:
     """The verdicts on a call: it may run, or the event says what else."""
-    yield from _allowed(record, done, state)
+    yield from _allowed(record, done, at)
     call = state.calls[done.call_id or ""]
     earlier = (other for other in state.calls.values() if other.index < call.index)
     if not call.provisional and any(other.at is not CallAt.SETTLED or other.batch is not None for other in earlier):
         yield msgspec.structs.replace(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
+    event = record.events[at] if at < len(record.events) else None
     if event is None or event.payload.get("call_id") != call.call_id:
         return
     for verdict in _verdicts(record, event, record.calls.get(call.call_id)):
         yield msgspec.structs.replace(done, verdict=verdict)
 
 
-def _allowed(record: Record, done: PhaseDone, state: RunState) -> Iterator[PhaseDone]:
+def _allowed(record: Record, done: PhaseDone, position: int) -> Iterator[PhaseDone]:
     yield msgspec.structs.replace(done, verdict=Allow())
-    if _written_meanwhile(record, state):
+    if _written_meanwhile(record, position):
         older = done.revision - 1  # any older one is outdated alike
         yield msgspec.structs.replace(done, verdict=Allow(), revision=older)
 
@@ -180,10 +181,11 @@ def _verdicts(record: Record, event: Event, row: CallRow | None) -> Iterator[Ver
             yield Block(shown.removeprefix(_BLOCKED))
 
 
-def _written_meanwhile(record: Record, state: RunState) -> bool:
-    """Whether calls or tasks wrote to state in this step: a gate may have judged on what was there before."""
-    busy = state.row.tasks or any(call.at is CallAt.BODY or call.attempts for call in state.calls.values())
-    return bool(busy and record.index.writes and state.snapshot.revision)
+def _written_meanwhile(record: Record, position: int) -> bool:
+    """Whether somebody wrote to state in this step up to here: a gate may have judged on what was there before."""
+    steps = record.index.steps
+    begun = steps[max(0, bisect(steps, position) - 1)] if steps else 0
+    return any(begun < at < position for found in record.index.writes.values() for at in found)
 
 
 def _edits(record: Record, state: RunState, at: int) -> Iterator[CallEdit]:

@@ -25,6 +25,7 @@ class Index:
         starts: call -> its run.tool.started. results: call -> its run.tool.result.
         stops: task -> its run.task.finished, if somebody cancelled it.
         merging: calls whose newest or an earlier attempt had not ended before what it wrote was merged.
+        steps: every run.step.started.
         forgotten: a conflict does not know any more who wrote the key.
         unoffered: of calls whose tool a hook had taken away.
     """
@@ -34,6 +35,7 @@ class Index:
     results: Mapping[str, int]
     stops: Mapping[str, int]
     merging: frozenset[str]
+    steps: tuple[int, ...]
     forgotten: bool
     unoffered: tuple[int, ...]
 
@@ -45,7 +47,7 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
     results: dict[str, int] = {}
     stops: dict[str, int] = {}
     merging = {call.call_id for call in calls if call.at is CallAt.MERGING}
-    forgotten, unoffered = False, []
+    forgotten, unoffered, steps = False, [], []
     for position, event in enumerate(events):
         payload: Any = event.payload
         match event.type:
@@ -55,6 +57,8 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
                 if writer not in results:
                     merging.add(writer)
                 forgotten = forgotten or (event.type == "run.state.conflict" and payload.get("other") is None)
+            case "run.step.started":
+                steps.append(position)
             case "run.tool.started":
                 starts[str(payload.get("call_id"))].append(position)
             case "run.tool.result":
@@ -71,6 +75,7 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
         results=results,
         stops=stops,
         merging=frozenset(merging),
+        steps=tuple(steps),
         forgotten=forgotten,
         unoffered=tuple(unoffered),
     )

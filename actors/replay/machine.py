@@ -44,7 +44,7 @@ from .derive import Offer, offers
 from .hooks import open_phases, told
 from .record import Record
 from .report import Difference, ReplayReport, Unreplayable, compared
-from .stories import Fault, Story, before, explained_by, gap, slack, time_unknown
+from .stories import Fault, Story, before, explained_by, gap, slack, stopped_by_time, time_unknown
 
 BREATH: Final = 64
 """Places of the log after which others may work."""
@@ -194,12 +194,16 @@ class _Replay:
             if difference is None:
                 continue
             found: Difference | Unreplayable = difference
-            if story is not None and story.slack and explained_by(difference, story.slack):
+            if story is not None and story.slack and self._is_of_time(difference, story):
                 found = time_unknown(difference)
             right = recorded is not None and recorded.type == replayed.type
             self._note(Fault(number, right, found))
             return False
         return True
+
+    def _is_of_time(self, difference: Difference, story: Story) -> bool:
+        by_time = stopped_by_time(self._record, story.state, difference.recorded)
+        return by_time or explained_by(difference, story.slack)
 
     def _add(self, stories: list[Story], story: Story) -> None:
         for known in stories:

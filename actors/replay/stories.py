@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..contract.envelope import Event
 from ..contract.lifecycle import STATUS, RunStatus
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
@@ -94,6 +95,18 @@ def explained_by(difference: Difference, slack: int) -> bool:
     recorded, replayed = (event.payload["active_seconds"] for event in (difference.recorded, difference.replayed))
     lost = round((replayed - recorded) * 1000) if isinstance(recorded, int | float) else -1
     return 0 < lost <= slack
+
+
+def stopped_by_time(record: Record, state: RunState, recorded: Event | None) -> bool:
+    """Whether a limit of active time has ended the run in the story and not in the record, or the other way round.
+
+    Either shows first in another event: of a decision that the end makes useless, of the step that does not come.
+    """
+    termination, last = state.row.termination, record.events[-1]
+    in_story = termination is not None and termination.code == "timeout"
+    if record.end()[0] != "timeout":
+        return in_story
+    return not in_story and (recorded is None or recorded.timestamp == last.timestamp)
 
 
 def time_unknown(difference: Difference) -> Unreplayable:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import attrs
@@ -14,7 +15,7 @@ from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import Block, InboxItem
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.lifecycle import Termination, TerminationKind
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import Cursor, Phase
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
 from greenroom.actors.contract.spec import MODES, AgentSpec
@@ -27,6 +28,7 @@ from greenroom.actors.replay.report import ReplayReport
 from .chaos import TOOLS, Chaos
 from .test_properties import specs
 from .world import START, World, call
+from .writers import KEYS, Writers
 
 
 class Remembered(World):
@@ -169,6 +171,63 @@ def test_a_run_that_was_given_up_after_its_hooks_had_failed_is_replayed() -> Non
     world.feed(inp.Abandon(detail="crashed three times"))
     world.answer(inp.WorkStopped())
     report = world.replay()
+    assert report.equal, report.difference
+
+
+def judged(w: Remembered, call_id: str, revision: int = 0, **more: Any) -> None:
+    """The gate lets a call pass, on a revision of the state."""
+    done = inp.PhaseDone(phase=Phase.TOOL_GATE, step=w.row.step, call_id=call_id, revision=revision, **more)
+    w.answer(done)
+
+
+def test_a_gate_that_had_judged_before_a_task_wrote_is_replayed() -> None:
+    """It is asked again, which leaves no event; and nothing that could have written is alive any more."""
+    spec = AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.TOOL_GATE}), keys=KEYS)
+    w = Remembered(spec, execution="parallel_streaming")
+    w.says(calls=[call("T", "crawl", n=1)])
+    judged(w, "T")
+    w.says(calls=[call("A", "read", n=1), call("B", "read", n=1)])
+    _, batch, keys = Writers(Random(1)).write("T.task1", w.state.snapshot)
+    w.answer(inp.CallReturned(call_id="T.task1", attempt=1, result=1, shown="1", batch=batch, keys=keys))
+    judged(w, "A", revision=0, overruled=(inp.Overruled(plugin="a", verdict="set_result", by="b"),))
+    judged(w, "B", revision=1)
+    assert w.types()[-1] == "run.tool.started"
+    report = w.replay()
+    assert report.equal, report.difference
+    judged(w, "A", revision=1)
+    Chaos(w, 0).finish()
+    report = w.replay()
+    assert report.equal, report.difference
+
+
+def test_a_limit_of_active_time_that_nobody_can_know_of_is_no_difference() -> None:
+    """Without an owner for a while, unseen; and the end would first have told that a decision was of no use."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.TOOL_GATE}), stop=(stop.Timeout(60.0),)))
+    w.says(calls=[call("A", "read", n=1)])
+    assert w.decide("A").code == "early"
+    w.pause()
+    w.now += timedelta(seconds=400)
+    w.crash()
+    judged(w, "A")
+    w.returns("A")
+    assert w.row.cursor is Cursor.PAUSED
+    report = w.replay()
+    assert report.difference is None
+    assert report.unreplayable is not None
+    assert report.unreplayable.missing == "time"
+
+
+def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> None:
+    """One body that was known to hang lived on then; another one is told of while the run_end hooks are asked."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.RUN_END})))
+    w.says(calls=[call("A", "read", n=1)])
+    w.feed(inp.Overran(item=inp.Stubborn(call_id="A")))
+    w.cancel("now")
+    w.answer(inp.WorkStopped(stubborn=(inp.Stubborn(call_id="A"),)))
+    w.feed(inp.Overran(item=inp.Stubborn(call_id="model:r.m1")))
+    w.answer(inp.PhaseDone(phase=Phase.RUN_END, step=1))
+    assert w.row.stubborn == ("A", "model:r.m1")
+    report = w.replay()
     assert report.equal, report.difference
 
 
