@@ -204,7 +204,7 @@ async def test_arguments_that_can_not_be_raise(gateway: FakeGateway) -> None:
             await client.cancel("r", mode="later")
         with pytest.raises(gr.UsageError, match="on_busy"):
             await client.start("a", "b", on_busy="wait")
-        with pytest.raises(gr.UsageError, match="text=7"):
+        with pytest.raises(gr.UsageError, match="the text is 7; give a str"):
             await client.send("r", 7)
         for wrong in ("x" * 129, "a\nb"):
             with pytest.raises(gr.UsageError, match="at most 128 printable"):
