@@ -150,6 +150,15 @@ def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Serv
     assert [one["resolution"] for one in resolved(inside, "r1")] == ["denied", "approved"]
 
 
+def test_all_of_them_are_those_that_nobody_has_decided_meanwhile(inside: Inside) -> None:
+    """Nobody works on the run: what is decided acts later, and until then the ticket is seen."""
+    inside("run", "agents.py:both", "help", "--run-id", "r1", *DB)
+    assert inside("deny", "r1", "t2", *DB).returncode == 0
+    rest = inside("approve", "r1", "--all", *DB)
+    assert (rest.returncode, rest.stderr) == (0, "")
+    assert "r1.t2 was decided meanwhile: " in rest.stdout
+
+
 def test_all_of_them_at_once(inside: Inside, server: Server) -> None:
     server.starts("both", "r1")
     done = inside("deny", "r1", "--all", "--json", *DB)

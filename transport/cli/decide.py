@@ -240,6 +240,9 @@ async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) ->
             **answered(answer),
         }
     )
+    if wish.all and answer.code == "already_decided":
+        screen.row(f"{ticket.ticket_id} was decided meanwhile: {answer.detail}", "dim")
+        return exits.COMPLETED
     if not answer.ok:
         complain(f"{ticket.ticket_id} was not decided ({answer.code}): {answer.detail or 'no reason was given'}")
         return exits.FAILED
