@@ -114,11 +114,17 @@ def log_crash(redactor: Redactor, what: str, error: BaseException) -> None:
 async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Ask the store until it answers: that it does not is no fault of the run, and must not end it. A cancel ends it.
 
+    The log `greenroom.run` is told of it, once.
+
     Raises:
         StoreDown: it has failed for good. StoreError: it is damaged.
     """
+    told = False
     while True:
         try:
             return await ask(*args, **kwargs)
         except StoreUnavailable:
+            if not told:  # without its error, which may name what is a secret
+                logger.warning("the store can not be read; it is asked again every %g s until it answers", RETRY)
+            told = True
             await trio.sleep(RETRY)

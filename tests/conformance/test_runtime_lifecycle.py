@@ -719,7 +719,7 @@ class Deaf(gr.MemoryStore):
 
 
 @pytest.mark.parametrize("reads", range(1, 4))
-async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, reads):
+async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, caplog, reads):
     """For its rows when it is woken, and for its thread: that is no failure of the run, or of its model."""
     store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(store, agents=[helper], passivate_after=1.0) as runtime:
@@ -731,6 +731,7 @@ async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, read
         await trio.sleep(20)
         store.reads = float("inf")
         assert (await run.result()).output == "done"
+    assert caplog.text.count("the store can not be read; it is asked again") == 1
 
 
 async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
