@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ from greenroom.actors.errors import StoreOpenError
 
 _LARGEST: Final = 4096
 """Bytes of a lock file that are read: more is none of ours."""
+_LOOKED_AT: Final = 0.5
+"""Seconds for which somebody may look who has the lock, in the way of who takes it; it takes them microseconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +66,7 @@ class FileLock:
         except OSError as error:
             raise StoreOpenError(f"{path}: {error.strerror}; the lock file must be writable") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(descriptor, path)
         except OSError as error:
             owner = _read(descriptor)
             os.close(descriptor)
@@ -90,6 +93,36 @@ class FileLock:
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path) -> None:
+    """Lock it. `owner_of` holds a shared lock for some microseconds: that is waited for, an owner is not.
+
+    Raises:
+        BlockingIOError: it has an owner. OSError: it can not be locked.
+    """
+    until = time.monotonic() + _LOOKED_AT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until or _has_owner(path):
+                raise
+        else:
+            return
+        os.sched_yield()
+
+
+def _has_owner(path: Path) -> bool:
+    other = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(other)
 
 
 def owner_of(database: Path) -> Owner | None:

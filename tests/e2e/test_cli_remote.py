@@ -6,10 +6,13 @@ import re
 import shlex
 import signal
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from greenroom.actors.stores._lock import FileLock
 
 from .cli_kit import PATIENCE, Cli, Inside, interrupt, lines_of, one_line, wait_for
 from .serving_kit import AGENTS, Server, serving
@@ -525,6 +528,17 @@ def test_a_run_that_nobody_works_on_is_cancelled_and_sent_to_as_well(inside: Ins
     assert inside("follow", "r1", "--after", "1000", *DB).returncode == 4
 
 
+@pytest.mark.parametrize("command", [["approve", "r1"], ["cancel", "r1"], ["send", "r1", "more"]])
+def test_a_command_waits_for_another_one_that_has_the_database_open(inside: Inside, command: list[str]) -> None:
+    """Commands are typed side by side, by scripts or by people; each has the file for a moment."""
+    inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
+    other = FileLock(inside.folder / "s.db")
+    other.acquire()
+    threading.Timer(0.3, other.release).start()
+    done = inside(*command, *DB)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_run_that_was_cut_off_is_told_as_interrupted(cli: Cli, inside: Inside) -> None:
     with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
         wait_for(process, "run.tool.output.delta")
@@ -535,13 +549,13 @@ def test_a_run_that_was_cut_off_is_told_as_interrupted(cli: Cli, inside: Inside)
     assert outcome["after"] == events[-1]["sequence"]
 
 
-def test_a_process_that_serves_no_gateway_is_said_so(cli: Cli, inside: Inside) -> None:
+@pytest.mark.parametrize("command", ["follow", "approve", "cancel"])
+def test_a_process_that_serves_no_gateway_is_said_so(cli: Cli, inside: Inside, command: str) -> None:
     with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
         wait_for(process, "run.tool.output.delta")
-        for command in (["follow", "r1"], ["approve", "r1"], ["cancel", "r1"]):
-            done = inside(*command, *DB)
-            assert done.returncode == 5
-            assert f"process {process.pid} works on s.db and serves no gateway" in one_line(done.stderr)
+        done = inside(command, "r1", *DB)
+        assert done.returncode == 5
+        assert f"process {process.pid} works on s.db and serves no gateway" in one_line(done.stderr)
 
 
 def test_a_degraded_run_ends_its_follower_and_takes_commands(cli: Cli, inside: Inside) -> None:

@@ -58,7 +58,7 @@ def send(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace, hand_in: HandIn, done: str) -> int:
-    place, screen = remote.find(given), open_screen(machine=given.json)
+    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json)
     return trio.run(_command, given, place, screen, hand_in, done)
 
 

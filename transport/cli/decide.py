@@ -119,7 +119,7 @@ def _run(given: argparse.Namespace, wish: Wish) -> int:
     if wish.all and (wish.target is not None or wish.id is not None):
         what = "TARGET" if wish.target is not None else "--id"
         raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
-    place, screen = remote.find(given), open_screen(machine=given.json)
+    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json)
     try:
         return trio.run(_decide, wish, place, screen, given.json)
     finally:

@@ -7,11 +7,12 @@ resumed: handing it in works on no run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
 import attrs
+import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
@@ -19,7 +20,7 @@ from greenroom.transport.client import Client, LinkState, connect
 
 from . import places
 from .look import whole_id
-from .remote import Served, Unowned
+from .remote import PATIENCE, PAUSE, Served, Unowned
 from .session import OneRunStore
 from .story import how_to_resume
 
@@ -159,9 +160,21 @@ async def open_desk(
         async with connect(place.url, token=place.token, on_change=on_change) as client:
             yield GatewayDesk(client)
         return
-    store = OneRunStore(place.database)
-    async with gr.open_runtime(store) as runtime:
-        yield FileDesk(runtime, store, place.database)
+    async with AsyncExitStack() as stack:
+        yield await _open_file(stack, place.database)
+
+
+async def _open_file(stack: AsyncExitStack, database: Path) -> FileDesk:
+    """Open a database, after the other commands that are typed at the same time."""
+    until = trio.current_time() + PATIENCE
+    while True:
+        store = OneRunStore(database)
+        try:
+            return FileDesk(await stack.enter_async_context(gr.open_runtime(store)), store, database)
+        except gr.StoreOpenError as error:
+            if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
+                raise
+        await trio.sleep(PAUSE)
 
 
 def only(known: list[str], wanted: str) -> str:

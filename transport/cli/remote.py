@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import trio
 
 from greenroom.actors.errors import StoreOpenError, UsageError
 from greenroom.actors.stores.sqlite import owner_of
@@ -19,6 +20,11 @@ from . import places, tokens
 
 URL: Final = "GREENROOM_URL"
 TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
+
+PATIENCE: Final = 1.0
+"""Seconds that a command waits for another one that has the database open: most of them have it for a moment."""
+PAUSE: Final = 0.05
+"""Seconds between two looks."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +41,26 @@ class Unowned:
     """A database that no process has open."""
 
     database: Path
+
+
+class NoGateway(StoreOpenError):
+    """A process works on the database, and can not be talked to."""
+
+
+async def find_in_time(given: argparse.Namespace) -> Served | Unowned:
+    """`find`, for a command that others may be typed beside of: it waits until they have the database no more.
+
+    Raises:
+        UsageError, StoreOpenError: see `find`.
+    """
+    until = trio.current_time() + PATIENCE
+    while True:
+        try:
+            return find(given)
+        except NoGateway:
+            if trio.current_time() >= until:
+                raise
+        await trio.sleep(PAUSE)
 
 
 def find(given: argparse.Namespace) -> Served | Unowned:
@@ -60,7 +86,7 @@ def find(given: argparse.Namespace) -> Served | Unowned:
         return Unowned(database=database)
     if owner.url is None:
         who = f"process {owner.pid}" if owner.pid else "a process"
-        raise StoreOpenError(
+        raise NoGateway(
             f"{who} works on {database} and serves no gateway: answer in its terminal, or stop it and start "
             f"`{places.program()} serve FILE.py:AGENT --db {database}`"
         )

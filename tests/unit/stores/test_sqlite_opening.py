@@ -1,6 +1,7 @@
 """Opening a SQLite file: what is right, and a clear word with the way out for everything that is not."""
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -8,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from greenroom.actors.abc import RunQuery
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
+from greenroom.actors.stores._lock import FileLock
 from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
 from greenroom.actors.testing.store_kit import Author, Recorder, create, new_run, opened
@@ -227,6 +230,17 @@ async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
         assert f"{path} " in await refusal(path)
     async with opened(store_at(path)):
         assert owner_of(path) == Owner(pid=os.getpid())
+
+
+def test_whoever_looks_who_has_a_file_open_is_not_taken_for_its_owner(path: Path) -> None:
+    """`greenroom runs` in a loop beside a server that starts: looking takes a shared lock, for some microseconds."""
+    lock = FileLock(path)
+    with lock_path(path).open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        lock.acquire()
+    assert owner_of(path) == Owner(pid=os.getpid())
+    lock.release()
 
 
 async def test_that_nobody_can_be_told_where_to_talk_stops_nobody(path: Path) -> None:
