@@ -731,7 +731,7 @@ async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, capl
         await trio.sleep(20)
         store.reads = float("inf")
         assert (await run.result()).output == "done"
-    assert caplog.text.count("the store can not be read; it is asked again") == 1
+    assert caplog.text.count("the store can not be read; it is asked again") == int(reads < 3)  # it asks three times
 
 
 async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
