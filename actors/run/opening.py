@@ -232,8 +232,11 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
     try:
         await supervisor.start_child_ready(spec)
     except (SupervisorStopping, StartFailed) as error:
-        await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
-        raise (error.__cause__ or error) from None
+        failure = error.__cause__ or error
+    else:
+        return
+    await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
+    raise failure
 
 
 async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:

@@ -242,7 +242,7 @@ async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojum
     async def asks_a_dead_service(ctx: ToolContext, arguments) -> bool:
         try:
             await trio.sleep_forever()
-        except trio.Cancelled:
+        except trio.Cancelled:  # noqa: ASYNC103 - the rude one is what is tested
             if not swallows:
                 raise
         return False
