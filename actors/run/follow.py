@@ -48,7 +48,7 @@ class Follower:
         self._page = FIRST_PAGE
         self._seen: RunRecord | None = None
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
-        self._known = False  # the run stood at `after` and was not done: its end will come as an event
+        self._known = False  # the run stood at `after` or later and was not done: its end will come as an event
 
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
@@ -133,11 +133,12 @@ class Follower:
             if record is None:
                 raise UnknownRun(self.run_id)
             row, self._seen = record.row, record
+            done = row.status is RunStatus.DONE
+            self._known = not done and row.last_sequence >= self.after  # a cursor beyond it may not be given the end
             if row.last_sequence > self.after:
                 self._looked = False  # it has gone on meanwhile: look again
                 return False
-            self._known = row.last_sequence == self.after  # a cursor beyond the head may not be given the last event
-            if row.status is RunStatus.DONE or (self._until == "rest" and record.at_rest):
+            if done or (self._until == "rest" and record.at_rest):
                 return True
         reason = None if self._seen is None else self._runtime.degraded(self._seen)
         if reason is not None and not self.behind():

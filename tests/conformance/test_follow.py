@@ -32,6 +32,7 @@ class Counted:
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.asked: Counter[str] = Counter()
+        self.pause = 0.0  # seconds that a load takes
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
         self.asked["events"] += 1
@@ -39,6 +40,7 @@ class Counted:
 
     async def load(self, run_id: str, **options: Any) -> Any:
         self.asked["load"] += 1
+        await trio.sleep(self.pause)
         return await super().load(run_id, **options)
 
 
@@ -416,12 +418,28 @@ async def test_a_hundred_followers_cause_no_reads_while_the_run_works(counted, a
             await trio.sleep(0.05)
             attached, seen = Counter(counted.asked), len(live[0])
             assert attached["events"] <= 3 * len(live)
-            assert attached["load"] <= 2 * len(live)
+            assert attached["load"] <= 2 * len(live) + 10, "and what the run itself asks for when it begins"
         asked = counted.asked - attached
         everything = await stored(runtime, "r")
     assert len(everything) - seen > 50, "there was something to follow"
     assert not asked, f"{len(everything) - seen} events made the followers ask {dict(asked)}"
     assert all(into == everything for into in live)
+
+
+async def test_a_follower_asks_once_how_the_run_stands_even_if_it_goes_on_meanwhile(counted, autojump_clock):
+    """That a run was not done is enough to know: its end will come as an event, wherever it stood."""
+    helper = slowly(60, 0.02)
+    live: list[bytes] = []
+    async with home(counted, agents=[helper]) as runtime:
+        async with trio.open_nursery() as nursery:
+            await runtime.start(helper, "hi", run_id="r")
+            await trio.sleep(0.05)
+            counted.asked.clear()
+            counted.pause = 0.05  # two or three events come while the answer is on its way
+            nursery.start_soon(frames, runtime, "r", live)
+        everything = await stored(runtime, "r")
+    assert live == everything
+    assert counted.asked["load"] <= 1
 
 
 @pytest.mark.slow
