@@ -203,10 +203,11 @@ class Runtime:
         status: RunStatus | str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
+        prefix: str = "",
         limit: int = 100,
         cursor: str | None = None,
     ) -> RunPage:
-        """A page of runs, newest first.
+        """A page of runs, newest first; with `prefix`, those whose id begins with it.
 
         Raises:
             UsageError: the status is not known, the limit is out of range, or the cursor belongs to another query.
@@ -221,11 +222,13 @@ class Runtime:
         for name, value in (("agent", agent), ("thread_id", thread_id), ("cursor", cursor)):
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{name}={value!r}: give a str")
+        if not isinstance(prefix, str):
+            raise UsageError(f"prefix={prefix!r}: give the beginning of a run's id")
         if not isinstance(limit, int) or isinstance(limit, bool):
             raise UsageError(f"limit={limit!r}: give a whole number")
         with self.board.looking():
             return await self.store.runs(
-                RunQuery(status=wanted, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
+                RunQuery(status=wanted, agent=agent, thread_id=thread_id, prefix=prefix, limit=limit, cursor=cursor)
             )
 
     def follow(
