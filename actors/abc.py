@@ -128,6 +128,7 @@ class RunQuery:
 
     Attributes:
         status, agent, thread_id: all that are given must match.
+        prefix: what the run's id begins with.
         limit: at most so many, 1 to 1,000.
         cursor: from the page before.
     """
@@ -135,6 +136,7 @@ class RunQuery:
     status: RunStatus | None = None
     agent: str | None = None
     thread_id: str | None = None
+    prefix: str = ""
     limit: int = 100
     cursor: str | None = None
 

@@ -28,18 +28,19 @@ PAUSE: Final = 1.0
 
 
 class Alarm:
-    """The earliest timer of the runs that are not in memory, and the deadlines of those that nobody can work on."""
+    """The earliest timer of the runs that are not in memory, and those of the runs that nobody can work on."""
 
     def __init__(self, store: Store, clock: Clock, wake: Callable[[str, bool], bool]) -> None:
-        """`wake(run_id, deadline)` gives a run an owner; False if it has one, or nobody can own it here.
+        """`wake(run_id, degraded)` gives a run an owner; False if it has one, or nobody can own it here.
 
-        `deadline`: it is one that nobody could own, and its deadline has passed.
+        `degraded`: it is one that nobody could own, to be tried all the same.
         """
         self._store, self._clock, self._wake = store, clock, wake
         self._at: float = math.inf
         self._set = trio.Event()
         self._refused = 0
         self._deadlines: dict[str, datetime] = {}
+        self._again: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return "<Alarm>"
@@ -57,9 +58,17 @@ class Alarm:
             self._deadlines[run_id] = deadline
             self.by(deadline)
 
+    def after(self, run_id: str, seconds: float) -> None:
+        """Nobody can work on a run here; that is tried again when so many seconds have passed (or up to one more)."""
+        at = self._again[run_id] = math.ceil(trio.current_time() + seconds)  # whole ones: many runs, one look at them
+        if at < self._at:
+            self._at = at
+            self._set.set()
+
     def forget(self, run_id: str) -> None:
-        """It has an owner again, who sees to its deadline."""
+        """It has an owner again, who sees to its timers."""
         self._deadlines.pop(run_id, None)
+        self._again.pop(run_id, None)
 
     async def body(self, ctx: ActorContext[Any]) -> None:
         """Wake what is due, for ever."""
@@ -74,7 +83,9 @@ class Alarm:
 
     async def _strike(self) -> None:
         now = self._clock.now()
-        for run_id in [run_id for run_id, deadline in self._deadlines.items() if deadline <= now]:
+        tried = {run_id for run_id, at in self._again.items() if at <= trio.current_time()}
+        tried.update(run_id for run_id, deadline in self._deadlines.items() if deadline <= now)
+        for run_id in tried:
             self.forget(run_id)
             self._wake(run_id, True)
         try:
@@ -83,14 +94,14 @@ class Alarm:
             due = ()
         woken = [run_id for run_id in due if self._wake(run_id, False)]
         self._refused = len(due) - len(woken)  # they stay due: they must not hide those behind them
-        if woken:
+        if woken or (tried and not due):
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(PAUSE)
         await self._look_ahead()
 
     async def _look_ahead(self) -> None:
-        self._at = math.inf
+        self._at = min(self._again.values(), default=math.inf)
         self.by(min(self._deadlines.values(), default=None))
         try:
             self.by(await self._store.next_due())

@@ -19,6 +19,7 @@ from greenroom.supervision import (
     Supervisor,
     SupervisorStopping,
 )
+from greenroom.supervision.spec import Backoff
 
 from ..agent import Agent
 from ..contract.decisions import InboxItem
@@ -35,6 +36,8 @@ more."""
 CRASHES: Final = 2
 """Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up: failed(internal_error)."""
 CRASH_WINDOW: Final = 60.0
+ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
+"""When a provider of deps that has failed is asked again. Each run has its own; they are not asked all at once."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -50,6 +53,7 @@ class Roster:
     _max_running: int | None
     _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
     _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
+    _refusals: dict[str, int] = attrs.field(init=False, factory=dict)
     _working: set[str] = attrs.field(init=False, factory=set)
     _resting: set[str] = attrs.field(init=False, factory=set)
     _queue: deque[str] = attrs.field(init=False, factory=deque)
@@ -98,12 +102,13 @@ class Roster:
             except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
                 actor.ref.nudge()
 
-    def wake(self, run_id: str, *, deadline: bool = False) -> bool:
+    def wake(self, run_id: str, *, degraded: bool = False) -> bool:
         """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here.
 
-        When its deadline has passed it needs nobody who could work on it.
+        `degraded`: it is tried all the same. Its deadline has passed, which needs nobody who could work on it, or
+        what it lacks may have come.
         """
-        if self.closing or run_id in self._actors or (run_id in self._degraded and not deadline):
+        if self.closing or run_id in self._actors or (run_id in self._degraded and not degraded):
             return False
         self.spawn(run_id)
         return True
@@ -221,9 +226,13 @@ class Roster:
         """A child of the supervisor has ended for good; called in its last step."""
         actor, held = self._actors.get(ref.id), ref.id in self._held
         self._forget(ref.id)
+        refusals = self._refusals.pop(ref.id, 0)
         if actor is not None and actor.degraded is not None:
             self._degraded[ref.id] = actor.degraded
             self.services.alarm.at_deadline(ref.id, actor.deadline)
+            if actor.passing:
+                self._refusals[ref.id] = refusals + 1
+                self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
             if held:
                 self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
         if isinstance(exit_, GaveUp) and not self.closing:

@@ -65,6 +65,7 @@ class RunActor:
         orders: what the runtime wants of it.
         abandon: why the run is to be ended as failed(internal_error) at once.
         degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
+        passing: that may pass by itself.
         ref: its address.
         life: the present incarnation, or the last one.
         posted: position of the newest command that came while it had an owner here.
@@ -82,6 +83,7 @@ class RunActor:
     has_deps: bool = False
     abandon: str | None = None
     degraded: tuple[str, str] | None = None
+    passing: bool = False
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
     posted: int = 0
@@ -217,7 +219,7 @@ class RunActor:
                 self.deps = self.deps if self.has_deps else deps
         except Degraded as error:
             if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
-                self.degraded = (error.reason, str(error))
+                self.degraded, self.passing = (error.reason, str(error)), error.passing
                 return None
         self.degraded = None
         return self.agent

@@ -58,8 +58,11 @@ THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
 
 DepsProvider = Callable[[RunInfo], Any]
-"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps; one that raises (LookupError,
-or anything else) has none: the run stays as it is, degraded(deps_missing), until a command comes or it is resumed.
+"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps.
+
+One that raises leaves the run as it is, degraded(deps_missing). LookupError says that it has none: the run waits for a
+command, for `resume`, or for the next start. Anything else is a failure that may pass: the provider is asked again,
+after a second at first and after a minute at most.
 """
 
 
@@ -200,10 +203,11 @@ class Runtime:
         status: RunStatus | str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
+        prefix: str = "",
         limit: int = 100,
         cursor: str | None = None,
     ) -> RunPage:
-        """A page of runs, newest first.
+        """A page of runs, newest first; with `prefix`, those whose id begins with it.
 
         Raises:
             UsageError: the status is not known, the limit is out of range, or the cursor belongs to another query.
@@ -218,11 +222,13 @@ class Runtime:
         for name, value in (("agent", agent), ("thread_id", thread_id), ("cursor", cursor)):
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{name}={value!r}: give a str")
+        if not isinstance(prefix, str):
+            raise UsageError(f"prefix={prefix!r}: give the beginning of a run's id")
         if not isinstance(limit, int) or isinstance(limit, bool):
             raise UsageError(f"limit={limit!r}: give a whole number")
         with self.board.looking():
             return await self.store.runs(
-                RunQuery(status=wanted, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
+                RunQuery(status=wanted, agent=agent, thread_id=thread_id, prefix=prefix, limit=limit, cursor=cursor)
             )
 
     def follow(
@@ -461,9 +467,9 @@ class Runtime:
                 deps = await deps
         except LookupError as error:
             raise Degraded("deps_missing", self.redactor.text(f"the provider has none: {message_of(error)}")) from error
-        except Exception as error:  # user code: what it can not give now it may give at the next start
-            text = self.redactor.text(f"the provider failed: {failure_text(error)}")
-            raise Degraded("deps_missing", text) from error
+        except Exception as error:  # user code: what it can not give now it may give in a while
+            text = self.redactor.text(f"the provider failed, and is asked again: {failure_text(error)}")
+            raise Degraded("deps_missing", text, passing=True) from error
         return deps
 
     def model_for(self, agent: Agent[Any]) -> Model:
@@ -505,8 +511,8 @@ class Runtime:
             raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
         return agent
 
-    def _wake(self, run_id: str, deadline: bool) -> bool:
-        return self.roster.wake(run_id, deadline=deadline)
+    def _wake(self, run_id: str, degraded: bool) -> bool:
+        return self.roster.wake(run_id, degraded=degraded)
 
     async def recover(self) -> None:
         """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""

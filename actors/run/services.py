@@ -69,11 +69,17 @@ class Directory(Protocol):
 
 
 class Degraded(Exception):
-    """A run can not be worked on now. `reason` is deps_missing or agent_unknown."""
+    """A run can not be worked on now.
 
-    def __init__(self, reason: str, detail: str) -> None:
+    Attributes:
+        reason: deps_missing or agent_unknown.
+        passing: asking again may help, though nobody has done anything about it here.
+    """
+
+    def __init__(self, reason: str, detail: str, *, passing: bool = False) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.passing = passing
 
 
 @attrs.frozen(kw_only=True)

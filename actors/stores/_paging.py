@@ -18,7 +18,7 @@ LARGEST_PAGE: Final = 1_000
 
 def _digest(query: RunQuery) -> str:
     status = None if query.status is None else query.status.value
-    return content_digest([status, query.agent, query.thread_id])[:8]
+    return content_digest([status, query.agent, query.thread_id, query.prefix])[:8]
 
 
 def encode(query: RunQuery, number: int) -> str:

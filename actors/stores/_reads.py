@@ -23,6 +23,9 @@ from ._moments import milliseconds, moment
 from ._schema import DUE, TO_DO
 from ._sql import OPEN
 
+LAST: Final = "\U0010ffff"
+"""What no other character sorts behind."""
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -248,6 +251,9 @@ def runs(connection: sqlite3.Connection, query: RunQuery, below: int | None) -> 
     if query.thread_id is not None:
         where.append("thread = (SELECT number FROM threads WHERE thread_id = ?)")
         values.append(query.thread_id)
+    if query.prefix:
+        where.append("number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)")  # by the index of the ids
+        values += [query.prefix, query.prefix + LAST]
     sql = (
         f"SELECT number, posted - consumed, info, row FROM {table}"  # noqa: S608 - only the constants above
         f" WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?"

@@ -198,6 +198,7 @@ class MemoryStore(Front):
             and query.status in (None, run.row.status)
             and query.agent in (None, run.info.agent)
             and query.thread_id in (None, run.info.thread_id)
+            and run.info.run_id.startswith(query.prefix)
         ]
         page = found[: query.limit]
         return RunPage(

@@ -255,6 +255,9 @@ async def runs_are_listed_newest_first_in_pages(store: Store, _: Recorder, me: s
     expect({one.row.stage for one in done.runs}, {Stage.COMPLETED}, "with the row as it is")
     thread = await store.runs(RunQuery(agent=me, thread_id=f"{me}.t1", status=RunStatus.CREATED))
     expect([one.info.run_id for one in thread.runs], [f"{me}.5", f"{me}.1"], "by thread and status")
+    for prefix, named in ((f"{me}.late", [f"{me}.late6", f"{me}.late3"]), (f"{me}.5", [f"{me}.5"]), (f"{me}%", [])):
+        begun = await store.runs(RunQuery(prefix=prefix, limit=5))
+        expect([one.info.run_id for one in begun.runs], named, f"by the beginning of the id ({prefix})")
     nobody = await store.runs(RunQuery(agent=f"{me}.nobody"))
     expect((nobody.runs, nobody.cursor), ((), None), "an empty page is the last")
 

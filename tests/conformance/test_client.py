@@ -93,6 +93,8 @@ async def test_a_run_is_started_followed_decided_and_seen(way):
                 ours.termination,
             )
             assert [line.run_id for line in (await client.runs(status="done")).runs] == [run.id]
+            assert [line.run_id for line in (await client.runs(prefix=run.id[:-1])).runs] == [run.id]
+            assert (await client.runs(prefix="nobody")).runs == ()
 
 
 async def test_the_gateway_may_restart_in_the_middle_of_everything(way):

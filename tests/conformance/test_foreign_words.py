@@ -75,7 +75,7 @@ async def test_a_provider_of_deps(autojump_clock, make, said):
         run = await runtime.start(helper, "hi")
         with pytest.raises(gr.RunDegraded) as caught:
             await run.wait()
-    assert caught.value.detail == f"the provider failed: {type(make()).__name__}: {said}"
+    assert caught.value.detail == f"the provider failed, and is asked again: {type(make()).__name__}: {said}"
 
 
 async def test_a_provider_that_finds_none_names_no_secret(autojump_clock):

@@ -1,6 +1,7 @@
 """The wire protocol of docs/gateway.md, frame by frame, over real sockets; each rule with both ways of fanning out."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -454,6 +455,9 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         await run.wait()
         listed = (await http(address, "GET", "/v1/runs?status=waiting")).json()
         assert [one["run"] for one in listed["runs"]] == [run.id]
+        for prefix, found in ((run.id[:-1], [run.id]), (f"{run.id}x", []), ("%25", []), ("\N{SNOWMAN}", [])):
+            listed = (await http(address, "GET", f"/v1/runs?prefix={quote(prefix, safe='%')}")).json()
+            assert [one["run"] for one in listed["runs"]] == found
         snapshot = (await http(address, "GET", f"/v1/runs/{run.id}")).json()
         ticket = snapshot["tickets"][0]
         assert ticket["arguments"] == {"order": "7", "cents": 5}

@@ -26,6 +26,12 @@ async def ask() -> str:
     return "yes"
 
 
+@gr.tool(name="ask")
+async def asks_in_a_minute(ctx: gr.ToolContext[Any]) -> Any:
+    """Ask."""
+    return ctx.decision or gr.Suspend(expires_after=60)
+
+
 STAGES: dict[str, Any] = {"needs_approval": call("ask", id="c1"), "running": [delay(100), "x"], "planned": "x"}
 
 
@@ -134,3 +140,116 @@ async def test_deps_that_a_run_is_resumed_with_are_taken_while_the_provider_does
         await runtime.resume(run.id, deps="own")
         with trio.fail_after(1):
             assert (await run.result()).output == "done"
+
+
+class Database:
+    """A provider of deps that fails until it is up, and counts how often it was asked."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error: Exception | None = error or ConnectionError("no database")
+        self.asked: list[float] = []
+
+    async def __call__(self, info: gr.RunInfo) -> str:
+        self.asked.append(trio.current_time())
+        await trio.sleep(0.01)
+        if self.error is not None:
+            raise self.error
+        return "deps"
+
+
+async def test_a_provider_that_has_failed_is_asked_again_and_the_run_goes_on_by_itself(shelf, autojump_clock):
+    helper, provider = agent("done"), Database()
+    async with home(shelf, agents=[helper], deps=provider) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        with pytest.raises(gr.RunDegraded, match="no database"):
+            await run.result()
+        before = await runtime.store.events("r1")
+        await trio.sleep(600)
+        view = await run.view()
+        assert (view.degraded, view.stage) == ("deps_missing", "created")
+        assert await runtime.store.events("r1") == before, "a failure of this process is none of the run's events"
+        provider.error = None
+        await trio.sleep(80)
+        assert (await run.result()).output == "done"
+    pauses = [later - earlier for earlier, later in zip(provider.asked, provider.asked[1:], strict=False)]
+    assert 0.7 < pauses[0] < 2.5
+    assert max(pauses) > 40
+    assert all(pause < 77 for pause in pauses)
+    assert len(pauses) < 25
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await runtime.replay("r1")).equal
+
+
+async def test_what_came_while_a_provider_failed_acts_when_it_answers_again(shelf, autojump_clock):
+    ran = []
+
+    @gr.tool(needs_approval=True)
+    async def pay(ctx: gr.ToolContext[str]) -> str:
+        """Pay."""
+        ran.append(ctx.deps)
+        return "paid"
+
+    helper, provider = agent(call("pay", id="c1"), "done", tools=[pay]), Database()
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1", deps="own")
+        (ticket,) = (await run.wait()).tickets
+    async with home(shelf, agents=[helper], deps=provider) as runtime:
+        run = await runtime.get("r1")
+        assert (await run.decide(ticket.approve(by="ada"))).ok
+        with pytest.raises(gr.RunDegraded):
+            await run.result()
+        await trio.sleep(20)
+        assert ran == []
+        provider.error = None
+        await trio.sleep(40)
+        assert (await run.result()).output == "done"
+        assert ran == ["deps"]
+
+
+async def test_a_ticket_whose_time_is_over_while_a_provider_fails_expires_when_it_answers(shelf, autojump_clock):
+    helper, provider = agent(call("ask", id="c1"), "done", tools=[asks_in_a_minute]), Database()
+    clock = Clock()
+    async with home(shelf, agents=[helper], clock=clock) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1", deps="own")
+        await run.wait()
+    async with home(shelf, agents=[helper], clock=clock, deps=provider) as runtime:
+        run = await runtime.get("r1")
+        await trio.sleep(100)
+        assert (await run.view()).degraded == "deps_missing"
+        provider.error = None
+        await trio.sleep(80)
+        assert (await run.result()).output == "done"
+        assert "approval.resolved" in types(await events_of(run))
+
+
+async def test_a_provider_that_has_no_deps_for_a_run_is_not_asked_again_by_itself(shelf, autojump_clock):
+    helper, provider = agent("done"), Database(LookupError("nobody knows them"))
+    async with home(shelf, agents=[helper], deps=provider) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        await trio.sleep(3600)
+        assert len(provider.asked) == 1
+        provider.error = None
+        await runtime.resume("r1")
+        assert (await run.result()).output == "done"
+
+
+async def test_many_runs_of_a_failing_provider_do_not_hold_up_the_alarm(shelf, autojump_clock):
+    """Expiries of other runs come in time, and all runs go on when it answers."""
+    provider, clock = Database(), Clock()
+
+    async def some(info: gr.RunInfo) -> str:
+        return "deps" if info.agent == "other" else await provider(info)
+
+    helper = agent("done")
+    other = agent(call("ask", id="c1"), "done", tools=[asks_in_a_minute], key="other")
+    async with home(shelf, agents=[helper, other], deps=some, passivate_after=0, clock=clock) as runtime:
+        for number in range(40):
+            await runtime.start(helper, "hi", run_id=f"r{number}")
+        await trio.sleep(20)
+        run = await runtime.start(other, "hi", run_id="other")
+        begun = trio.current_time()
+        assert (await run.result()).output == "done"
+        assert 60 <= trio.current_time() - begun < 61
+        provider.error = None
+        await trio.sleep(80)
+        assert {(await (await runtime.get(f"r{number}")).view()).status for number in range(40)} == {"done"}

@@ -19,7 +19,7 @@ from greenroom.actors.contract.decisions import Command
 from greenroom.transport.client import Client, LinkState, connect
 
 from . import places
-from .look import whole_id
+from .look import MANY, only, whole_id
 from .remote import PATIENCE, PAUSE, Served, Unowned
 from .session import OneRunStore
 from .story import how_to_resume
@@ -70,7 +70,7 @@ class GatewayDesk:
         try:
             return (await self._client.view(wanted)).run_id
         except gr.UnknownRun:
-            page = await self._client.runs(limit=1000)
+            page = await self._client.runs(prefix=wanted, limit=MANY)
         return only([line.run_id for line in page.runs], wanted)
 
     async def view(self, run_id: str) -> gr.RunView:
@@ -175,19 +175,3 @@ async def _open_file(stack: AsyncExitStack, database: Path) -> FileDesk:
             if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
                 raise
         await trio.sleep(PAUSE)
-
-
-def only(known: list[str], wanted: str) -> str:
-    """The one id that begins like this.
-
-    Raises:
-        UsageError: several do. UnknownRun: none does.
-    """
-    found = [run_id for run_id in known if run_id.startswith(wanted)]
-    if len(found) > 1:
-        raise gr.UsageError(
-            f"{len(found)} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it"
-        )
-    if not found:
-        raise gr.UnknownRun(wanted)
-    return found[0]

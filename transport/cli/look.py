@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -24,6 +24,9 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport.terminal.screen import open_screen
 
 from . import exits, places, story
+
+MANY: Final = 1000
+"""Runs that are counted when several begin with what was written."""
 
 
 class _Deaf:
@@ -169,13 +172,23 @@ async def whole_id(store: Store, wanted: str) -> str:
     """
     if await store.load(wanted) is not None:
         return wanted
-    page = await store.runs(RunQuery(limit=1000))
-    found = [summary.info.run_id for summary in page.runs if summary.info.run_id.startswith(wanted)]
+    page = await store.runs(RunQuery(prefix=wanted, limit=MANY))
+    found = [summary.info.run_id for summary in page.runs]
+    return only(found, wanted) if found else wanted
+
+
+def only(found: Sequence[str], wanted: str) -> str:
+    """The one id of those that begin like this.
+
+    Raises:
+        UsageError: there are several. UnknownRun: there is none.
+    """
+    if not found:
+        raise gr.UnknownRun(wanted)
     if len(found) > 1:
-        raise gr.UsageError(
-            f"{len(found)} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it"
-        )
-    return found[0] if found else wanted
+        count = "Many" if len(found) >= MANY else len(found)
+        raise gr.UsageError(f"{count} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it")
+    return found[0]
 
 
 async def _events(store: gr.SQLiteStore, run_id: str) -> tuple[gr.Event, ...]:

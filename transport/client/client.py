@@ -296,16 +296,24 @@ class Client:
         status: str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> asking.RunLines:
-        """A page of runs, newest first, over HTTP.
+        """A page of runs, newest first, over HTTP; with `prefix`, those whose id begins with it.
 
         Raises:
             UsageError: an argument can not be. NotAllowed: without the scope `follow`.
             NotReachable: nobody answers now. ConnectError: there is no connection any more.
         """
-        query = {"status": status, "agent": agent, "thread": thread_id, "limit": limit, "cursor": cursor}
+        query = {
+            "status": status,
+            "agent": agent,
+            "thread": thread_id,
+            "prefix": prefix,
+            "limit": limit,
+            "cursor": cursor,
+        }
         return asking.lines_of(self._link.address, await self._get("/v1/runs", query))
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None, *, run_id: str = "") -> dict[str, Any]:

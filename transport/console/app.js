@@ -16,6 +16,8 @@ const KEPT = 5; // runs whose events stay in memory, so that coming back to them
 const HIDDEN_MS = 500; // between two updates of a page that nobody sees
 const PROBE_AFTER = 3; // failures in a row until the page looks what is wrong
 const TOAST_MS = 8_000;
+const AGAIN_MS = 4_000; // between two looks at a run that nobody works on
+const ANSWER_MS = 3_000; // without a word in which the gateway has let such a look stand: somebody works on it
 
 const part = (id) => document.getElementById(id);
 
@@ -45,7 +47,10 @@ class App {
       connected: () => this.link.state.name === "live",
       explain,
       keys: singleKeys,
-      follow: (run) => this.#follow(run),
+      follow: (run) => {
+        this.#entry(run).degraded = null;
+        this.#follow(run);
+      },
     });
     this.runs = new Runs(
       {
@@ -87,13 +92,14 @@ class App {
 
   subscribed(run, frame) {
     const entry = this.#entries.get(run);
-    Object.assign(entry, { head: frame.head, degraded: null });
+    entry.head = frame.head;
     this.#schedule();
   }
 
   event(run, event) {
     const entry = this.#entries.get(run);
     entry.model.apply(event);
+    entry.degraded = null; // somebody works on it
     if (entry.live) this.page.heard(event);
     this.#schedule();
   }
@@ -112,7 +118,7 @@ class App {
   ended(run, frame) {
     const entry = this.#entries.get(run);
     entry.live = true;
-    if (frame.reason === "degraded") entry.degraded = { detail: frame.detail };
+    if (frame.reason === "degraded") entry.degraded = { detail: frame.detail, asked: null, at: Date.now() };
     if (frame.reason === "gone") entry.notice = ["run.gone", {}];
     this.#schedule();
   }
@@ -229,6 +235,19 @@ class App {
   #tick() {
     this.page.tick();
     this.#pill(this.link.state);
+    if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
+  }
+
+  /** A run that nobody works on may go on by itself. What says so stands until the answer would be here. */
+  #askAgain(entry) {
+    const { asked, at } = entry.degraded;
+    if (asked === null && Date.now() - at >= AGAIN_MS) {
+      entry.degraded.asked = Date.now();
+      this.#follow(entry.run);
+    } else if (asked !== null && Date.now() - asked >= ANSWER_MS) {
+      entry.degraded = null;
+      this.#schedule();
+    }
   }
 
   #title() {

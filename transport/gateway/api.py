@@ -71,6 +71,7 @@ class Api:
         status: str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
+        prefix: str = "",
         limit: int = 50,
         cursor: str | None = None,
     ) -> tuple[tuple[RunSummary, ...], str | None]:
@@ -81,7 +82,9 @@ class Api:
         """
         who.need("follow")
         try:
-            page = await self.runtime.runs(status=status, agent=agent, thread_id=thread_id, limit=limit, cursor=cursor)
+            page = await self.runtime.runs(
+                status=status, agent=agent, thread_id=thread_id, prefix=prefix, limit=limit, cursor=cursor
+            )
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
         return tuple(one for one in page.runs if who.sees(one.info)), page.cursor

@@ -79,6 +79,7 @@ async def list_runs(gateway: Gateway, request: Request) -> Response:
         status=request.query.get("status"),
         agent=request.query.get("agent"),
         thread_id=request.query.get("thread"),
+        prefix=request.query.get("prefix", ""),
         limit=request.number("limit", RUNS_PAGE, most=MOST),
         cursor=request.query.get("cursor"),
     )
@@ -207,6 +208,7 @@ _LIST: Final = {
     "status": "created, running, waiting or done",
     "agent": "an agent's key",
     "thread": "a thread's id",
+    "prefix": "what the run's id begins with",
     "limit": f"at most so many, 1 to {MOST} (default {RUNS_PAGE})",
     "cursor": "from the page before; good for the same query only",
 }

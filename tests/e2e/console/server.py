@@ -3,11 +3,13 @@
     python server.py DATABASE PORT TOKEN [LOOKER]
 
 prints the address of the gateway and serves until it is killed. TOKEN is the operator's; LOOKER is the token of
-somebody who may only look. Port 0 takes a free one.
+somebody who may only look. Port 0 takes a free one. While a file `orders-are-down` lies beside the database, no run can
+be taken up.
 """
 
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -147,10 +149,18 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
 )
 
 
+def orders(database: Path, _: gr.RunInfo) -> str:
+    """The deps of every run."""
+    if database.with_name("orders-are-down").exists():
+        raise ConnectionError("the orders do not answer")
+    return "orders"
+
+
 async def main(database: str, port: int, token: str, looker: str | None) -> None:
     """Serve until killed."""
     principals = [Principal(name="looker", token=looker, scopes=frozenset({"follow"}))] if looker else []
-    async with gr.open_runtime(database, agents=AGENTS) as runtime, trio.open_nursery() as nursery:
+    deps = partial(orders, Path(database))
+    async with gr.open_runtime(database, agents=AGENTS, deps=deps) as runtime, trio.open_nursery() as nursery:
         address = await nursery.start(partial(serve, runtime, port=port, token=token, principals=principals))
         sys.stdout.write(f"{address.url}\n")
         sys.stdout.flush()

@@ -337,3 +337,42 @@ def test_a_server_that_stays_away_is_said_to_be_away(mortal: Server, consoles):
     console.page.locator("#link[data-state=live]").wait_for()
     assert console.page.locator("#banner").is_hidden()
     pause.wait_for()
+
+
+def test_a_run_that_nobody_can_work_on_goes_on_before_the_eyes_of_who_looks(
+    consoles: Callable[..., Console], mortal: Server
+):
+    """Nobody clicks anything: the page looks again by itself."""
+    console = consoles(mortal, outages=True)
+    run = console.start("counter")
+    console.page.locator(".row-call .block-body", has_text="line 5").wait_for()
+    mortal.kill()
+    down = mortal.database.with_name("orders-are-down")
+    down.touch()
+    mortal.start()
+    notice = console.page.locator("#notice", has_text="Nobody works on this run at the moment: the provider failed")
+    notice.wait_for()
+    assert "the orders do not answer" in console.text("#notice")
+    assert mortal.get(f"/v1/runs/{run}")["degraded"] == "deps_missing"
+    down.unlink()
+    console.stage("completed")
+    assert console.page.locator("#notice").is_hidden()
+    assert output(console, 2) == LINES
+
+
+def test_the_notice_that_nobody_works_on_a_run_goes_when_somebody_does(
+    consoles: Callable[..., Console], mortal: Server
+):
+    """Also if that makes no event: the run waits for a person."""
+    console = consoles(mortal, outages=True)
+    run = console.start("support")
+    console.stage("needs_approval")
+    down = mortal.database.with_name("orders-are-down")
+    down.touch()
+    mortal.kill()
+    mortal.start()
+    mortal.post(f"/v1/runs/{run}/commands", type="send", text="Are you there?")
+    console.page.locator("#notice", has_text="Nobody works").wait_for()
+    down.unlink()
+    console.page.locator("#notice", has_text="Nobody works").wait_for(state="hidden")
+    console.stage("needs_approval")

@@ -14,7 +14,7 @@ import greenroom as gr
 from greenroom.testing import call, fail
 from greenroom.transport.cli import ending, remote, tokens
 from greenroom.transport.cli.decide import Wish, _meant
-from greenroom.transport.cli.desk import only
+from greenroom.transport.cli.look import only, whole_id
 from greenroom.transport.terminal.screen import Screen
 
 from ...support.runs import agent, events_of, home
@@ -153,13 +153,28 @@ def test_a_decision_is_bound_to_the_action_that_was_shown() -> None:
     assert (denied.target, denied.action, denied.fingerprint, denied.decision_id) == ("r.t2", "cancel", "f2", "")
 
 
-def test_the_beginning_of_an_id_means_the_only_run_that_has_it() -> None:
-    assert only(["abc", "abd", "x"], "abc") == "abc"
-    assert only(["abc", "abd", "x"], "x") == "x"
+def test_the_only_run_that_begins_like_this_is_meant() -> None:
+    assert only(["abc"], "ab") == "abc"
     with pytest.raises(gr.UsageError, match="2 runs begin with 'ab', such as abc and abd"):
-        only(["abc", "abd", "x"], "ab")
+        only(["abc", "abd"], "ab")
+    with pytest.raises(gr.UsageError, match="Many runs begin with 'ab'"):
+        only(["abc"] * 1000, "ab")
     with pytest.raises(gr.UnknownRun):
-        only(["abc"], "z")
+        only([], "z")
+
+
+@pytest.mark.slow
+async def test_the_beginning_of_an_id_finds_a_run_however_many_are_newer(tmp_path: Path) -> None:
+    helper = agent("done")
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[helper], max_running=1, drain=0) as runtime:
+        await runtime.start(helper, "hi", run_id="the-oldest")
+        for number in range(1001):
+            await runtime.start(helper, "hi", run_id=f"newer-{number}")
+        assert await whole_id(runtime.store, "the-old") == "the-oldest"
+        assert await whole_id(runtime.store, "newer-1") == "newer-1"
+        with pytest.raises(gr.UsageError, match="Many runs begin with 'newer-', such as newer-1000 and"):
+            await whole_id(runtime.store, "newer-")
+        assert await whole_id(runtime.store, "none") == "none"
 
 
 # --- where -----------------------------------------------------------------------------------------------------------
