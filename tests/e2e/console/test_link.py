@@ -355,6 +355,7 @@ def test_a_run_that_nobody_can_work_on_goes_on_before_the_eyes_of_who_looks(
     assert "the orders do not answer" in console.text("#notice")
     assert mortal.get(f"/v1/runs/{run}")["degraded"] == "deps_missing"
     down.unlink()
+    mortal.let_go(run)
     console.stage("completed")
     assert console.page.locator("#notice").is_hidden()
     assert output(console, 2) == LINES
