@@ -58,6 +58,7 @@ class Roster:
     _resting: set[str] = attrs.field(init=False, factory=set)
     _queue: deque[str] = attrs.field(init=False, factory=deque)
     _held: set[str] = attrs.field(init=False, factory=set)
+    _freed: set[str] = attrs.field(init=False, factory=set)
     _idle: trio.Event = attrs.field(init=False, factory=trio.Event)
     closing: bool = attrs.field(init=False, default=False)
 
@@ -114,7 +115,10 @@ class Roster:
 
     def released(self, run_id: str) -> None:
         """The run's thread is free (`Directory`)."""
-        self._held.discard(run_id)
+        if run_id in self._held:
+            self._held.discard(run_id)
+        else:
+            self._freed.add(run_id)  # it is being born, and will be said to be held: it was, a moment ago
         self._queue.append(run_id)
         self._admit()
 
@@ -162,11 +166,15 @@ class Roster:
         left: Mapping[str, Left] | None = None,
     ) -> None:
         """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
-        live = self._actors.get(run_id)
+        live, freed = self._actors.get(run_id), held and run_id in self._freed
+        held = (held and not freed) or run_id in self._held
+        if freed:
+            self._freed.discard(run_id)
         if live is not None:
             live.equip(agent, deps)
+            if held:
+                self._hold(run_id, live)
             return
-        held = held or run_id in self._held
         room = self._max_running is None or len(self._working) < self._max_running
         admitted = not held and (room or abandon is not None)
         actor = RunActor(
@@ -204,6 +212,15 @@ class Roster:
         except BaseException:  # nothing is kept, everything is raised
             self._forget(run_id)
             raise
+
+    def _hold(self, run_id: str, actor: RunActor) -> None:
+        """The command that gave it an actor did not know that its thread is busy."""
+        self._held.add(run_id)
+        self._working.discard(run_id)
+        if run_id in self._queue:
+            self._queue.remove(run_id)
+        actor.orders.admitted = False
+        self._admit()
 
     def ended(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good; called in its last step."""

@@ -317,14 +317,14 @@ async def test_a_thread_that_listens_ends_in_time_and_one_that_does_not_is_named
     def deaf(ctx: gr.SyncToolContext[None]) -> str:
         """Reports nothing until it is over."""
         begun.set()
-        go.wait(10)
+        go.wait(120)
         late.set()
         return "too late"
 
     def one(key: str, tool: Any) -> gr.Agent:
         return gr.Agent(key, tools=[tool], model=ScriptedModel([call(key, id="c"), "done"]))
 
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         async with gr.open_runtime(tmp_path / "r.db", agents=[one("polite", polite), one("deaf", deaf)]) as runtime:
             for name in ("polite", "deaf"):
                 begun.clear()

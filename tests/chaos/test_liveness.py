@@ -10,7 +10,7 @@ import greenroom as gr
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.run.incarnation import Incarnation
 from greenroom.supervision import chaos
-from greenroom.testing import ScriptedModel, call
+from greenroom.testing import FunctionModel, ScriptedModel, call, delay
 
 
 @gr.tool(needs_approval=True)
@@ -218,6 +218,35 @@ def test_a_command_that_meets_a_run_in_its_birth_does_not_disturb_the_start():
                     await run.result()
 
     for seed in range(5):
+        chaos.run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("max_running", [None, 2])
+def test_a_command_that_meets_a_run_in_its_birth_does_not_let_it_work_before_its_turn(max_running):
+    """Its thread is busy: it knows what the run before it has answered."""
+
+    async def scenario():
+        model = FunctionModel(lambda request: [delay(1), f"heard {request.messages[-1].content}"])
+        helper, orders = gr.Agent("a", model=model), []
+        async with gr.open_runtime(drain=0, max_running=max_running) as runtime:
+            for number in range(20):
+                thread, name = f"t{number}", f"r{number}"
+
+                async def post(name: str = name) -> None:
+                    with contextlib.suppress(gr.UnknownRun):
+                        await runtime.post(name, Command(command_id="c", kind="send", text="more"))
+
+                await runtime.start(helper, "one", thread_id=thread)
+                await trio.sleep(0.5)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(post)
+                    run = await runtime.start(helper, "two", thread_id=thread, run_id=name)
+                with trio.fail_after(60):
+                    await run.result()
+                orders.append([message.content for message in (await run.view()).messages][:3])
+        assert orders == [["one", "heard one", "two"]] * 20
+
+    for seed in range(3):
         chaos.run(scenario, seed=seed)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 from tests.support.gateway import TOKEN, gateway
+from tests.support.ports import free_port
 from tests.support.runs import agent, events_of
 
 import greenroom as gr
@@ -57,14 +58,6 @@ async def client_of(address: Address, **options: Any) -> AsyncIterator[Client]:
             yield client
 
 
-async def free_port() -> int:
-    """A port that nobody has now."""
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        port: int = listener.socket.getsockname()[1]
-        return port
-
-
 def client_of_port(port: int):
     return client_of(Address(host="127.0.0.1", port=port), patient=True)
 
@@ -111,7 +104,7 @@ async def test_the_gateway_may_restart_in_the_middle_of_everything(way):
         run = await runtime.start(helper, "hi")
         await run.wait()
         waiting, connected, stopped, followed = trio.Event(), trio.Event(), trio.Event(), trio.Event()
-        port, got = await free_port(), []
+        port, got = free_port(), []
 
         async def follow() -> None:
             async with client_of_port(port) as client, client.follow(run.id) as events:

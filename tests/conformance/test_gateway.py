@@ -380,6 +380,7 @@ async def test_an_idle_connection_gets_ticks_with_the_heads(way):
         await run.wait()
         async with welcomed(address) as talk:
             await talk.say("subscribe", run=run.id)
+            await talk.until("gw.live")
             frames = await talk.until("gw.tick")
             assert frames[-1]["heads"] == {run.id: (await run.view()).last_sequence}
 

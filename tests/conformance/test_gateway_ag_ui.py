@@ -127,7 +127,7 @@ class Reader:
 
     async def until(self, words: bytes | None) -> bytes:
         """The body up to where it holds these words, or to its end."""
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while words is None or words not in self.body:
                 event = self.http.next_event()
                 if event is h11.NEED_DATA:

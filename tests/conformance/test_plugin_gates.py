@@ -398,7 +398,7 @@ async def test_beside_run_end_no_hook_begins_that_waited_for_a_slow_disk(tmp_pat
     """The hook after the blocked call was asked for, and the run had gone on when its commit was written."""
     book, model = diary("after_tool_execute", "run_end"), ScriptedModel([C])
     agent = gr.Agent("helper", tools=[*TOOLS], model=model, plugins=[gate("x", VERDICTS["block"]), book])
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         async with gr.open_runtime(gr.SQLiteStore(tmp_path / "runs.db"), agents=[agent]) as runtime:
             await (await runtime.start(agent, "hi")).result()
     assert book.lines == ["run_end"]

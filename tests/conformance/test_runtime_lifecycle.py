@@ -363,7 +363,7 @@ async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
 async def test_a_second_runtime_on_the_same_file_is_refused_and_the_first_goes_on(tmp_path):
     path = tmp_path / "runs.db"
     helper = agent("done")
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         async with gr.open_runtime(path, agents=[helper]) as runtime:
             with pytest.raises(gr.StoreOpenError, match=str(os.getpid())):
                 async with gr.open_runtime(path):
@@ -382,7 +382,7 @@ async def test_a_memory_store_serves_one_runtime_at_a_time(autojump_clock):
 
 async def test_a_store_may_be_a_name_a_path_or_an_object(tmp_path):
     helper = agent("done")
-    with trio.fail_after(20):
+    with trio.fail_after(120):
         for store in (None, str(tmp_path / "a.db"), tmp_path / "b.db", gr.SQLiteStore(tmp_path / "c.db")):
             async with gr.open_runtime(store=store, agents=[helper]) as runtime:
                 assert (await (await runtime.start(helper, "hi")).result()).output == "done"

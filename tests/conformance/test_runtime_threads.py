@@ -98,6 +98,25 @@ async def test_a_busy_thread_refuses_who_does_not_want_to_queue(shelf, autojump_
         assert (await second.result()).output == "heard two"
 
 
+@pytest.mark.parametrize("options", [{}, {"max_running": 1}], ids=["slots for all", "one slot"])
+async def test_a_run_whose_thread_is_freed_before_its_creator_goes_on_works(shelf, autojump_clock, options):
+    """The store has held it back, its thread's run ends, and only then it has an owner here."""
+    store, helper = shelf.open(), gr.Agent("helper", model=FunctionModel(echo))
+    create = store.create_run
+
+    async def create_and_dawdle(new, created):
+        made = await create(new, created)
+        await trio.sleep(5 if new.info.run_id == "two" else 0)
+        return made
+
+    store.create_run = create_and_dawdle
+    async with home(store, agents=[helper], **options) as runtime:
+        for word in ("one", "two", "three"):
+            await runtime.start(helper, word, thread_id="t", run_id=word)
+        assert (await (await runtime.get("three")).result()).output == "heard three"
+    assert contents(helper.model.requests[-1]) == ["one", "heard one", "two", "heard two", "three"]
+
+
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
 async def test_a_thread_is_free_when_its_run_has_ended_however_it_ended(shelf, autojump_clock, how):
     steps = {"completed": "done", "failed": call("nothing", id="c1"), "cancelled": [delay(1000), "late"]}

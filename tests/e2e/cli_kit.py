@@ -21,7 +21,7 @@ import pytest
 
 from greenroom.transport.cli import main
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds until a test gives up on a process: only a hanging one takes so long."""
 COMMAND = (sys.executable, "-m", "greenroom.transport.cli")
 

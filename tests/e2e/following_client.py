@@ -122,7 +122,7 @@ async def frames(notes: Notes, port: int, token: str) -> None:
     while not notes.all_done():
         try:
             async with trio.open_nursery() as nursery:
-                with trio.fail_after(2):  # trio-websocket waits for ever if the peer dies while they shake hands
+                with trio.fail_after(5):  # trio-websocket waits for ever if the peer dies while they shake hands
                     ws = await trio_websocket.connect_websocket_url(
                         nursery,
                         f"ws://127.0.0.1:{port}/v1/ws",
@@ -267,7 +267,7 @@ def read_run(notes: Notes, run: str, port: int, token: str) -> None:
 
 def read_once(notes: Notes, run: str, port: int, token: str) -> None:
     """Read the events of one response."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
         if notes.cursors[run]:

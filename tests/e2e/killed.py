@@ -201,7 +201,7 @@ async def main(order: str) -> None:
             store.cursors[line["run"]] = line["sequence"]
         elif line["kind"] == "outcome":
             finished.add(line["run"])
-    with trio.fail_after(40):
+    with trio.fail_after(200):
         async with gr.open_runtime(store, agents=[AGENT]) as runtime, open_collapsing_nursery() as nursery:
             say("open")
             for name in (f"run-{one}-{number}" for one in lives for number in range(RUNS_PER_LIFE)):

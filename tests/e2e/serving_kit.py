@@ -54,6 +54,7 @@ both = gr.Agent(
 )
 painter = gr.Agent("painter", tools=[ask], model=ScriptedModel([call("ask", question="?"), "painted"]))
 streamer = gr.Agent("streamer", tools=[stream], model=ScriptedModel([call("stream", lines=60), "streamed"]))
+endless = gr.Agent("endless", tools=[stream], model=ScriptedModel([call("stream", lines=100_000), "streamed"]))
 """
 
 

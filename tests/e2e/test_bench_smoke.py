@@ -11,11 +11,12 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_benchmarks_run_and_write_their_figures(root: Path, tmp_path: Path) -> None:
     """Two of them, small: each figure has a median within its range, and those with a budget are judged."""
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "benchmarks", "run_durable", "waiting_memory", "--quick", "--json", str(out)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr
     data = json.loads(out.read_text(encoding="utf-8"))
     assert data["quick"] is True
@@ -31,13 +32,14 @@ def test_benchmarks_run_and_write_their_figures(root: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="the client is in C")
 def test_the_gateways_benchmarks_run_and_peers_are_left_out(root: Path, tmp_path: Path) -> None:
     """Small: what they check (every event once, in order) they check here, too; a peer would have to be installed."""
     names = ["gateway_fanout", "gateway_stalled", "gateway_replay", "gateway_http", "gateway_peers"]
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "benchmarks", *names, "--quick", "--json", str(out)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stderr
     data = json.loads(out.read_text(encoding="utf-8"))
     assert list(data["benchmarks"]) == names

@@ -131,7 +131,7 @@ def test_its_database_is_for_its_user_only(inside: Inside, tmp_path: Path) -> No
 
 
 def test_ctrl_c_in_the_middle_and_resume_is_one_run(cli: Cli, inside: Inside, tree: Path) -> None:
-    with cli.started("demo", "--json", "--yes", "--pace", "0.3") as process:
+    with cli.started("demo", "--json", "--yes", "--pace", "1") as process:
         seen = wait_for(process, "run.step.started", 2)
         code, rest, err = interrupt(process)
     assert (code, err) == (130, "")
@@ -148,7 +148,7 @@ def test_ctrl_c_in_the_middle_and_resume_is_one_run(cli: Cli, inside: Inside, tr
 
 def test_kill_nine_in_the_middle_and_resume_is_one_run(cli: Cli, inside: Inside, tree: Path) -> None:
     """Without a run id the newest unfinished run is resumed, from any folder."""
-    with cli.started("demo", "--json", "--yes", "--pace", "0.3") as process:
+    with cli.started("demo", "--json", "--yes", "--pace", "1") as process:
         seen = wait_for(process, "run.step.started", 2)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
@@ -244,7 +244,7 @@ def test_leaving_the_question_leaves_the_run_waiting(
 
 
 def test_what_was_typed_before_the_question_does_not_answer_it(cli: Cli, tree: Path) -> None:
-    with cli.terminal("demo", "--pace", "0.2") as terminal:
+    with cli.terminal("demo", "--pace", "1") as terminal:
         terminal.sees("census")
         terminal.types("y\n")
         asked(terminal)

@@ -14,6 +14,7 @@ import pytest
 
 from greenroom.actors.stores._lock import FileLock
 
+from ..support.ports import free_port
 from .cli_kit import PATIENCE, Cli, Inside, interrupt, lines_of, one_line, wait_for
 from .serving_kit import AGENTS, Server, serving
 
@@ -43,7 +44,7 @@ def inside(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 @pytest.fixture
 def server(cli: Cli) -> Any:
     names = ("support", "both", "painter", "streamer")
-    with serving(cli, *(f"agents.py:{name}" for name in names), "--db", "s.db") as server:
+    with serving(cli, *(f"agents.py:{name}" for name in names), "--db", "s.db", port=free_port()) as server:
         yield server
 
 
@@ -540,7 +541,7 @@ def test_a_command_waits_for_another_one_that_has_the_database_open(inside: Insi
 
 
 def test_a_run_that_was_cut_off_is_told_as_interrupted(cli: Cli, inside: Inside) -> None:
-    with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
+    with cli.started("run", "agents.py:endless", "help", "--run-id", "r1", "--json", *DB) as process:
         wait_for(process, "run.tool.output.delta")
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -551,7 +552,7 @@ def test_a_run_that_was_cut_off_is_told_as_interrupted(cli: Cli, inside: Inside)
 
 @pytest.mark.parametrize("command", ["follow", "approve", "cancel"])
 def test_a_process_that_serves_no_gateway_is_said_so(cli: Cli, inside: Inside, command: str) -> None:
-    with cli.started("run", "agents.py:streamer", "help", "--run-id", "r1", "--json", *DB) as process:
+    with cli.started("run", "agents.py:endless", "help", "--run-id", "r1", "--json", *DB) as process:
         wait_for(process, "run.tool.output.delta")
         done = inside(command, "r1", *DB)
         assert done.returncode == 5

@@ -12,6 +12,7 @@ import pytest
 
 from greenroom.actors.stores.sqlite import Owner, owner_of
 
+from ..support.ports import free_port
 from .cli_kit import PATIENCE, Cli, Inside, lines_of, one_line, wait_for
 from .serving_kit import AGENTS, Server, serving
 
@@ -113,7 +114,7 @@ def test_a_second_interrupt_stops_it_at_once_and_loses_nothing(cli: Cli, inside:
 def test_after_kill_nine_it_comes_back_and_a_follower_misses_nothing(cli: Cli, folder: Path) -> None:
     """On the same port, with the same token: whoever follows need not even notice."""
     arguments = ("agents.py:streamer", "--db", "s.db")
-    with serving(cli, *arguments) as server:
+    with serving(cli, *arguments, port=free_port()) as server:
         server.starts("streamer", "r1", until="run.tool.started")
         port = server.port
         with cli.started("follow", "r1", "--db", "s.db", "--json") as follower:

@@ -40,7 +40,7 @@ PAGES = (
 SHOWN_ONLY = ("sh", "mermaid", "text")
 """Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str]]:

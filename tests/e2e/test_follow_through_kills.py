@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.transport import Client, connect
 from greenroom.transport.client import Pace
 
+from ..support.ports import free_port
 from .following_client import TERMINAL, plain
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
@@ -34,28 +34,11 @@ KILLS = len(MOMENTS)
 AT_ONCE = 4
 """Runs that are in work at a time, so that something always happens."""
 TOKEN = "a-token-for-tests"
-PATIENCE = 60.0
-"""Seconds after which a test is told that it does not come to its end; it takes a quarter of that."""
+PATIENCE = 400.0
+"""Seconds after which a test is told that it does not come to its end; a quiet machine takes 15."""
 HERE = Path(__file__).parent
 
-pytestmark = pytest.mark.slow
-
-
-def free_port(rng: random.Random) -> int:
-    """A port that nobody listens on, and that the system gives to no outgoing connection.
-
-    While the gateway is dead its clients knock without end: at a port of the ephemeral range one of them would meet
-    itself at last (TCP opens simultaneously), and hold the port.
-    """
-    for _ in range(100):
-        port = rng.randrange(15_000, 30_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -179,6 +162,12 @@ class Follower:
         self.kills += 1
         lasts = [lines[-1] for lines in self.logs().values() if lines]
         self.halfway += any(json.loads(last)["type"] not in TERMINAL for last in lasts)
+
+    async def more(self) -> None:
+        """Wait until it has more than now."""
+        now = self.logs()
+        while self.logs() == now:  # noqa: ASYNC110 - another process
+            await trio.sleep(0.05)
 
     def logs(self) -> dict[str, list[bytes]]:
         """Run -> the lines that it has; half a line does not count."""
@@ -305,7 +294,11 @@ async def kill_the_gateway(nest: Nest, rng: random.Random) -> None:
 async def kill_a_client(client: Follower, rng: random.Random) -> None:
     """Again and again, until cancelled; it is alive then."""
     while True:
-        await trio.sleep(rng.uniform(0.6, 2.0))
+        if rng.random() < 0.5:
+            await trio.sleep(rng.uniform(0.6, 2.0))
+        else:  # on a slow machine it is not even up by then
+            await client.more()
+            await trio.sleep(rng.uniform(0.0, 0.3))
         with trio.CancelScope(shield=True):
             await client.kill()
             await client.begin()
@@ -342,6 +335,8 @@ async def test_clients_see_the_same_through_twenty_kills_of_the_gateway_and_kill
                     for one in killed:
                         killers.start_soon(kill_a_client, one, random.Random(rng.random()))
                     await kill_the_gateway(nest, rng)
+                    while not all(one.halfway for one in killed):  # noqa: ASYNC110 - other processes
+                        await trio.sleep(0.05)
                     killers.cancel_scope.cancel()
                 operator.enough = True
             for one in (*steady, *killed):
@@ -362,7 +357,6 @@ async def test_clients_see_the_same_through_twenty_kills_of_the_gateway_and_kill
     print(f"\n{nest.lives} lives, {len(truth)} runs, {count} events; killed clients: {kills}")  # noqa: T201
     print(f"{dict(operator.done)}, answers {dict(operator.answers)}")  # noqa: T201
     assert nest.lives == KILLS + 1
-    assert all(one.halfway for one in killed), "no client was killed in the middle of a run"
     retried = sum(b'"run.inference.retried"' in frame for frames in truth.values() for frame in frames)
     unknown = sum(b'"reason":"outcome_unknown"' in frame for frames in truth.values() for frame in frames)
     assert retried, "no kill met a model that streamed"
@@ -473,7 +467,9 @@ async def test_a_command_that_was_not_acknowledged_before_the_kill_is_sent_again
     orders: list[Order] = []
     with trio.fail_after(PATIENCE):
         async with gateway(tmp_path, port) as nest:
-            for lot in range(20 if FULL else 6):
+            for lot in range(100):
+                if lot >= (20 if FULL else 6) and len(answers) == 2:
+                    break  # which command is durable when the kill comes is chance
                 await nest.until("ready")
                 five = await five_orders(port, lot)
                 rng.shuffle(five)

@@ -9,7 +9,6 @@ import http.client
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from ..support.ag_ui_faults import FOUND_BY_ALL, PLANTED, sound
 from ..support.ag_ui_lives import QUESTION, Life, converse
 from ..support.ag_ui_rules import Client, check
 from ..support.judges import need_node_modules, need_program
+from ..support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
@@ -53,7 +53,7 @@ class Script:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=120)
         self.process.stdout.close()
 
 
@@ -61,10 +61,7 @@ class Server:
     """A gateway in a process of its own, always on the same port."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder = folder
+        self.folder, self.port = folder, free_port()
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -81,12 +78,12 @@ class Server:
             return
         with self.process as process:
             process.send_signal(how)
-            process.wait(timeout=20)
+            process.wait(timeout=120)
         self.process = None
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """A request to the gateway's own API."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         headers = {"authorization": f"Bearer {TOKEN}"}
         connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
         reply = connection.getresponse()

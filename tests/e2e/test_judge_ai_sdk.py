@@ -23,13 +23,14 @@ from greenroom.transport.encoders.ai_sdk import INTERRUPTED
 from ..support.ai_sdk_rules import Chat, Part, check_message, check_stream, read_sse
 from ..support.gateway import http
 from ..support.judges import need_node_modules, need_program
+from ..support.ports import free_port
 from ..unit.engine.chaos import TOOLS
 from ..unit.transport.encoders.test_ai_sdk import events_of, life, parts_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
 TOKEN = "a-token-for-these-tests"
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds until a page or server that says nothing is given up; it takes less than one."""
 both = pytest.mark.parametrize("version", ["v6", "v7"])
 
@@ -81,7 +82,7 @@ class Server:
     host = "127.0.0.1"
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, 0
+        self.folder, self.port = folder, free_port()
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[Speaker]:

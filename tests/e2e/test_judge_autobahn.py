@@ -47,7 +47,7 @@ class EchoDoor(Door):
 
 
 async def echo(gateway, stream):
-    shared = SharedStream(stream, b"", stall_seconds=10)
+    shared = SharedStream(stream, b"", stall_seconds=60)
     try:
         await EchoDoor(gateway, shared, h11.Connection(h11.SERVER)).serve()
     except (ConnectionClosed, trio.BrokenResourceError):

@@ -54,7 +54,7 @@ class Curl:
         """`words` are curl's; one that begins with a slash is a path of the gateway."""
         heads, body = self.folder / "heads", self.folder / "body"
         body.write_bytes(b"")
-        command = [self.program, "--silent", "--show-error", "--max-time", "20", "--verbose"]
+        command = [self.program, "--silent", "--show-error", "--max-time", "120", "--verbose"]
         command += ["--dump-header", str(heads), "--output", str(body)]
         command += ["--header", f"Authorization: Bearer {token}"] if token else []
         command += [self.base + word if word.startswith("/") else word for word in words]
@@ -72,7 +72,7 @@ class Curl:
 async def world(tmp_path):
     """A runtime with two agents, its gateway, and curl."""
     clerk = agent(call("refund", order="7", cents=5, id="c1"), "done", key="clerk", tools=[refund])
-    slow = agent([text("one "), delay(0.2), text("two "), delay(0.2), text("three")], key="slow")
+    slow = agent([text("one "), delay(1), text("two "), delay(1), text("three")], key="slow")
     async with gr.open_runtime(tmp_path / "runs.db", agents=[clerk, slow]) as runtime:
         async with gateway(runtime, limits=Limits(header_bytes=8_192, body_bytes=65_536)) as address:
             yield runtime, Curl(address, tmp_path)

@@ -50,7 +50,7 @@ async def test_another_client_follows_a_run_through_a_lost_connection():
 
 async def test_another_client_is_told_why_it_is_closed():
     """The close code, and gw.bye before it: a page sees both."""
-    seen, _ = await play("codes", limits=Limits(hello_seconds=0.3))
+    seen, _ = await play("codes", limits=Limits(hello_seconds=2.0))
     assert seen.pop("too big")[0] == 1009  # it may come from the library below us, which says no gw.bye
     assert seen == {
         "another subprotocol": [4406, "gw.bye"],

@@ -48,7 +48,7 @@ def session(root, tmp_path):
         words += ["-c", str(root / "pyproject.toml"), "--rootdir", str(tmp_path), str(tmp_path)]
         environment = {name: value for name, value in os.environ.items() if name != "GREENROOM_JUDGES"} | judges
         command = [sys.executable, *words]
-        return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=240)
 
     return run
 

@@ -1,5 +1,7 @@
 """kill -9 at random moments, twenty times, and what the next process makes of it."""
 
+import contextlib
+import itertools
 import json
 import os
 import random
@@ -41,8 +43,22 @@ MOMENTS += ("scan", "scan", "crunch", "outcome", "outcome", "outcome")
 KILLS = len(MOMENTS)
 UNSAFE, SAFE, GATED = {"pay", "post"}, {"scan", "crunch"}, {"pay"}
 WORKER = Path(__file__).with_name("killed.py")
+ROUNDS = 5
+"""Times the kills are repeated, at most, until all that is to be seen of them has been seen."""
+PATIENCE = 30.0
+"""Seconds after which a life is killed that does not say its word: no machine is so slow."""
+KINDS = {
+    "unsafe body was running",
+    "safe body was running and ran again",
+    "a ticket was open",
+    "an acknowledged decision acted only in a later life",
+    "outcome_unknown: run again",
+    "outcome_unknown: told",
+    "outcome_unknown: ended",
+    "outcome acknowledged before a kill",
+}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_unasked(tmp_path: Path, rng):
@@ -53,31 +69,31 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_un
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, bufsize=1
         ) as nest,
     ):
-        for life, moment in enumerate(rng.sample(MOMENTS, KILLS)):
-            ended = live_and_die(nest, life, moment, rng)
-            assert ended == -signal.SIGKILL, (tmp_path / "errors").read_text()
-        ended = live(nest, KILLS, "finish", lambda _: False)
-        assert ended == 0, (tmp_path / "errors").read_text()
-    log = {name: Told(tmp_path, name) for name in trio.run(all_runs, tmp_path)}
-    trio.run(read, tmp_path, log)
+        life = itertools.count()
+        for _ in range(ROUNDS):
+            for moment in rng.sample(MOMENTS, KILLS):
+                ended = live_and_die(nest, next(life), moment, rng)
+                assert ended == -signal.SIGKILL, (tmp_path / "errors").read_text()
+            ended = live(nest, next(life), "finish", lambda _: False)
+            assert ended == 0, (tmp_path / "errors").read_text()
+            kinds = judged(tmp_path)
+            if set(kinds) >= KINDS:  # which moments the kills meet is chance
+                break
+    assert set(kinds) >= KINDS, f"never happened: {sorted(KINDS - set(kinds))}"
+
+
+def judged(folder: Path) -> Counter[str]:
+    """No promise was broken; returns how often what has happened."""
+    log = {name: Told(folder, name) for name in trio.run(all_runs, folder)}
+    trio.run(read, folder, log)
     wrong = [f"{name}: {text}" for name, told in log.items() for text in told.broken()]
     kinds = sum((told.kinds for told in log.values()), Counter())
     frames = sum(len(told.seen) for told in log.values())
     seen = ", ".join(f"{name}: {times}" for name, times in sorted(kinds.items()))
-    print(f"\n{KILLS} kills, {len(log)} runs, {frames} events seen, {len(wrong)} violations\n{seen}")  # noqa: T201
+    print(f"\n{len(log)} runs, {frames} events seen, {len(wrong)} violations\n{seen}")  # noqa: T201
     assert not wrong, "\n".join(wrong[:20])
     assert len(log) >= KILLS
-    missing = {
-        "unsafe body was running",
-        "safe body was running and ran again",
-        "a ticket was open",
-        "an acknowledged decision acted only in a later life",
-        "outcome_unknown: run again",
-        "outcome_unknown: told",
-        "outcome_unknown: ended",
-        "outcome acknowledged before a kill",
-    } - set(kinds)
-    assert not missing, f"never happened: {sorted(missing)}"
+    return kinds
 
 
 def live_and_die(nest: "subprocess.Popen[str]", life: int, word: str, rng: random.Random) -> int:
@@ -96,13 +112,19 @@ def live_and_die(nest: "subprocess.Popen[str]", life: int, word: str, rng: rando
     return live(nest, life, "work", now)
 
 
+def kill(pid: int) -> None:
+    """Kill -9, unless it is over."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def live(nest: "subprocess.Popen[str]", life: int, order: str, now: Callable[[str], bool]) -> int:
     """One process; it is killed when `now` says so of what it says, or when nothing happens any more."""
     assert nest.stdin is not None
     assert nest.stdout is not None
     nest.stdin.write(f"{life} {order}\n")
     pid = int(nest.stdout.readline().removeprefix("pid "))
-    patience = threading.Timer(2.5 if order == "work" else 50.0, os.kill, (pid, signal.SIGKILL))
+    patience = threading.Timer(PATIENCE if order == "work" else 240.0, kill, (pid,))
     patience.start()
     armed = True
     for line in nest.stdout:
@@ -112,7 +134,7 @@ def live(nest: "subprocess.Popen[str]", life: int, order: str, now: Callable[[st
             return int(said.removeprefix("dead "))
         if armed and now(said):
             armed = False
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
     raise AssertionError("the nest is gone")
 
 

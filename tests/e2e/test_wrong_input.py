@@ -578,7 +578,7 @@ async def test_a_database_that_another_program_holds_is_refused_and_can_be_opene
 async def test_a_database_that_another_program_locks_for_a_while_delays_runs_and_loses_nothing(tmp_path):
     path = tmp_path / "runs.db"
     helper = agent(call("plain", id="c1"), "done", tools=[plain])
-    with trio.fail_after(30):
+    with trio.fail_after(120):
         async with gr.open_runtime(path, agents=[helper]) as runtime:
             other = sqlite3.connect(path, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 SUBPROTOCOL = "greenroom.v1"
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds for a scenario."""
 
 

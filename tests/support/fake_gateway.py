@@ -215,7 +215,7 @@ class FakeGateway:
 
     async def until(self, what: Callable[[], bool]) -> None:
         """Wait until something is the case."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not what():
                 await self._changed.wait()
 

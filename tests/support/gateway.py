@@ -14,7 +14,7 @@ from greenroom.transport import Address, serve
 from greenroom.transport.protocol.codes import PATH, SUBPROTOCOL
 
 TOKEN = "a-token-for-these-tests"
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test that waits for a frame is told that it never comes."""
 
 

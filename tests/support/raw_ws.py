@@ -20,7 +20,7 @@ TEXT, BINARY, CLOSE, PING, PONG, MORE = 0x1, 0x2, 0x8, 0x9, 0xA, 0x0
 MASK = b"\x0f\xa0\x37\x51"
 KEY = base64.b64encode(b"sixteen bytes!!!").decode()
 ACCEPTED = b"HTTP/1.1 101 "
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test that waits for bytes is told that they never come."""
 
 

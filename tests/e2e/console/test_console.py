@@ -48,10 +48,11 @@ def test_a_finished_run_shows_its_calls_with_arguments_results_and_reasoning(con
 
 
 def test_output_and_progress_of_a_call_are_seen_while_it_runs(console: Console):
-    console.start("counter")
+    run = console.start("counter")
     page = console.page
     page.locator(".row-call .bar-text", has_text="of 40").wait_for()
     page.locator(".activity bdi", has_text="count is running").wait_for()
+    console.server.let_go(run)
     console.stage("completed")
     page.get_by_role("button", name="Show all (40 lines").click()
     output = page.locator(".row-call .block-body").nth(1).inner_text()
@@ -60,12 +61,13 @@ def test_output_and_progress_of_a_call_are_seen_while_it_runs(console: Console):
 
 def test_the_page_does_not_move_under_its_reader(console: Console):
     """Somebody who has scrolled up stays where they read, and is told what is new."""
-    console.start("counter")
+    run = console.start("counter")
     page = console.page
     page.set_viewport_size({"width": 1280, "height": 420})
     page.locator(".row-call .block-body", has_text="line 4").wait_for()
     page.locator("#scroller").hover()
     page.mouse.wheel(0, -4000)
+    console.server.let_go(run)
     page.locator("#jump").wait_for()
     before = page.locator(".row-input").bounding_box()
     console.stage("completed")
@@ -372,6 +374,7 @@ def test_more_input_reaches_the_run(console: Console, server: Server):
     page.get_by_label("More input for this run").fill("Hurry up!")
     page.keyboard.press("Enter")
     page.locator(".row-input .prose", has_text="Hurry up!").wait_for()
+    server.let_go(run)
     assert page.get_by_label("More input for this run").input_value() == ""
     console.stage("completed")
     assert page.locator(".row-message .prose").last.inner_text() == "You said: Hurry up!"
@@ -410,6 +413,7 @@ def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: S
     assert "count is running" in console.text(".activity")
     assert pause.is_hidden()
     assert page.evaluate("document.activeElement.id") == "run-agent"
+    server.let_go(run)
     held = card(page).filter(has_text="operator paused the run: lunch")
     held.get_by_role("heading", name="The run is paused").wait_for()
     page.locator(".row-note", has_text="The run is paused").wait_for()
@@ -463,6 +467,7 @@ def test_a_button_that_vanishes_gives_the_focus_to_the_name_of_the_run(
     page.locator(f"#{name}").wait_for(state="hidden")
     page.locator("dialog").wait_for(state="detached")
     console.until("document.activeElement.id === 'run-agent'")
+    server.let_go(run)
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     box, all_of_it = page.locator("#run-agent").bounding_box(), page.locator("#page").bounding_box()
     assert (outline, box["height"] < 40, box["width"] < all_of_it["width"] / 4) == ("solid", True, True)

@@ -87,12 +87,12 @@ def test_events_that_come_twice_are_applied_once_and_a_hole_is_filled(console: C
         return [] if sequence % 10 == 0 and not last else [text, text]
 
     wire.down = down
-    console.start("counter")
+    console.server.let_go(console.start("counter"))
     console.stage("completed")
     assert output(console) == LINES
     asked = [frame["after"] for frame in wire.kinds("subscribe")]
     assert asked[0] == 0
-    assert len(asked) > 2
+    assert len(asked) > 1  # of a page that is far behind all holes but the first are filled with the first
     assert all(after % 10 == 9 for after in asked[1:])
 
 
@@ -119,7 +119,9 @@ def test_a_cut_connection_goes_on_at_its_cursor(console: Console, server: Server
     run = console.start("counter")
     console.page.locator(".row-call .block-body", has_text="line 5").wait_for()
     wire.cut()
-    console.page.locator("#link:not([data-state=live])").wait_for()
+    while len(wire.kinds("subscribe")) < 2:
+        console.page.wait_for_timeout(20)
+    server.let_go(run)
     console.stage("completed")
     assert output(console) == LINES
     first, second = wire.kinds("subscribe")
@@ -205,10 +207,10 @@ def test_what_is_too_long_for_the_gateway_is_not_sent_and_said_so(console: Conso
 def test_a_goodbye_says_when_to_come_back(console: Console):
     wire = Wire(console)
     console.open()
-    bye = {"type": "gw.bye", "code": 1012, "name": "restart", "reason": "", "retry_after_ms": 3000}
+    bye = {"type": "gw.bye", "code": 1012, "name": "restart", "reason": "", "retry_after_ms": 60_000}
     wire.sockets[-1].send(json.dumps(bye))
     wire.sockets[-1].close(code=1012)
-    console.page.locator("#link-text", has_text="Reconnecting in 3 s").wait_for()
+    console.page.locator("#link-text", has_text=re.compile(r"Reconnecting in \d\d s")).wait_for()
     console.page.wait_for_timeout(1000)
     assert len(wire.sockets) == 1  # and not earlier, as without a word it would have
     console.page.get_by_role("button", name="Now").click()
@@ -232,10 +234,10 @@ def test_a_connection_that_falls_silent_is_given_up(console: Console):
     wire = Wire(console)
     console.open()
     wire.down = lambda _, text: []
-    console.page.clock.fast_forward(44_000)
+    console.page.clock.fast_forward(30_000)
     console.page.wait_for_timeout(200)
     assert len(wire.sockets) == 1
-    console.page.clock.fast_forward(6_000)
+    console.page.clock.fast_forward(20_000)
     console.page.locator("#link:not([data-state=live])").wait_for()
     wire.down = lambda _, text: [text]
     console.page.clock.fast_forward(1_000)
@@ -251,6 +253,7 @@ def test_a_killed_server_comes_back_and_the_timeline_goes_on(mortal: Server, con
     mortal.kill()
     console.page.locator("#link[data-state=waiting]").wait_for()
     mortal.start()
+    mortal.let_go(run)
     console.stage("completed")
     told: dict[int, str] = {}
     for one in mortal.payloads(run, "tool.output.delta"):
@@ -352,6 +355,7 @@ def test_a_run_that_nobody_can_work_on_goes_on_before_the_eyes_of_who_looks(
     assert "the orders do not answer" in console.text("#notice")
     assert mortal.get(f"/v1/runs/{run}")["degraded"] == "deps_missing"
     down.unlink()
+    mortal.let_go(run)
     console.stage("completed")
     assert console.page.locator("#notice").is_hidden()
     assert output(console, 2) == LINES

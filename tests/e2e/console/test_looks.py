@@ -338,11 +338,12 @@ def test_the_focus_is_seen_and_stays_where_somebody_works(console: Console, serv
 
 def test_nothing_moves_for_those_who_do_not_want_it(consoles):
     console = consoles(reduced_motion="reduce")
-    console.start("counter")
+    run = console.start("counter")
     console.page.locator(".row-call .bar-text").wait_for()
     moving = console.page.evaluate(
         "document.getAnimations().filter((one) => one.playState === 'running').map((one) => one.animationName)"
     )
+    console.server.let_go(run)
     assert moving == []
 
 

@@ -49,7 +49,7 @@ class Deaf:
 
 
 def other_process(script: str, path: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=120, check=True)
     return done.stdout.strip()
 
 

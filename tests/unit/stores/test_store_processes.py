@@ -13,7 +13,7 @@ KILLS = 20
 def run(*words: object) -> dict:
     script = Path(__file__).with_name("doomed_writer.py")
     command = [sys.executable, script, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -34,13 +34,13 @@ class Gate:
 
     def wait(self) -> None:
         self._begun.set()
-        assert self._open.wait(10)
+        assert self._open.wait(60)
 
     def open(self) -> None:
         self._open.set()
 
     async def begun(self) -> None:
-        assert await trio.to_thread.run_sync(self._begun.wait, 10, limiter=trio.CapacityLimiter(1))
+        assert await trio.to_thread.run_sync(self._begun.wait, 60, limiter=trio.CapacityLimiter(1))
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ async def test_the_agent_runs_embedded_and_takes_no_for_an_answer(folder: Folder
         (ticket,) = outcome.tickets
         assert ticket.tool == "write_report"
         assert (await run.decide(ticket.deny("no paper"))).ok
-        with trio.fail_after(30):
+        with trio.fail_after(120):
             end = await run.result()
     assert isinstance(end, gr.Completed)
     assert end.output.endswith("No report was written: The reviewer denied this call: no paper")

@@ -83,10 +83,10 @@ async def test_the_server_may_be_away_for_a_while(gateway: FakeGateway) -> None:
     async with client_of(gateway) as client, client.follow("r") as events:
         assert await some(events, 2) == [1, 2]
         await gateway.down()
-        with trio.move_on_after(0.05):
-            await anext(events)
+        while client.state.attempt < 2:
+            with trio.move_on_after(0.05):
+                await anext(events)
         assert not client.state.connected
-        assert client.state.attempt > 1
         assert "no gateway answers at" in client.state.reason
         gateway.append("r", 2, end=True)
         await gateway.up()

@@ -97,7 +97,8 @@ async def test_the_patient_wait_for_the_gateway(gateway: FakeGateway) -> None:
     async with trio.open_nursery() as nursery:
 
         async def comes_up() -> None:
-            await trio.sleep(0.05)
+            while not states:  # noqa: ASYNC110 - the first attempt comes to nothing
+                await trio.sleep(0.005)
             await gateway.up()
 
         nursery.start_soon(comes_up)
@@ -302,10 +303,12 @@ async def test_a_gateway_that_always_closes_at_once_is_not_stormed(gateway: Fake
 async def test_a_connection_that_lasted_makes_the_next_wait_the_first_one(gateway: FakeGateway) -> None:
     states: list[LinkState] = []
     async with client_of(gateway, pace=attrs.evolve(FAST, settled=0.02), on_change=states.append):
-        for upgrades in (2, 3):
+        for connections in (1, 2):
+            while sum(state.connected for state in states) < connections:  # noqa: ASYNC110 - the client knows, too
+                await trio.sleep(0.005)
             await trio.sleep(0.03)
             await gateway.connections[0].cut()
-            await gateway.until(lambda upgrades=upgrades: gateway.upgrades == upgrades and bool(gateway.connections))
+            await gateway.until(lambda upgrades=connections + 1: gateway.upgrades == upgrades)
     assert [state.attempt for state in states if not state.connected][:2] == [1, 1]
 
 
@@ -313,21 +316,23 @@ async def test_a_connection_that_lasted_makes_the_next_wait_the_first_one(gatewa
 
 
 async def test_a_quiet_gateway_is_asked_for_a_sign_of_life(gateway: FakeGateway) -> None:
-    async with client_of(gateway, pace=attrs.evolve(FAST, ping=0.02, silence=5.0)):
+    async with client_of(gateway, pace=attrs.evolve(FAST, ping=0.02, silence=60.0)):
         await gateway.until(lambda: sum(frame["type"] == "ping" for frame in gateway.heard) == 3)
     assert gateway.upgrades == 1
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_gives_no_sign_of_life_is_left(gateway: FakeGateway) -> None:
     gateway.append("r", 1)
     states: list[LinkState] = []
-    pace = attrs.evolve(FAST, ping=0.02, silence=0.06)
+    pace = attrs.evolve(FAST, ping=0.05, silence=0.3)
     async with client_of(gateway, pace=pace, on_change=states.append) as client, client.follow("r") as events:
         await some(events, 1)
-        gateway.connections[0].silent = True
+        silent = gateway.upgrades  # more than one where the machine itself was silent for so long
+        gateway.tamper = lambda text: [text] if gateway.upgrades > silent else []
         gateway.append("r", 1)
         assert await some(events, 1) == [2]
-    assert gateway.upgrades == 2
+    assert gateway.upgrades > silent
     assert "nothing was heard for" in states[1].reason
 
 
@@ -379,7 +384,7 @@ async def test_a_gateway_that_does_not_answer_the_goodbye_is_left(gateway: FakeG
         await trio.sleep_forever()
 
     gateway.greet = greet
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with client_of(gateway, pace=attrs.evolve(FAST, closing=0.05)):
             pass
 
