@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from greenroom.supervision import Supervisor
+from greenroom.supervision.exits import STRAY, is_stray
 
 from ..abc import Model, RunPage, RunQuery, Store
 from ..agent import Agent
@@ -461,6 +462,10 @@ class Runtime:
                 deps = await deps
         except LookupError as error:
             raise Degraded("deps_missing", self.redactor.text(f"the provider has none: {message_of(error)}")) from error
+        except trio.Cancelled as error:
+            if not is_stray(error):
+                raise
+            raise Degraded("deps_missing", f"the provider failed: {STRAY}") from error  # noqa: ASYNC104 - nobody's here
         except Exception as error:  # user code: what it can not give now it may give at the next start
             text = self.redactor.text(f"the provider failed: {failure_text(error)}")
             raise Degraded("deps_missing", text) from error

@@ -15,6 +15,7 @@ from greenroom.actors.run.clock import Clock
 from greenroom.testing import FunctionModel, call, delay, text
 
 from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads, types
+from ..support.strays import foreign_cancellation, to_its_end
 
 
 @gr.tool(needs_approval=True)
@@ -679,6 +680,28 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         down[0] = False
         await runtime.resume("bad")
         assert (await bad.result()).output == "done"
+
+
+async def test_a_provider_that_lets_a_foreign_cancellation_out_leaves_the_run_as_it_is(shelf, autojump_clock):
+    """Two runs share one look-up; whoever did it was cancelled, and the other one is handed that."""
+    broken = [True]
+
+    async def provider(info):
+        if broken[0]:
+            raise await foreign_cancellation()
+        return "deps"
+
+    async def scene():
+        helper = agent("done")
+        async with home(shelf, agents=[helper], deps=provider) as runtime:
+            run = await runtime.start(helper, "hi", run_id="r1")
+            with pytest.raises(gr.RunDegraded, match="it let a cancellation out that was not its own"):
+                await run.wait()
+            broken[0] = False
+            await runtime.resume("r1")
+            assert (await run.result()).output == "done"
+
+    await to_its_end(scene)
 
 
 async def test_a_run_is_not_resumed_or_forked_with_an_agent_that_has_no_model(shelf, autojump_clock):
