@@ -10,7 +10,7 @@ next start.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -153,20 +153,29 @@ async def open_runtime(
             try:
                 await runtime.recover()
                 yield runtime
-            finally:
-                runtime.roster.close()
-                cancelled = trio.current_effective_deadline() <= trio.current_time()
-                try:
-                    await runtime.roster.drain(0.0 if cancelled else drain)  # noqa: ASYNC102 - a cancel ends it
-                finally:
-                    board.close()
-                    rests.close()
+            except BaseException:  # an error is never replaced by a cancellation, which meets its scope all the same
+                with suppress(trio.Cancelled):
+                    await _close(runtime, drain)  # noqa: ASYNC102 - a cancel ends it
+                raise
+            else:
+                await _close(runtime, drain)
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
         if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
         raise RuntimeFailed(f"the runtime can not go on: {exits.lost}") from exits.lost
+
+
+async def _close(runtime: Runtime, drain: float) -> None:
+    """Refuse commands and let live runs come to a durable point, then wake all who wait. A cancel ends the drain."""
+    runtime.roster.close()
+    cancelled = trio.current_effective_deadline() <= trio.current_time()
+    try:
+        await runtime.roster.drain(0.0 if cancelled else drain)
+    finally:
+        runtime.board.close()
+        runtime.rests.close()
 
 
 class _Exits:

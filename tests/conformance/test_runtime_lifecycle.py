@@ -212,6 +212,17 @@ async def test_a_group_that_the_body_raises_leaves_as_the_same_object(shelf, aut
     assert caught.value is group
 
 
+async def test_an_exception_of_the_body_is_not_lost_when_a_cancel_cuts_the_drain_short(shelf, autojump_clock):
+    helper, boom = agent([delay(1000), "late"]), Boom("bare")
+    with pytest.raises(Boom) as caught, trio.move_on_after(2):
+        async with gr.open_runtime(shelf.open(), agents=[helper], drain=5) as runtime:
+            await runtime.start(helper, "hi")
+            await trio.sleep(1)
+            raise boom
+    assert caught.value is boom
+    assert trio.current_time() < 2.5
+
+
 async def test_an_exception_out_of_events_leaves_bare(shelf, autojump_clock):
     helper, boom = agent([delay(1000), "late"]), Boom("bare")
     async with home(shelf, agents=[helper], drain=0) as runtime:
