@@ -366,10 +366,12 @@ class Runtime:
             edited = decision.edited_arguments
             edited = None if edited is None else object_of(edited, "edited_arguments")
         except Unusable as error:
+            await trio.lowlevel.checkpoint()
             return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
         try:
             result = data_of(decision.result, "the result")
         except Unusable as error:
+            await trio.lowlevel.checkpoint()
             return reject(command, "invalid_result", f"{error}; give plain JSON data")
         decision = attrs.evolve(decision, result=result, edited_arguments=edited)
         return await self.post(run_id, attrs.evolve(command, decision=decision))
@@ -381,6 +383,7 @@ class Runtime:
             UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
         """
         if self.roster.closing:
+            await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         command = attrs.evolve(_signed(command_of(command)), posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -390,7 +393,8 @@ class Runtime:
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
                 answer = await self.store.post(run_id, command, Judge(self.clock.now(), check))
         except (StoreUnavailable, StoreDown) as error:
-            return reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
         return answer
 
     async def _argument_check(self, run_id: str, command: Command) -> Any:
