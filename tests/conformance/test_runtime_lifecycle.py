@@ -386,7 +386,7 @@ async def test_a_second_runtime_on_the_same_file_is_refused_and_the_first_goes_o
 async def test_a_memory_store_serves_one_runtime_at_a_time(autojump_clock):
     store, helper = gr.MemoryStore(), agent("done")
     async with home(store, agents=[helper]) as runtime:
-        with pytest.raises(gr.StoreError, match="open already"):
+        with pytest.raises(gr.StoreOpenError, match="open already"):
             async with gr.open_runtime(store):
                 pass
         assert (await (await runtime.start(helper, "hi")).result()).output == "done"
