@@ -167,7 +167,7 @@ class Roster:
         actor = RunActor(
             self.services,
             run_id,
-            orders=Orders(admitted=admitted),
+            orders=Orders(admitted=admitted, draining=self.closing),
             born=born,
             agent=agent,
             deps=deps,

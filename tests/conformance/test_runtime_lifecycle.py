@@ -4,6 +4,7 @@
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -77,6 +78,36 @@ async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clo
         run = await runtime.get("r1")
         assert (await run.result()).output == "done"
         assert payloads(await events_of(run), "tool.result")[0]["result"] == "finished"
+
+
+async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(autojump_clock):
+    """It was asked for in time, so it exists; but a body would only begin to be cut."""
+
+    class Slow(gr.MemoryStore):
+        async def create_run(self, new, frame):
+            await trio.sleep(1)
+            return await super().create_run(new, frame)
+
+    begun, store = [], Slow()
+
+    @gr.tool
+    async def work() -> str:
+        begun.append(trio.current_time())
+        await trio.sleep(100)
+        return "worked"
+
+    helper = agent(call("work", id="c1"), "done", tools=[work])
+    async with trio.open_nursery() as nursery:
+        async with home(store, agents=[helper, agent([delay(100), "late"], key="busy")]) as runtime:
+            await runtime.start("busy", "hi")
+            await trio.sleep(1)
+            nursery.start_soon(partial(runtime.start, helper, "hi", run_id="r1"))  # noqa: ASYNC111 - it is what is tested
+            await trio.sleep(0.5)
+    assert not begun
+    assert not helper.model.requests
+    async with home(store, agents=[helper]) as runtime:
+        assert (await (await runtime.get("r1")).result()).output == "done"
+    assert len(begun) == 1
 
 
 async def test_an_approved_body_gets_the_drain_too(shelf, autojump_clock):
