@@ -100,6 +100,9 @@ async def open_runtime(
     them. (`await runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no
     drain.
 
+    What you give to runs (tools, hooks, models, a provider of deps) sees the context variables as they are where the
+    runtime is opened, whoever starts, decides or wakes a run; hand over what belongs to one run in its deps.
+
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
         agents: those that can be started by key and taken up again; start() adds those it is given.

@@ -1,5 +1,6 @@
 """What a trio program may rely on: checkpoints, and whose context user code runs in."""
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ async def ask() -> str:
 @pytest.fixture(params=KINDS)
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     return Shelf(request.param, tmp_path)
+
+
+user: ContextVar[str] = ContextVar("user", default="nobody")
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -64,3 +68,55 @@ async def test_a_command_to_a_closed_runtime_can_be_cancelled(shelf, autojump_cl
             scope.cancel()
             await send()
         assert scope.cancelled_caught
+
+
+# --- contexts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passivate_after", [None, 1.0])
+async def test_user_code_sees_the_context_of_whoever_opened_the_runtime(shelf, autojump_clock, passivate_after):
+    """Whether a run has left memory meanwhile, or the process has ended, must not show: else a body would see now who
+    started its run, now who approved it.
+    """
+    seen: list[str] = []
+
+    def look(where: str) -> None:
+        seen.append(f"{where}: {user.get()}")
+
+    @gr.tool(needs_approval=True)
+    async def sign() -> str:
+        look("tool")
+        return "signed"
+
+    class Looks(gr.Plugin):
+        async def step_end(self, ctx: gr.PhaseContext[Any]) -> None:
+            look("hook")
+
+    def provider(info: gr.RunInfo) -> str:
+        look("provider")
+        return "deps"
+
+    async def as_(name: str, act: Any) -> None:
+        user.set(name)
+        await act()
+
+    async def by(name: str, act: Any) -> None:
+        async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - a task has a context of its own
+            nursery.start_soon(as_, name, act)
+
+    helper = agent(call("sign", id="a"), call("sign", id="b"), "done", tools=[sign], plugins=[Looks()])
+    options = {"agents": [helper], "deps": provider, "passivate_after": passivate_after}
+    user.set("ada")
+    async with home(shelf, **options) as runtime:
+        await by("bob", lambda: runtime.start(helper, "hi", run_id="r1"))
+        run = await runtime.get("r1")
+        await run.wait()
+        await trio.sleep(5)
+        await by("eve", lambda: run.decide("a", "resume"))
+        await run.wait()
+    async with home(shelf, **options) as runtime:
+        run = await runtime.get("r1")
+        await by("eve", lambda: run.decide("b", "resume"))
+        await run.result()
+    assert {line.partition(": ")[2] for line in seen} == {"ada"}
+    assert {line.partition(": ")[0] for line in seen} == {"tool", "hook", "provider"}
