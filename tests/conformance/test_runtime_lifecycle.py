@@ -360,6 +360,22 @@ async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes
     assert len(heard) == 2
 
 
+async def test_whoever_waits_for_a_run_that_is_done_hears_what_it_came_to_also_if_the_block_is_left_at_once(
+    shelf, autojump_clock
+):
+    helper, heard = agent([delay(1), "done"]), []
+
+    async def wait_too(run):
+        heard.append((await run.result()).output)
+
+    for number in range(10):  # trio draws lots who is woken first
+        async with trio.open_nursery() as nursery, home(shelf, agents=[helper]) as runtime:
+            run = await runtime.start("helper", "hi", run_id=f"r{number}")
+            nursery.start_soon(wait_too, run)  # noqa: ASYNC111 - it may outlive the runtime
+            await run.result()
+    assert heard == ["done"] * 10
+
+
 async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
     heard = []
