@@ -173,7 +173,8 @@ class Runtime:
         encoder = EventEncoder(info, self.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
         with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
-            created = await self.store.create_run(new, frame)
+            with self.board.looking():
+                created = await self.store.create_run(new, frame)
             if created.existing is None and created.claim is not None:
                 state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
                 born = Born(claim=created.claim, state=state, history=new.messages if fresh else None)
@@ -257,16 +258,19 @@ class Runtime:
             RunExists: the new id is taken. RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
-        record = await self.store.load(run_id, calls="step")
+        with self.board.looking():
+            record = await self.store.load(run_id, calls="step")
         if record is None:
             raise UnknownRun(run_id)
         agent = self._agent(record.info.agent)
         self.model_for(agent)
-        thread = await self.store.messages(record.info.thread_id)
+        with self.board.looking():
+            thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
         if deps is not None:
             new = attrs.evolve(new, info=attrs.evolve(new.info, has_deps=True))
-        new = inheriting(new, await self.store.state_at(run_id, step))
+        with self.board.looking():
+            new = inheriting(new, await self.store.state_at(run_id, step))
         return await self._create(new, agent, deps, fresh=True)
 
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
@@ -277,7 +281,8 @@ class Runtime:
             RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
-        record = await self.store.load(run_id)
+        with self.board.looking():
+            record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
         if record.row.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
@@ -338,6 +343,7 @@ class Runtime:
 
     async def closed(self) -> None:
         """Wait until the runtime is closed: nothing can be looked up or followed any more."""
+        await trio.lowlevel.checkpoint()
         try:
             while True:
                 await self.board.notice(":runtime").wait()  # no run has an id that begins with a colon

@@ -83,11 +83,6 @@ async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clo
 async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(autojump_clock):
     """It was asked for in time, so it exists; but a body would only begin to be cut."""
 
-    class Slow(gr.MemoryStore):
-        async def create_run(self, new, frame):
-            await trio.sleep(1)
-            return await super().create_run(new, frame)
-
     begun, store = [], Slow()
 
     @gr.tool
@@ -101,6 +96,7 @@ async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(auto
         async with home(store, agents=[helper, agent([delay(100), "late"], key="busy")]) as runtime:
             await runtime.start("busy", "hi")
             await trio.sleep(1)
+            store.slow = "start"
             nursery.start_soon(partial(runtime.start, helper, "hi", run_id="r1"))  # noqa: ASYNC111 - it is what is tested
             await trio.sleep(0.5)
     assert not begun
@@ -396,6 +392,59 @@ async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(s
             for _ in range(10):
                 await trio.lowlevel.checkpoint()
     assert len(heard) == 20
+
+
+class Slow(gr.MemoryStore):
+    """Takes a second for one of its methods."""
+
+    slow = ""
+
+    async def _pause(self, name: str) -> None:
+        if self.slow == name:
+            await trio.sleep(1)
+
+    async def create_run(self, new, frame):
+        await self._pause("start")
+        return await super().create_run(new, frame)
+
+    async def load(self, run_id, *, calls="step"):
+        await self._pause("load")
+        return await super().load(run_id, calls=calls)
+
+    async def messages(self, thread_id):
+        await self._pause("messages")
+        return await super().messages(thread_id)
+
+    async def state_at(self, run_id, step):
+        await self._pause("state_at")
+        return await super().state_at(run_id, step)
+
+
+@pytest.mark.parametrize("call_of", ["start", "load", "messages", "state_at"])
+async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_runtime_is_closed(
+    autojump_clock, call_of
+):
+    """The store is closed when its turn comes; that is how the runtime closes, not what it says."""
+
+    async def hear(attempt):
+        with pytest.raises(gr.RuntimeClosed, match="open it again"):
+            await attempt()
+        heard.append(call_of)
+
+    heard, helper, store = [], agent("done"), Slow()
+    async with trio.open_nursery() as nursery, home(store, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        await run.result()
+        store.slow = call_of
+        attempts = [lambda: runtime.fork("r1", step=0)]
+        if call_of == "start":
+            attempts = [lambda: runtime.start(helper, "more")]
+        elif call_of == "load":
+            attempts.append(lambda: runtime.resume("r1"))
+        for attempt in attempts:
+            nursery.start_soon(hear, attempt)  # noqa: ASYNC111 - it is what is tested
+        await trio.sleep(0.5)
+    assert len(heard) == len(attempts)
 
 
 async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):

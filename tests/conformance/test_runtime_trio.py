@@ -57,6 +57,8 @@ async def test_who_repeats_a_command_that_is_refused_at_once_lets_others_run(she
     for send in commands(run):
         with assert_checkpoints():
             assert (await send()).status == "rejected"
+    with assert_checkpoints():
+        await runtime.closed()
 
 
 async def test_a_command_to_a_closed_runtime_can_be_cancelled(shelf, autojump_clock):
