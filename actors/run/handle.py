@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
+import trio
 
 from ..contract.decisions import Action, Answer, Command, Decision, decision_of
 from ..contract.envelope import Event, decode_event
@@ -245,4 +246,5 @@ class Run(Generic[T]):
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
     async for found in follower:
         for frame in found.frames:
+            await trio.lowlevel.checkpoint_if_cancelled()  # a slice is long; the follower lets others run between two
             yield decode_event(frame)

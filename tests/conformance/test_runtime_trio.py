@@ -11,6 +11,7 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 import greenroom as gr
 from greenroom.testing import call
 
+from ..support.author import Author
 from ..support.runs import KINDS, Outages, Shelf, agent, home
 
 
@@ -122,3 +123,22 @@ async def test_user_code_sees_the_context_of_whoever_opened_the_runtime(shelf, a
         await run.result()
     assert {line.partition(": ")[2] for line in seen} == {"ada"}
     assert {line.partition(": ")[0] for line in seen} == {"tool", "hook", "provider"}
+
+
+# --- following -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_follower_hears_a_cancel_at_the_next_event(shelf, autojump_clock):
+    helper, given = agent("done"), []
+    async with home(shelf, agents=[helper], drain=0) as runtime:
+        author = await Author.create(runtime, helper, "r1")
+        await author.write(["text"] * 200)
+        run = await runtime.get("r1")
+        with trio.CancelScope() as scope:
+            async with run.events() as events:
+                async for event in events:
+                    given.append(event.sequence)
+                    if len(given) == 10:
+                        scope.cancel()
+        assert scope.cancelled_caught
+    assert given == list(range(1, 11))
