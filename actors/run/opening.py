@@ -111,7 +111,7 @@ async def open_runtime(
         store_patience: seconds that a store which does not answer is waited for before the runtime fails.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
             slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
-            work.
+            work. A tool that waits for a run that it has started keeps its own run's slot: with none left, both stand.
         passivate_after: seconds after which a run that waits for people leaves memory: then it costs its rows and no
             task. A command or a timer wakes it. None: it stays. A run with deps of its own stays if there is no
             provider, because nobody else has them.
