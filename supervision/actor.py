@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from greenroom.supervision.ask import Reply
 from greenroom.supervision.cleanup import brutally_stopped
 from greenroom.supervision.exits import (
+    STRAY,
     Cancelled,
     Crashed,
     Exit,
@@ -22,6 +23,7 @@ from greenroom.supervision.exits import (
     Shutdown,
     Stubborn,
     flatten,
+    is_stray,
     passes_through,
     sole_cancellation,
 )
@@ -185,7 +187,7 @@ async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
             await cell.spec.start(
                 ActorContext(cell=cell, attempt=cell.attempt, scope=scope, previous=cell.last_failure)
             )
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary
+        except (Exception, BaseExceptionGroup, trio.Cancelled) as error:  # noqa: BLE001, ASYNC103 - the supervision boundary
             failure = _failure(error)
     if failure is not None:
         return Crashed(error=failure)
@@ -199,6 +201,8 @@ def _failure(error: BaseException) -> BaseException:
     if passes_through(error):
         raise error
     cancellation = sole_cancellation(error)
+    if cancellation is not None and is_stray(cancellation):
+        return RuntimeError(STRAY)
     if cancellation is not None:
         raise cancellation from None
     return flatten(error)

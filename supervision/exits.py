@@ -15,11 +15,15 @@ recursion limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 from attrs import frozen
+
+STRAY: Final = "it let a cancellation out that was not its own"
+"""What is said of code that has done so (`is_stray`)."""
 
 
 @frozen(kw_only=True)
@@ -104,6 +108,14 @@ def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
             return None
         found = leaf
     return found
+
+
+def is_stray(error: BaseException) -> bool:
+    """True for a `Cancelled` that no scope around the caller has sent: user code has kept it from somewhere else.
+
+    Nobody above may see it: a nursery would take it for its own, end all its tasks, and say nothing.
+    """
+    return isinstance(error, trio.Cancelled) and trio.current_effective_deadline() > -math.inf
 
 
 def passes_through(error: BaseException) -> bool:

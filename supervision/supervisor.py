@@ -11,6 +11,9 @@ first, concurrently, in slices, under one budget; then static children in revers
 budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `Cancelled`; or
 with `SupervisorGaveUp`. An error is never replaced by a cancellation.
 
+Whoever interrupts the stop itself (a KeyboardInterrupt) ends its order: all children are asked to end at once, and the
+block is left with the interrupt when they have.
+
 Trio can not kill. A child that has not ended within its budget (a thread, a shield without end) is recorded as
 stubborn with its stack, `on_stubborn` is called, and the order of the stop goes on; but the block is left only when
 it has ended at last, because a nursery has no orphans. Whoever must not wait for it ends the process from
@@ -349,6 +352,12 @@ class Supervisor:
             cell.ask_to_end(Shutdown())
             self._mark_stubborn(cell)
 
+    def _stop_at_once(self) -> None:
+        """Who stopped them in order has been interrupted, and nobody else could reach them behind their shields."""
+        for children in (self._dynamic, self._static):
+            for cell in children.values():
+                cell.ask_to_end(Shutdown())
+
     async def _dynamic_gone(self) -> None:
         while self._dynamic:
             if self._idle is None:
@@ -379,6 +388,13 @@ class Supervisor:
         error = SupervisorGaveUp(self.name, cell.spec.id, exit_)
         error.__cause__ = exit_.error
         return error
+
+
+def _following(error: BaseException, before: BaseException | None) -> BaseException:
+    """An error that goes before the body's own, which becomes its context instead of being lost."""
+    if before is not None and error.__context__ is None and sole_cancellation(before) is None:
+        error.__context__ = before
+    return error
 
 
 def _info(cell: Cell[Any]) -> ChildInfo:
@@ -462,10 +478,14 @@ async def open_supervisor(
                     yield supervisor
             except BaseException as error:  # noqa: ASYNC103, BLE001 - raised below; the nursery would wrap or copy it
                 body_error = error
-            with trio.CancelScope(shield=True):  # the ring: bounded by the children's budgets
-                await supervisor._stop_all()
+            try:
+                with trio.CancelScope(shield=True):  # the ring: bounded by the children's budgets
+                    await supervisor._stop_all()
+            except BaseException as error:  # noqa: ASYNC103, BLE001 - a KeyboardInterrupt; raised below
+                supervisor._stop_at_once()
+                body_error = _following(error, body_error)
     except BaseExceptionGroup as group:  # only what no actor may keep
-        raise_bare(unwrap(group))
+        raise_bare(_following(unwrap(group), body_error))
     failed = supervisor._failed()
     if body_error is None:
         if failed is not None:

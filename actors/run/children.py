@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from greenroom.supervision import Mailbox, cleanup, flatten
+from greenroom.supervision.exits import STRAY, is_stray
 
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
@@ -260,8 +261,8 @@ class Children:
                 await body(child)
         except BaseException as error:  # noqa: ASYNC103 - what is no Exception is raised
             real = flatten(error)
-            if isinstance(real, trio.Cancelled) and trio.current_effective_deadline() > -math.inf:
-                real = RuntimeError("it let a cancellation out that was not its own")  # a fault of its code, not ours
+            if is_stray(real):
+                real = RuntimeError(STRAY)  # a fault of its code, not ours
             if not isinstance(real, Exception):
                 self._lost()
                 raise

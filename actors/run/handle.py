@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
+import trio
 
 from ..contract.decisions import Action, Answer, Command, Decision, decision_of
 from ..contract.envelope import Event, decode_event
@@ -95,17 +96,18 @@ class Run(Generic[T]):
         runtime = self._runtime
         actor: RunActor | None = None
         while True:
-            notice = runtime.rests.notice(self.id)
             live = runtime.roster.get(self.id)
             actor = live or actor
             known = None if actor is None else actor.durable
+            if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
+                record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again,
+                await runtime.roster.gone(self.id, record)  # also if the runtime was closed before this task's turn
+                return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
+            notice = runtime.rests.notice(self.id)
             if known is not None and known.row.status in _WORKING and live is not None:
                 await notice.wait()  # its owner is here: what comes next is told here
                 continue
-            if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
-                record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again
-            else:
-                record = await patiently(self._record)
+            record = await patiently(self._record)
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)
@@ -244,4 +246,5 @@ class Run(Generic[T]):
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
     async for found in follower:
         for frame in found.frames:
+            await trio.lowlevel.checkpoint_if_cancelled()  # a slice is long; the follower lets others run between two
             yield decode_event(frame)

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.supervision.exits import flatten
+from greenroom.supervision.exits import STRAY, flatten, is_stray
 from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
 from ..agent import Agent
@@ -270,6 +270,8 @@ async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
         return await hook(ctx)
     except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
         real = flatten(error)
+        if is_stray(real):
+            raise HookFailed(f"{where(plugin, phase)}: {STRAY}") from error
         if isinstance(real, Suspend) and isinstance(ctx, GateContext):
             return real
         if isinstance(real, Suspend):
@@ -277,6 +279,10 @@ async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
         if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
             raise_bare(real)
         raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error
+    except trio.Cancelled as error:
+        if is_stray(error):  # the phase's nursery would end the other hooks with it, and take their silence for consent
+            raise HookFailed(f"{where(plugin, phase)}: {STRAY}") from error  # noqa: ASYNC104 - it is nobody's here
+        raise
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

@@ -10,7 +10,7 @@ next start.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -100,6 +100,9 @@ async def open_runtime(
     them. (`await runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no
     drain.
 
+    What you give to runs (tools, hooks, models, a provider of deps) sees the context variables as they are where the
+    runtime is opened, whoever starts, decides or wakes a run; hand over what belongs to one run in its deps.
+
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
         agents: those that can be started by key and taken up again; start() adds those it is given.
@@ -108,7 +111,7 @@ async def open_runtime(
         store_patience: seconds that a store which does not answer is waited for before the runtime fails.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
             slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
-            work.
+            work. A tool that waits for a run that it has started keeps its own run's slot: with none left, both stand.
         passivate_after: seconds after which a run that waits for people leaves memory: then it costs its rows and no
             task. A command or a timer wakes it. None: it stays. A run with deps of its own stays if there is no
             provider, because nobody else has them.
@@ -153,20 +156,29 @@ async def open_runtime(
             try:
                 await runtime.recover()
                 yield runtime
-            finally:
-                runtime.roster.close()
-                cancelled = trio.current_effective_deadline() <= trio.current_time()
-                try:
-                    await runtime.roster.drain(0.0 if cancelled else drain)  # noqa: ASYNC102 - a cancel ends it
-                finally:
-                    board.close()
-                    rests.close()
+            except BaseException:  # an error is never replaced by a cancellation, which meets its scope all the same
+                with suppress(trio.Cancelled):
+                    await _close(runtime, drain)  # noqa: ASYNC102 - a cancel ends it
+                raise
+            else:
+                await _close(runtime, drain)
     except SupervisorGaveUp as error:
         raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
         if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
         raise RuntimeFailed(f"the runtime can not go on: {exits.lost}") from exits.lost
+
+
+async def _close(runtime: Runtime, drain: float) -> None:
+    """Refuse commands and let live runs come to a durable point, then wake all who wait. A cancel ends the drain."""
+    runtime.roster.close()
+    cancelled = trio.current_effective_deadline() <= trio.current_time()
+    try:
+        await runtime.roster.drain(0.0 if cancelled else drain)
+    finally:
+        runtime.board.close()
+        runtime.rests.close()
 
 
 class _Exits:

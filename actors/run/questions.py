@@ -5,7 +5,8 @@ Each question gets exactly one answer. Whoever still waits when the run's owner 
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import insort
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -86,9 +87,12 @@ class TaskPort:
     def __init__(self, questions: Questions, spawner: str, attempt: int) -> None:
         self._questions, self._spawner, self._attempt = questions, spawner, attempt
         self._spawned: Counter[str] = Counter()
+        self._unheard: defaultdict[str, list[int]] = defaultdict(list)  # spawns whose answer nobody got
 
     async def start(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Spawn a task; its id, as soon as it is stored.
+
+        Cancellation: the task may run; the same spawn again is that one.
 
         Raises:
             ToolError: it can not be spawned, and why.
@@ -97,15 +101,22 @@ class TaskPort:
         if why is not None:
             raise ToolError(f"spawn({tool!r}): the arguments can not be stored ({why}); give plain JSON data")
         mark = content_digest([tool, data])[:_MARK]
-        self._spawned[mark] += 1
-        nth = self._spawned[mark]
+        unheard = self._unheard[mark]
+        if not unheard:
+            self._spawned[mark] += 1
+            unheard.append(self._spawned[mark])
+        nth = unheard.pop(0)
 
         def question(number: int) -> Input:
             return SpawnAsked(
                 ask=number, spawner=self._spawner, attempt=self._attempt, tool=tool, arguments=data, mark=mark, nth=nth
             )
 
-        name: str = await self._questions.ask(question)
+        try:
+            name: str = await self._questions.ask(question)
+        except trio.Cancelled:
+            insort(unheard, nth)
+            raise
         return name
 
     async def stop(self, task_id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextvars import Context, copy_context
 from typing import Any, Final
 
 import attrs
@@ -60,6 +61,7 @@ class Roster:
     _held: set[str] = attrs.field(init=False, factory=set)
     _freed: set[str] = attrs.field(init=False, factory=set)
     _idle: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _context: Context = attrs.field(init=False, factory=copy_context)
     closing: bool = attrs.field(init=False, default=False)
 
     def __repr__(self) -> str:
@@ -180,7 +182,7 @@ class Roster:
         actor = RunActor(
             self.services,
             run_id,
-            orders=Orders(admitted=admitted),
+            orders=Orders(admitted=admitted, draining=self.closing),
             born=born,
             agent=agent,
             deps=deps,
@@ -206,7 +208,7 @@ class Roster:
             within=CRASH_WINDOW,
         )
         try:
-            actor.ref = self._supervisor.start_child(spec)
+            actor.ref = self._context.run(self._supervisor.start_child, spec)  # not in that of whoever woke the run
         except SupervisorStopping:  # the store has failed, and the block is being left: the next start takes the run up
             self._forget(run_id)
         except BaseException:  # nothing is kept, everything is raised

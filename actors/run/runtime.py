@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from greenroom.supervision import Supervisor
+from greenroom.supervision.exits import STRAY, is_stray
 
 from ..abc import Model, RunPage, RunQuery, Store
 from ..agent import Agent
@@ -175,7 +176,8 @@ class Runtime:
         encoder = EventEncoder(info, self.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
         with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
-            created = await self.store.create_run(new, frame)
+            with self.board.looking():
+                created = await self.store.create_run(new, frame)
             if created.existing is None and created.claim is not None:
                 state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
                 born = Born(claim=created.claim, state=state, history=new.messages if fresh else None)
@@ -262,16 +264,19 @@ class Runtime:
             RunExists: the new id is taken. RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
-        record = await self.store.load(run_id, calls="step")
+        with self.board.looking():
+            record = await self.store.load(run_id, calls="step")
         if record is None:
             raise UnknownRun(run_id)
         agent = self._agent(record.info.agent)
         self.model_for(agent)
-        thread = await self.store.messages(record.info.thread_id)
+        with self.board.looking():
+            thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
         if deps is not None:
             new = attrs.evolve(new, info=attrs.evolve(new.info, has_deps=True))
-        new = inheriting(new, await self.store.state_at(run_id, step))
+        with self.board.looking():
+            new = inheriting(new, await self.store.state_at(run_id, step))
         return await self._create(new, agent, deps, fresh=True)
 
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
@@ -282,7 +287,8 @@ class Runtime:
             RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
-        record = await self.store.load(run_id)
+        with self.board.looking():
+            record = await self.store.load(run_id)
         if record is None:
             raise UnknownRun(run_id)
         if record.row.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
@@ -343,6 +349,7 @@ class Runtime:
 
     async def closed(self) -> None:
         """Wait until the runtime is closed: nothing can be looked up or followed any more."""
+        await trio.lowlevel.checkpoint()
         try:
             while True:
                 await self.board.notice(":runtime").wait()  # no run has an id that begins with a colon
@@ -371,10 +378,12 @@ class Runtime:
             edited = decision.edited_arguments
             edited = None if edited is None else object_of(edited, "edited_arguments")
         except Unusable as error:
+            await trio.lowlevel.checkpoint()
             return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
         try:
             result = data_of(decision.result, "the result")
         except Unusable as error:
+            await trio.lowlevel.checkpoint()
             return reject(command, "invalid_result", f"{error}; give plain JSON data")
         decision = attrs.evolve(decision, result=result, edited_arguments=edited)
         return await self.post(run_id, attrs.evolve(command, decision=decision))
@@ -386,6 +395,7 @@ class Runtime:
             UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
         """
         if self.roster.closing:
+            await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         command = attrs.evolve(_signed(command_of(command)), posted_at=self.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -395,7 +405,8 @@ class Runtime:
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
                 answer = await self.store.post(run_id, command, Judge(self.clock.now(), check))
         except (StoreUnavailable, StoreDown) as error:
-            return reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
         return answer
 
     async def _argument_check(self, run_id: str, command: Command) -> Any:

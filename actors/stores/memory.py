@@ -14,7 +14,7 @@ from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, UnknownRun
+from greenroom.actors.errors import StoreDown, StoreOpenError, UnknownRun
 
 from . import _paging
 from ._desk import PATIENCE, Desk
@@ -59,7 +59,7 @@ class MemoryStore(Front):
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`."""
         if self._serving:
-            raise StoreDown("this store is open already; one runtime at a time")
+            raise StoreOpenError("this store is open already; one runtime at a time")
         self._serving = True
         self._commits = self._events = self._posts = 0
         self._ledger.void_claims()

@@ -171,6 +171,8 @@ class ToolContext(_Call[Deps]):
         suspension) spawns the same tasks again: a spawn with the same tool and arguments, at the same place among such
         spawns of its attempt, is the task that there is already, also if that has ended.
 
+        Cancellation: the task may run; the same spawn again, in this attempt too, is that one.
+
         Args:
             tool: of the agent; one that needs no approval, and is neither ordered nor exclusive.
             arguments: as the model would give them, JSON data.

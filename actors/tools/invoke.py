@@ -19,7 +19,7 @@ from greenroom.actors.errors import GreenroomError, ToolError
 from greenroom.actors.tools.context import SyncToolContext, ToolContext
 from greenroom.actors.tools.definition import Tool
 from greenroom.actors.tools.threads import Body, Ended, run_body
-from greenroom.supervision.exits import flatten, leaves
+from greenroom.supervision.exits import flatten, is_stray, leaves
 from greenroom.supervision.nursery import raise_bare
 
 TEXT_LIMIT: Final = 2_000
@@ -187,7 +187,11 @@ async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments:
             answer = await answer if inspect.isawaitable(answer) else answer
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a judgement of user code, on the safe side
         real = flatten(error)
-        if not isinstance(real, Exception):
+        if not isinstance(real, Exception) and not is_stray(real):
             raise_bare(real)
         return True
+    except trio.Cancelled as error:
+        if is_stray(error):
+            return True  # noqa: ASYNC104 - it is nobody's here
+        raise
     return limit.cancel_called or answer is not False  # an answer that comes too late is none

@@ -11,6 +11,7 @@ from greenroom.testing import call, text
 
 from ..support.diary import diary, hide, scripted, slow
 from ..support.lives import after, cancel, pause, send
+from ..support.strays import foreign_cancellation
 
 B, C = call("sign", id="B"), call("look", id="C")
 MUTATING = [phase.value for phase in gr.Phase if phase is not gr.Phase.TOOL_GATE]
@@ -43,6 +44,11 @@ def suspend(ctx: gr.PhaseContext) -> None:
     raise gr.Suspend(message="may it?")
 
 
+async def stray(ctx: Any) -> None:
+    """Raises the cancellation of somebody else, as who shares work with one that was cancelled may do."""
+    raise await foreign_cancellation()
+
+
 async def _raise() -> None:
     raise ValueError("inside")
 
@@ -59,6 +65,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
     "updates an exclusive key": (lambda ctx: gr.Mutation().update(NAME, "x"), "is exclusive and takes no updates"),
     "reads what is not there": (lambda ctx: ctx.state[NAME], "has not been written and has no default"),
     "suspends": (lambda ctx: gr.Suspend(), "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start"),
+    "lets a foreign cancellation out": (stray, "it let a cancellation out that was not its own"),
     "raises a suspension": (suspend, "it raised gr.Suspend; to hold the run, return gr.Mutation().hold("),
 }
 
@@ -118,6 +125,21 @@ async def test_a_verdict_that_can_not_be_lets_nothing_pass_and_is_told(play, aut
     assert (life.end["code"], life.effects) == ("plugin_error", [])
     assert life.end["message"].startswith("plugin 'x' in tool_gate: it ")
     assert said in life.end["message"]
+
+
+@ONE_MODE
+@pytest.mark.parametrize("on_error", ["fail", "ignore"])
+async def test_a_gate_that_lets_a_foreign_cancellation_out_does_not_silence_the_other_gates(
+    play, autojump_clock, on_error
+):
+    async def refuse(ctx: gr.GateContext) -> gr.Block:
+        await trio.sleep(1)
+        return gr.Block("not this one")
+
+    plugins = [scripted("x", on_error=on_error, tool_gate=stray), scripted("y", tool_gate=refuse)]
+    life = await play([C], "done", plugins=plugins)
+    assert life.effects == []
+    assert life.end["code"] == ("plugin_error" if on_error == "fail" else "permission_denied")
 
 
 REQUEST: dict[str, gr.Mutation] = {

@@ -4,6 +4,7 @@
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -15,6 +16,7 @@ from greenroom.actors.run.clock import Clock
 from greenroom.testing import FunctionModel, call, delay, text
 
 from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads, types
+from ..support.strays import foreign_cancellation, to_its_end
 
 
 @gr.tool(needs_approval=True)
@@ -76,6 +78,32 @@ async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clo
         run = await runtime.get("r1")
         assert (await run.result()).output == "done"
         assert payloads(await events_of(run), "tool.result")[0]["result"] == "finished"
+
+
+async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(autojump_clock):
+    """It was asked for in time, so it exists; but a body would only begin to be cut."""
+
+    begun, store = [], Slow()
+
+    @gr.tool
+    async def work() -> str:
+        begun.append(trio.current_time())
+        await trio.sleep(100)
+        return "worked"
+
+    helper = agent(call("work", id="c1"), "done", tools=[work])
+    async with trio.open_nursery() as nursery:
+        async with home(store, agents=[helper, agent([delay(100), "late"], key="busy")]) as runtime:
+            await runtime.start("busy", "hi")
+            await trio.sleep(1)
+            store.slow = "start"
+            nursery.start_soon(partial(runtime.start, helper, "hi", run_id="r1"))  # noqa: ASYNC111 - it is what is tested
+            await trio.sleep(0.5)
+    assert not begun
+    assert not helper.model.requests
+    async with home(store, agents=[helper]) as runtime:
+        assert (await (await runtime.get("r1")).result()).output == "done"
+    assert len(begun) == 1
 
 
 async def test_an_approved_body_gets_the_drain_too(shelf, autojump_clock):
@@ -211,6 +239,17 @@ async def test_a_group_that_the_body_raises_leaves_as_the_same_object(shelf, aut
     assert caught.value is group
 
 
+async def test_an_exception_of_the_body_is_not_lost_when_a_cancel_cuts_the_drain_short(shelf, autojump_clock):
+    helper, boom = agent([delay(1000), "late"]), Boom("bare")
+    with pytest.raises(Boom) as caught, trio.move_on_after(2):
+        async with gr.open_runtime(shelf.open(), agents=[helper], drain=5) as runtime:
+            await runtime.start(helper, "hi")
+            await trio.sleep(1)
+            raise boom
+    assert caught.value is boom
+    assert trio.current_time() < 2.5
+
+
 async def test_an_exception_out_of_events_leaves_bare(shelf, autojump_clock):
     helper, boom = agent([delay(1000), "late"]), Boom("bare")
     async with home(shelf, agents=[helper], drain=0) as runtime:
@@ -317,6 +356,22 @@ async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes
     assert len(heard) == 2
 
 
+async def test_whoever_waits_for_a_run_that_is_done_hears_what_it_came_to_also_if_the_block_is_left_at_once(
+    shelf, autojump_clock
+):
+    helper, heard = agent([delay(1), "done"]), []
+
+    async def wait_too(run):
+        heard.append((await run.result()).output)
+
+    for number in range(10):  # trio draws lots who is woken first
+        async with trio.open_nursery() as nursery, home(shelf, agents=[helper]) as runtime:
+            run = await runtime.start("helper", "hi", run_id=f"r{number}")
+            nursery.start_soon(wait_too, run)  # noqa: ASYNC111 - it may outlive the runtime
+            await run.result()
+    assert heard == ["done"] * 10
+
+
 async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
     heard = []
@@ -337,6 +392,59 @@ async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(s
             for _ in range(10):
                 await trio.lowlevel.checkpoint()
     assert len(heard) == 20
+
+
+class Slow(gr.MemoryStore):
+    """Takes a second for one of its methods."""
+
+    slow = ""
+
+    async def _pause(self, name: str) -> None:
+        if self.slow == name:
+            await trio.sleep(1)
+
+    async def create_run(self, new, frame):
+        await self._pause("start")
+        return await super().create_run(new, frame)
+
+    async def load(self, run_id, *, calls="step"):
+        await self._pause("load")
+        return await super().load(run_id, calls=calls)
+
+    async def messages(self, thread_id):
+        await self._pause("messages")
+        return await super().messages(thread_id)
+
+    async def state_at(self, run_id, step):
+        await self._pause("state_at")
+        return await super().state_at(run_id, step)
+
+
+@pytest.mark.parametrize("call_of", ["start", "load", "messages", "state_at"])
+async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_runtime_is_closed(
+    autojump_clock, call_of
+):
+    """The store is closed when its turn comes; that is how the runtime closes, not what it says."""
+
+    async def hear(attempt):
+        with pytest.raises(gr.RuntimeClosed, match="open it again"):
+            await attempt()
+        heard.append(call_of)
+
+    heard, helper, store = [], agent("done"), Slow()
+    async with trio.open_nursery() as nursery, home(store, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        await run.result()
+        store.slow = call_of
+        attempts = [lambda: runtime.fork("r1", step=0)]
+        if call_of == "start":
+            attempts = [lambda: runtime.start(helper, "more")]
+        elif call_of == "load":
+            attempts.append(lambda: runtime.resume("r1"))
+        for attempt in attempts:
+            nursery.start_soon(hear, attempt)  # noqa: ASYNC111 - it is what is tested
+        await trio.sleep(0.5)
+    assert len(heard) == len(attempts)
 
 
 async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
@@ -374,7 +482,7 @@ async def test_a_second_runtime_on_the_same_file_is_refused_and_the_first_goes_o
 async def test_a_memory_store_serves_one_runtime_at_a_time(autojump_clock):
     store, helper = gr.MemoryStore(), agent("done")
     async with home(store, agents=[helper]) as runtime:
-        with pytest.raises(gr.StoreError, match="open already"):
+        with pytest.raises(gr.StoreOpenError, match="open already"):
             async with gr.open_runtime(store):
                 pass
         assert (await (await runtime.start(helper, "hi")).result()).output == "done"
@@ -679,6 +787,28 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         down[0] = False
         await runtime.resume("bad")
         assert (await bad.result()).output == "done"
+
+
+async def test_a_provider_that_lets_a_foreign_cancellation_out_leaves_the_run_as_it_is(shelf, autojump_clock):
+    """Two runs share one look-up; whoever did it was cancelled, and the other one is handed that."""
+    broken = [True]
+
+    async def provider(info):
+        if broken[0]:
+            raise await foreign_cancellation()
+        return "deps"
+
+    async def scene():
+        helper = agent("done")
+        async with home(shelf, agents=[helper], deps=provider) as runtime:
+            run = await runtime.start(helper, "hi", run_id="r1")
+            with pytest.raises(gr.RunDegraded, match="it let a cancellation out that was not its own"):
+                await run.wait()
+            broken[0] = False
+            await runtime.resume("r1")
+            assert (await run.result()).output == "done"
+
+    await to_its_end(scene)
 
 
 async def test_a_run_is_not_resumed_or_forked_with_an_agent_that_has_no_model(shelf, autojump_clock):

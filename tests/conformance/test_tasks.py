@@ -1,6 +1,7 @@
 """Rules of background tasks: they belong to their run, their results are messages, and none is repeated silently."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,9 +13,15 @@ from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import FAR, TOOLS, Context
 from ..support.lives import RUN, Act, Life, Play, Scene, after, approve, cancel, deny, pause, restart, send
-from ..support.runs import Outages, agent, events_of, home, payloads
+from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
+
+
+@pytest.fixture(params=KINDS)
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    """A place of storage."""
+    return Shelf(request.param, tmp_path)
 
 
 @gr.tool(background=True, replay="safe")
@@ -502,3 +509,43 @@ async def test_an_agent_without_background_tools_is_not_offered_the_built_in_one
     life = await play(call("list_tasks", id="L"), delay(0), tools=[list_tasks])
     assert life.told["L"] == "mine"
     assert [tool.name for tool in life.requests[0].tools] == ["list_tasks"]
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_spawn_whose_answer_nobody_heard_is_the_same_one_when_it_is_repeated(
+    shelf, mode, autojump_clock, turns
+):
+    """Wherever the cancel strikes: a body that gives up waiting and tries again has one task."""
+    ran: list[str] = []
+
+    @gr.tool
+    async def note(url: str) -> str:
+        """A task."""
+        ran.append(url)
+        return url
+
+    @gr.tool
+    async def impatient(ctx: gr.ToolContext) -> list[str]:
+        """Spawns, is cancelled, and spawns again what it has heard nothing of."""
+        names: list[str] = []
+
+        async def spawn() -> None:
+            names.append(await ctx.spawn(note, url="x"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spawn)
+            for _ in range(turns):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        if not names:
+            await spawn()
+        await spawn()
+        return [*names, await ctx.spawn(note, url="y")]
+
+    helper = agent(call("impatient", id="i"), "one", "two", "three", "four", tools=[note, impatient])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        (result,) = payloads(await events_of(run), "tool.result")
+    assert result["result"] == ["i.task1", "i.task2", "i.task3"]
+    assert sorted(ran) == ["x", "x", "y"]

@@ -24,6 +24,8 @@ from greenroom.supervision import (
     open_supervisor,
 )
 
+from ...support.strays import foreign_cancellation, to_its_end
+
 
 async def answer(ctx):
     while True:
@@ -183,6 +185,23 @@ async def test_an_actor_that_cancels_itself_says_so():
         ref = sup.start_child(child(cancel_itself))
         await ref.exited.wait()
     assert ref.exit == Cancelled(reason="its own scope was cancelled", by="s/a")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_cancellation_that_is_not_its_own_is_a_crash_of_the_actor_and_of_nobody_else(grouped):
+    async def let_out(ctx):
+        error = await foreign_cancellation()
+        raise BaseExceptionGroup("kept", [error]) if grouped else error
+
+    async def scene():
+        async with open_supervisor(name="s", max_restarts=0) as sup:
+            ref, other = sup.start_child(child(let_out)), sup.start_child(child(child_id="b"))
+            await ref.exited.wait()
+            await wait_all_tasks_blocked()
+            assert other.exit is None
+        assert "a cancellation out that was not its own" in str(ref.exit)
+
+    await to_its_end(scene)
 
 
 async def test_work_that_was_finished_when_the_cancel_came_ends_normally():

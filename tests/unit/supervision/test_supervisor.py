@@ -26,9 +26,11 @@ from greenroom.supervision import (
     SupervisorStopping,
     TooManyChildren,
     UnknownChild,
+    chaos,
     cleanup,
     open_supervisor,
 )
+from greenroom.supervision.chaos._internals import inject
 
 
 async def forever(ctx):
@@ -393,6 +395,44 @@ async def test_a_temporary_child_is_never_restarted():
         ref = sup.start_child(ChildSpec(id="a", start=crash, restart="temporary"))
         await sup.join()
     assert isinstance(ref.exit, Crashed)
+
+
+async def test_an_interrupt_of_the_stop_ends_its_order_and_nobody_is_left(autojump_clock, nursery):
+    order, done = [], trio.Event()
+
+    async def program():
+        with pytest.raises(KeyboardInterrupt) as caught:
+            async with open_supervisor(name="s") as sup:
+                await sup.start_children([ChildSpec(id=name, start=recorder(order, 1.0)) for name in ("a", "b")])
+                sup.start_child(ChildSpec(id="c", start=recorder(order, 2.0)))
+                await wait_all_tasks_blocked()
+                raise ValueError("mine")
+        assert str(caught.value.__context__) == "mine"
+        done.set()
+
+    nursery.start_soon(program, name="program")
+    await trio.sleep(0.5)  # the stop stands at c
+    (task,) = (task for task in chaos.program_tasks() if task.name == "program")
+    assert inject(task, KeyboardInterrupt()) == "aborted"
+    with trio.fail_after(60):
+        await done.wait()
+    assert order in (["a", "b", "c"], ["b", "a", "c"])
+    assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_an_error_of_the_body_is_the_context_of_what_no_actor_may_keep():
+    async def leave(ctx):
+        await wait_all_tasks_blocked()
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        async with open_supervisor(name="s") as sup:
+            sup.start_child(ChildSpec(id="a", start=leave))
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("mine")
+    assert str(caught.value.__context__) == "mine"
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import ToolError
 from greenroom.actors.tools import SyncToolContext, ToolContext, ToolFailed, invoke, tool, wants_approval
 
+from ...support.strays import foreign_cancellation, to_its_end
+
 
 @pytest.fixture
 def limiter():
@@ -252,6 +254,18 @@ async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojum
     began = trio.current_time()
     assert await wants_approval(tool(body, needs_approval=asks_a_dead_service), ToolContext(), {})
     assert trio.current_time() - began == 30
+
+
+async def test_a_predicate_that_lets_a_foreign_cancellation_out_means_approval():
+    async def hands_it_on(ctx: ToolContext, arguments) -> bool:
+        raise await foreign_cancellation()
+
+    async def body() -> None: ...
+
+    async def scene() -> None:
+        assert await wants_approval(tool(body, needs_approval=hands_it_on), ToolContext(), {})
+
+    await to_its_end(scene)
 
 
 async def test_a_predicate_that_ends_the_program_ends_it():

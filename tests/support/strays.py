@@ -1,0 +1,31 @@
+"""Cancellations that are somebody else's: what who shares work with one that was cancelled may hand on."""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+
+async def foreign_cancellation() -> trio.Cancelled:
+    """One that a scope has sent which is no more."""
+    kept: list[trio.Cancelled] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as error:
+            kept.append(error)
+            raise
+    return kept[0]
+
+
+async def to_its_end(scene: Callable[[], Awaitable[None]]) -> None:
+    """Play a scene that must not be cancelled: a test that lets such a cancellation out would count as passed."""
+    ended = []
+
+    async def play() -> None:
+        await scene()
+        ended.append(True)
+
+    async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - which takes such a cancellation for its own
+        nursery.start_soon(play)
+    assert ended, "the scene has been cancelled"
