@@ -61,7 +61,7 @@ WIDTH: Final = 16
 """Stories of one place that are tried for that in one sweep."""
 EFFORT: Final = 4096
 """Stories that are tried beyond one sweep. What would need more is not replayed but said to be ambiguous."""
-HORIZON: Final = 1024
+HORIZON: Final = 256
 """Places of the log after which stories that wait are forgotten."""
 
 
