@@ -97,7 +97,7 @@ def _said(record: Record, state: RunState, position: int) -> Iterator[Input | Un
             yield from _task_ended(record, state, writer_of(event), position)
         case _:
             yield from _bodies_said(record, state, position)
-    if record.index.merging and event.type not in _NEVER_FIRST:
+    if record.index.merging and event.type not in _REPORTS:
         yield from _returned_early(record, state, position)
 
 
@@ -253,7 +253,6 @@ def _returned(call: CallRow, row: CallRow | None, found: Written, *, large: bool
         shown="" if row is None else found.without_note(row.shown or ""),
         large=large,
         batch=found.batch,
-        keys=found.keys,
     )
 
 
@@ -304,13 +303,16 @@ def _commanded(record: Record, state: RunState, event: Event) -> Iterator[Offer]
 
 # --- what the owner did ----------------------------------------------------------------------------------------------
 
-_NEVER_FIRST: Final = frozenset(
+_REPORTS: Final = frozenset(
     {
-        *("run.message.delta", "run.reasoning.delta", "run.inference.completed", "run.tool.progress"),
-        *("run.tool.output.delta", "run.input.received", "run.cancel.requested", "run.cleanup.overrun"),
-        *("run.task.progress", "run.task.output.delta", "run.pause.requested"),
+        *("run.message.delta", "run.reasoning.delta", "run.inference.completed"),
+        *("run.tool.progress", "run.tool.output.delta", "run.task.progress", "run.task.output.delta"),
     }
 )
+"""Events before which nothing unseen has to have happened: it may as well have come after them."""
+_NEVER_FIRST: Final = _REPORTS | {
+    *("run.input.received", "run.cancel.requested", "run.pause.requested", "run.cleanup.overrun")
+}
 """Events that an owner who takes a run up does not begin with."""
 
 

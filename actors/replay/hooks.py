@@ -78,7 +78,7 @@ def _begun(record: Record, done: PhaseDone, position: int) -> Iterator[tuple[Pha
     events = record.events
     if events[position].type == "run.state.changed" and writer_of(events[position]) == done.phase.value:
         found = written(events[position])
-        done, position = msgspec.structs.replace(done, batch=found.batch, keys=found.keys), position + 1
+        done, position = msgspec.structs.replace(done, batch=found.batch), position + 1
         yield done, position
     while position < len(events) and _degraded(events[position]):
         detail = str(events[position].payload.get("detail"))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import attrs
 
 from ..contract.envelope import Event
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
+from ..contract.state import KeyId, Keys, KeySpec
 
 STOPPED: Final = "It was cancelled."
 """What the event of a task says that somebody has cancelled (and not the end of its run)."""
+FAILED: Final = "the reducer of state key {key!r} failed: "
+"""How a conflict begins of a reducer that has failed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +30,7 @@ class Index:
         merging: calls whose newest or an earlier attempt had not ended before what it wrote was merged.
         steps: every run.step.started.
         forgotten: a conflict does not know any more who wrote the key.
+        reducers: of each conflict, the keys whose next conflict from there on is of a reducer that has failed.
         unoffered: of calls whose tool a hook had taken away.
     """
 
@@ -37,6 +41,7 @@ class Index:
     merging: frozenset[str]
     steps: tuple[int, ...]
     forgotten: bool
+    reducers: tuple[tuple[int, Keys], ...]
     unoffered: tuple[int, ...]
 
 
@@ -47,7 +52,7 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
     results: dict[str, int] = {}
     stops: dict[str, int] = {}
     merging = {call.call_id for call in calls if call.at is CallAt.MERGING}
-    forgotten, unoffered, steps = False, [], []
+    forgotten, unoffered, steps, conflicts = False, [], [], []
     for position, event in enumerate(events):
         payload: Any = event.payload
         match event.type:
@@ -56,7 +61,9 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
                 writes[writer].append(position)
                 if writer not in results:
                     merging.add(writer)
-                forgotten = forgotten or (event.type == "run.state.conflict" and payload.get("other") is None)
+                if event.type == "run.state.conflict":
+                    conflicts.append(position)
+                    forgotten = forgotten or payload.get("other") is None
             case "run.step.started":
                 steps.append(position)
             case "run.tool.started":
@@ -77,8 +84,34 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
         merging=frozenset(merging),
         steps=tuple(steps),
         forgotten=forgotten,
+        reducers=tuple(_reducers(events, conflicts))[::-1],
         unoffered=tuple(unoffered),
     )
+
+
+def _reducers(events: Sequence[Event], conflicts: Sequence[int]) -> Iterator[tuple[int, Keys]]:
+    """From the last conflict to the first."""
+    known: dict[KeyId, KeySpec] = {}
+    for position in reversed(conflicts):
+        payload: Any = events[position].payload
+        key = key_of(payload.get("key"))
+        known = {other: spec for other, spec in known.items() if other != key}
+        if str(payload.get("detail")).startswith(FAILED.format(key=str(key))):
+            known[key] = KeySpec(key=key, reduce=_fail)
+        yield position, known
+
+
+def _fail(_: Any, update: Any) -> NoReturn:
+    """A reducer that fails as its update says another one did."""
+    name, _, text = str(update).partition(": ")
+    raise type(name, (Exception,), {})(text)
+
+
+def key_of(name: Any) -> KeyId:
+    """A key, by what an event calls it."""
+    text = str(name)
+    thread = text.removeprefix("thread:")
+    return KeyId("run", text) if thread == text else KeyId("thread", thread)
 
 
 def writer_of(event: Event) -> str:

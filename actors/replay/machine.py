@@ -14,6 +14,11 @@ makes another state at the same place. Equal states are one, so there are few: a
 state per commit. The record is explained when a state has reached its end, and the first difference is where the last
 story could not go on, told of the likeliest input there.
 
+Calls that run side by side under hooks have many orders of what left no event, and almost any of them explains the
+record. So the log is swept with a few stories per place, and those behind them are looked at in a further sweep, if
+none of the first has reached the end. That there is a difference is known when no story is left; the work that goes
+into it is bounded by the length of the log, and does not depend on the time that it takes.
+
 Where one commit ended and the next one began needs no answer: events of one input have one time, and a state between
 two inputs of one time is the same whoever cut there. Nor do effects: nothing is performed.
 
@@ -29,6 +34,7 @@ its owner lets others work.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import count
 from typing import Final, NamedTuple
 
 import attrs
@@ -44,12 +50,19 @@ from .derive import Offer, offers
 from .hooks import open_phases, told
 from .record import Record
 from .report import Difference, ReplayReport, Unreplayable, compared
-from .stories import Fault, Story, before, explained_by, gap, slack, stopped_by_time, time_unknown
+from .stories import NOWHERE, Fault, Place, Story, before, explained_by, gap, slack, stopped_by_time, time_unknown
+from .writes import reducers_at
 
-BREATH: Final = 64
-"""Places of the log after which others may work."""
-CROWD: Final = 256
-"""Stories that one place may have; what would need more is not replayed but said to be ambiguous."""
+BREATH: Final = 32
+"""Inputs that are tried before others may work."""
+ENOUGH: Final = 2
+"""Stories that go on from one place in one sweep; those behind them wait for the next one."""
+WIDTH: Final = 16
+"""Stories of one place that are tried for that in one sweep."""
+EFFORT: Final = 4096
+"""Stories that are tried beyond one sweep. What would need more is not replayed but said to be ambiguous."""
+HORIZON: Final = 256
+"""Places of the log after which stories that wait are forgotten."""
 
 
 class Asked(NamedTuple):
@@ -82,24 +95,50 @@ class _Replay:
         self._record = record
         self._spec = attrs.evolve(spec, key=record.info.agent, keys={})  # what stands in for writes has its own
         self._bare = AgentSpec(key=record.info.agent)
-        self._at: dict[int, list[Story]] = {}
+        self._at: dict[int, Place] = {}
+        self._effort = len(record.events) * WIDTH + EFFORT
+        self._tried = self._furthest = self._went_on = 0
         self._crowded = False
         self._worst: Fault | None = None
         self._answers: dict[object, tuple[PhaseDone, ...] | None] = {}
 
     def run(self) -> Replaying:
-        record = self._record
         self._begin()
-        for position in range(1, len(record.events)):
-            if position % BREATH == 0:
-                yield None
-            stories = self._at.pop(position, [])
-            for story in stories:  # it grows while it is read
-                answers = yield from self._phases(story.state, position)
-                taken = self._story_goes_on(story, position, answers)
-                for other in taken:
-                    self._add(stories, other)
+        while not self._explained() and any(place.waiting for place in self._at.values()) and self._effort > 0:
+            yield from self._sweep(min(at for at, place in self._at.items() if place.waiting))
         return self._report()
+
+    def _explained(self) -> bool:
+        return len(self._record.events) in self._at
+
+    def _sweep(self, first: int) -> Generator[Asked | None, tuple[PhaseDone, ...] | None, None]:
+        """Follow some of the stories that wait, from the first place where one does to the last that has any."""
+        done = True  # nothing waits before this place: no story will come to it any more
+        for position in count(first):
+            place, went_on = self._at.get(position, NOWHERE), 0
+            for _ in range(WIDTH):
+                if went_on < ENOUGH and place.waiting:
+                    went_on += yield from self._follow(place.waiting.popleft(), place, position)
+            done = done and not place.waiting
+            forgotten = self._at.pop(position if done else position - HORIZON, NOWHERE)
+            self._crowded = self._crowded or bool(forgotten.waiting)
+            if self._explained() or self._effort <= 0 or position >= self._furthest:
+                return
+
+    def _follow(
+        self, story: Story, place: Place, position: int
+    ) -> Generator[Asked | None, tuple[PhaseDone, ...] | None, bool]:
+        """Try what may have come next. True if the log goes on so; what has left no event is then less likely."""
+        self._effort -= 1
+        before, others = self._went_on, list[Story]()
+        answers = yield from self._phases(story.state, position)
+        for other in self._story_goes_on(story, position, answers):
+            if other is None:
+                yield None
+            else:
+                others.append(other)
+        place.add(others, first=self._went_on == before)
+        return self._went_on > before
 
     def _begin(self) -> None:
         record = self._record
@@ -107,7 +146,7 @@ class _Replay:
             return
         frame = record.encoder.frames(0, record.info.created_at, (record.created,))
         if self._matches(0, frame, None):
-            self._at[1] = [Story(record.birth)]
+            self._reach(1, Story(record.birth))
 
     # --- one place ---------------------------------------------------------------------------------------------------
 
@@ -129,8 +168,11 @@ class _Replay:
                 found += answers
         return found
 
-    def _story_goes_on(self, story: Story, position: int, answers: list[PhaseDone]) -> Iterator[Story]:
-        """Every input that may have come next. Yields the stories that stay at this place; others go to theirs."""
+    def _story_goes_on(self, story: Story, position: int, answers: list[PhaseDone]) -> Iterator[Story | None]:
+        """Every input that may have come next. Yields the stories that stay at this place; others go to theirs.
+
+        And None now and then, so that others may work.
+        """
         event = self._record.events[position]
         said = False
         story = story._replace(slack=story.slack + slack(self._record, story.state, position))
@@ -142,6 +184,9 @@ class _Replay:
                 continue
             bare = story.bare or offer.bare
             state = before(self._record, story.state, offer.message, position)
+            self._tried += 1
+            if self._tried % BREATH == 0:
+                yield None
             taken = step(self._bare if bare else self._spec, state, offer.message, event.timestamp)
             if taken.commit is not None and taken.commit.events:
                 said = True
@@ -178,7 +223,8 @@ class _Replay:
         frames = self._record.encoder.frames(position, commit.at, commit.events)
         if self._matches(position, frames, story):
             end = position + len(frames)
-            self._add(self._at.setdefault(end, []), story)
+            self._went_on += 1
+            self._reach(end, story)
 
     def _matches(self, position: int, frames: tuple[bytes, ...], story: Story | None) -> bool:
         """Whether the log goes on with these events; notes the first that it does not have."""
@@ -205,14 +251,13 @@ class _Replay:
         by_time = stopped_by_time(self._record, story.state, difference.recorded)
         return by_time or explained_by(difference, story.slack)
 
-    def _add(self, stories: list[Story], story: Story) -> None:
-        for known in stories:
-            if known.bare == story.bare and known.state == story.state:
-                return
-        if len(stories) < CROWD:
-            stories.append(story)
-        else:
-            self._crowded = True
+    def _reach(self, position: int, story: Story) -> None:
+        """A story has come to a place."""
+        known = reducers_at(self._record, position)
+        if known != story.state.keys:
+            story = story._replace(state=msgspec.structs.replace(story.state, keys=known))
+        self._furthest = max(self._furthest, position)
+        self._at.setdefault(position, Place()).add((story,))
 
     def _note(self, fault: Fault) -> None:
         worst = self._worst
@@ -224,7 +269,7 @@ class _Replay:
     def _report(self) -> ReplayReport:
         record, total = self._record, len(self._record.events)
         run_id, worst = record.info.run_id, self._worst
-        explained = bool(self._at.get(total))
+        explained = self._explained()
         if explained and record.damaged is None:
             return ReplayReport(run_id=run_id, equal=True, events=total)
         if explained or worst is None:
@@ -232,7 +277,7 @@ class _Replay:
             text = f"event {sequence}: the stored bytes are no event; restore the store from a backup"
             gap = Unreplayable(sequence=sequence, missing="bytes", text=text)
             return ReplayReport(run_id=run_id, equal=False, events=sequence - 1, unreplayable=gap)
-        if self._crowded:
+        if self._crowded or self._effort <= 0:
             text = f"event {worst.reached + 1}: too many orders of what left no event would explain the record up to it"
             gap = Unreplayable(sequence=worst.reached + 1, missing="ambiguous", text=text)
             return ReplayReport(run_id=run_id, equal=False, events=worst.reached, unreplayable=gap)

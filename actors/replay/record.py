@@ -61,9 +61,33 @@ class Record:
         return (None, "") if termination is None else (termination.code, termination.detail or "")
 
 
+@attrs.define(eq=False)
+class Log:
+    """The events of a run, as they are read: up to the first that can not be.
+
+    Attributes:
+        frames, events: as stored, and decoded. damaged: the sequence of the event that can not be read.
+    """
+
+    frames: list[bytes] = attrs.field(factory=list)
+    events: list[Event] = attrs.field(factory=list)
+    damaged: int | None = None
+
+    def read(self, page: Iterable[bytes]) -> Log:
+        """The next ones."""
+        for frame in page if self.damaged is None else ():
+            event = _readable(frame)
+            if event is None:
+                self.damaged = len(self.events) + 1
+                break
+            self.frames.append(frame)
+            self.events.append(event)
+        return self
+
+
 def make_record(
     rows: RunRecord,
-    frames: Sequence[bytes],
+    log: Log,
     thread: Iterable[Message],
     commands: Iterable[InboxItem],
     *,
@@ -74,7 +98,7 @@ def make_record(
 
     Args:
         rows: loaded with all calls.
-        frames: the whole log.
+        log: the whole.
         thread: of the run.
         commands: all of the run.
         redactor: with the secrets that the runtime had when the events were written.
@@ -85,7 +109,6 @@ def make_record(
     draft = () if rows.row.draft is None else (rows.row.draft,)
     messages = {message.id: message for message in (*history, *draft, *rows.row.pending_input)}
     waiting = {message.id: message for message in rows.row.pending_input}
-    events, damaged = _decoded(frames)
     asked = waiting.get(f"{info.run_id}.m1") or messages.get(f"{info.run_id}.m1")
     text = asked.content if asked is not None else ""
     born_with: tuple[Message, ...] = () if asked is None else (asked,)
@@ -95,9 +118,9 @@ def make_record(
     return Record(
         birth=RunState(info=info, row=birth or row_at_birth(born_with)),
         row=rows.row,
-        frames=tuple(frames[: len(events)]),
-        events=events,
-        damaged=damaged,
+        frames=tuple(log.frames),
+        events=tuple(log.events),
+        damaged=log.damaged,
         calls={call.call_id: call for call in rows.calls},
         tickets={ticket.ticket_id: ticket for ticket in rows.tickets},
         messages=messages,
@@ -105,7 +128,7 @@ def make_record(
         created=created(info, text),
         encoder=EventEncoder(info, redactor),
         redactor=redactor,
-        index=make_index(events, rows.calls),
+        index=make_index(log.events, rows.calls),
     )
 
 
@@ -117,16 +140,6 @@ def _before_fork(thread: Sequence[Message], info: RunInfo) -> Sequence[Message]:
     if info.forked_from in makers:
         return thread[: len(makers) - makers[::-1].index(info.forked_from)]
     return thread
-
-
-def _decoded(frames: Sequence[bytes]) -> tuple[tuple[Event, ...], int | None]:
-    events: list[Event] = []
-    for sequence, frame in enumerate(frames, 1):
-        event = _readable(frame)
-        if event is None:
-            return tuple(events), sequence
-        events.append(event)
-    return tuple(events), None
 
 
 def _readable(frame: bytes) -> Event | None:

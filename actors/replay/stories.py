@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +38,44 @@ class Fault(NamedTuple):
     def rank(self) -> tuple[int, bool, bool]:
         """The greater one is nearer to what happened; of equal ones the first."""
         return self.reached, self.right_type, isinstance(self.found, Unreplayable)
+
+
+class Place:
+    """The stories that explain the log up to a place. Equal ones are one.
+
+    Attributes:
+        waiting: those that have not been followed yet, the likeliest first.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Story] = deque()
+        self._known: dict[object, list[Story]] = {}
+
+    def add(self, stories: Iterable[Story], *, first: bool = False) -> None:
+        """Those that are new, behind the others or before them."""
+        new = [story for story in stories if self._is_new(story)]
+        if first:
+            self.waiting.extendleft(reversed(new))
+        else:
+            self.waiting.extend(new)
+
+    def _is_new(self, story: Story) -> bool:
+        alike = self._known.setdefault(_mark(story), [])
+        if any(known.state == story.state for known in alike):
+            return False
+        alike.append(story)
+        return True
+
+
+NOWHERE: Final = Place()
+"""A place that no story has reached."""
+
+
+def _mark(story: Story) -> object:
+    """What tells most of the stories of one place apart, and is cheap to compare."""
+    row, calls = story.state.row, story.state.calls.values()
+    at = tuple((call.at, call.attempts, call.verdict_at, call.provisional) for call in calls)
+    return story.bare, row.cursor, story.state.phase_open, row.inbox, at
 
 
 def before(record: Record, state: RunState, message: Input, position: int) -> RunState:

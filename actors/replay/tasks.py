@@ -80,7 +80,7 @@ def task_ended(record: Record, state: RunState, task: TaskRow, position: int) ->
         found = NOTHING if event.type == "run.task.finished" else written(event)
         shown = found.without_note(shown)
         for result, large in _results(shown):
-            yield CallReturned(**who, result=result, shown=shown, large=large, batch=found.batch, keys=found.keys)
+            yield CallReturned(**who, result=result, shown=shown, large=large, batch=found.batch)
     elif how == "cancelled" and shown == STOPPED:
         yield TaskStopped(task_id=task.task_id, attempt=task.attempts)
     elif how.startswith("failed") and shown != UNKNOWN_TEXT:

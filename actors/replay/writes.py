@@ -2,13 +2,13 @@
 
 A value is in the rows only, and only the newest one; events name the keys, the writer and the revision. That is all
 that the machine says of a write, so a stand-in without values leads to the same events: a batch that touches the same
-keys, on the base on which it was merged, or on one so old that it clashes as it did. No reducer of the agent is called.
+keys, on the base on which it was merged, or on one so old that it clashes as it did. No reducer of the agent is called:
+the update of a stand-in says how it failed, and that the reducer was known when it did is told by that conflict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from bisect import bisect_left
 from typing import Any, Final, NamedTuple
 
 import attrs
@@ -16,10 +16,11 @@ import msgspec
 
 from ..contract.envelope import Event
 from ..contract.rows import CallRow
-from ..contract.state import Batch, KeyId, Keys, KeySpec, Write
+from ..contract.state import Batch, Keys, Write
 from ..engine.state import RunState
 from ..engine.writes import conflict_note
 from ..state.snapshot import Clash
+from .index import FAILED, key_of
 from .record import Record
 
 
@@ -27,7 +28,6 @@ class Written(NamedTuple):
     """What a writer wrote. `note`: what was added to its result. `again`: it ran again instead."""
 
     batch: Batch | None = None
-    keys: Keys = {}  # noqa: RUF012 - nobody writes to it
     note: str = ""
     again: bool = False
 
@@ -37,6 +37,7 @@ class Written(NamedTuple):
 
 
 NOTHING: Final = Written()
+NO_KEYS: Final[Keys] = {}
 
 
 def written_by_call(record: Record, call: CallRow, position: int) -> Written:
@@ -61,30 +62,16 @@ def written(event: Event) -> Written:
         return Written(Batch(base=base, writes=tuple(Write(name=key.name, scope=key.scope) for key in keys)))
     key, detail = key_of(payload.get("key")), str(payload.get("detail"))
     note = conflict_note(Clash(key, "", detail))
-    write = Write(name=key.name, scope=key.scope, op="update" if "reducer" in detail else "set")
-    failed = f"the reducer of state key {str(key)!r} failed: "
-    reduce = _failing(detail.removeprefix(failed)) if detail.startswith(failed) else None
-    known = {key: KeySpec(key=key, reduce=reduce)}
-    return Written(Batch(base=0, writes=(write,)), known, note, payload.get("retried") is True)
+    failure = detail.removeprefix(FAILED.format(key=str(key)))
+    write = Write(name=key.name, scope=key.scope, op="update" if "reducer" in detail else "set", value=failure)
+    return Written(Batch(base=0, writes=(write,)), note, payload.get("retried") is True)
 
 
-def key_of(name: Any) -> KeyId:
-    """A key, by what an event calls it."""
-    text = str(name)
-    thread = text.removeprefix("thread:")
-    return KeyId("run", text) if thread == text else KeyId("thread", thread)
-
-
-@cache
-def _failing(failure: str) -> Callable[[Any, Any], Any]:
-    """A reducer that fails as another one did. Cached: equal states are to be equal."""
-    name, _, text = failure.partition(": ")
-    error = type(name, (Exception,), {})
-
-    def reduce(value: Any, update: Any) -> Any:
-        raise error(text)
-
-    return reduce
+def reducers_at(record: Record, position: int) -> Keys:
+    """The reducers that the owner knows at a place of the log, as far as that matters: the next conflicts tell."""
+    reducers = record.index.reducers
+    following = bisect_left(reducers, position, key=lambda known: known[0])
+    return reducers[following][1] if following < len(reducers) else NO_KEYS
 
 
 def restored(state: RunState) -> RunState:
@@ -92,4 +79,4 @@ def restored(state: RunState) -> RunState:
     snapshot = state.snapshot
     cells = {key: cell._replace(by="") for key, cell in snapshot.cells.items()}
     anonymous = attrs.evolve(snapshot, cells=type(snapshot.cells)(cells))
-    return msgspec.structs.replace(state, snapshot=anonymous, keys={})
+    return msgspec.structs.replace(state, snapshot=anonymous)

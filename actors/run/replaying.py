@@ -19,11 +19,11 @@ from ..engine.inputs import PhaseDone
 from ..engine.state import RunState
 from ..errors import UnknownRun
 from ..replay.machine import Asked, Replaying, replaying
-from ..replay.record import Record, make_record
+from ..replay.record import Log, Record, make_record
 from ..replay.report import ReplayReport
 
 PAGE = 1000
-"""Events that are read at once."""
+"""Events that are read and decoded at once; between two pages others may work."""
 
 PhaseAnswers = Callable[[Asked], Awaitable[tuple[PhaseDone, ...] | None]]
 """What hooks and gates say of a phase: each answer that they may have given; None: what the record tells.
@@ -42,16 +42,17 @@ async def load_record(store: Store, run_id: str, redactor: Redactor) -> Record:
     Raises:
         UnknownRun: there is no such run.
     """
-    frames: list[bytes] = []
-    while page := await store.events(run_id, after=len(frames), limit=PAGE):
-        frames += page
+    log, read = Log(), 0
+    while page := await store.events(run_id, after=read, limit=PAGE):
+        log.read(page)
+        read += len(page)
         if len(page) < PAGE:
             break
     rows = await store.load(run_id, calls="all")
     if rows is None:
         raise UnknownRun(run_id)
     thread = await store.messages(rows.info.thread_id)
-    return make_record(rows, frames, thread, await store.commands(run_id), redactor=redactor)
+    return make_record(rows, log, thread, await store.commands(run_id), redactor=redactor)
 
 
 async def replay_run(

@@ -62,6 +62,34 @@ async def test_a_replay_asks_nobody_and_writes_nothing(play: Play, autojump_cloc
     assert life.effects.count("A") == 1
 
 
+async def test_a_replay_that_is_cancelled_anywhere_leaves_nothing_behind(play: Play, autojump_clock: Any) -> None:
+    """After any number of its checkpoints: the store is as it was, and the next replay is complete."""
+    await play(*([call("look", id=f"{step}{one}") for one in "ABCDEF"] for step in range(9)), "done")
+    async with home(play.shelf.open()) as runtime:
+        before, cancelled = runtime.store.statistics(), 0
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        while True:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cancel_after, cancelled, scope)
+                    await runtime.replay("r", gr.Agent("again", model=Untouched(), tools=TOOLS))
+                    nursery.cancel_scope.cancel()
+            if not scope.cancelled_caught:
+                break
+            cancelled += 1
+            assert runtime.store.statistics() == before
+            assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert cancelled > 5
+        assert (await runtime.replay("r", gr.Agent("again", model=Untouched(), tools=TOOLS))).equal
+
+
+async def cancel_after(checkpoints: int, scope: trio.CancelScope) -> None:
+    """Let others work so many times first."""
+    for _ in range(checkpoints):
+        await trio.lowlevel.checkpoint()
+    scope.cancel()
+
+
 async def test_a_run_that_works_or_waits_is_compared_as_far_as_it_is(play: Play, autojump_clock: Any) -> None:
     """In the middle of a model's answer, of bodies, and while people are asked."""
     reports = []

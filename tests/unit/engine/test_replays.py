@@ -11,7 +11,9 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
+from greenroom.actors.contract import events as ev
 from greenroom.actors.contract import stop
+from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import Block, InboxItem
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.lifecycle import Termination, TerminationKind
@@ -19,10 +21,14 @@ from greenroom.actors.contract.phases import Cursor, Phase
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
 from greenroom.actors.contract.spec import MODES, AgentSpec
+from greenroom.actors.contract.state import Batch, Write
 from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.effects import RunPhase
+from greenroom.actors.engine.machine import step
 from greenroom.actors.engine.state import Step
+from greenroom.actors.replay import machine
 from greenroom.actors.replay.machine import Asked, replaying
-from greenroom.actors.replay.record import Record, make_record
+from greenroom.actors.replay.record import Log, Record, make_record
 from greenroom.actors.replay.report import ReplayReport
 
 from .chaos import TOOLS, Chaos
@@ -68,7 +74,7 @@ class Remembered(World):
         rows = attrs.evolve(store.record(), calls=tuple(store.calls.values()), tickets=tuple(store.tickets.values()))
         commands = [InboxItem(position=n, command=command) for n, (command, _) in enumerate(store.inbox, 1)]
         record = make_record(
-            rows, self.frames, store.messages, commands, redactor=Redactor(), birth=RunRow(last_sequence=1)
+            rows, Log().read(self.frames), store.messages, commands, redactor=Redactor(), birth=RunRow(last_sequence=1)
         )
         return attrs.evolve(record, created=EventDraft("run.created", store.events[0]))
 
@@ -229,6 +235,111 @@ def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> No
     assert w.row.stubborn == ("A", "model:r.m1")
     report = w.replay()
     assert report.equal, report.difference
+
+
+def updates(number: int) -> Batch:
+    """A body wanted this number to be the next turn, when nobody had had one."""
+    return Batch(base=0, writes=(Write(name="turn", op="update", value=number, result=number),))
+
+
+def test_reducers_that_failed_for_the_next_owner_are_replayed_each_in_its_words() -> None:
+    """An owner knows the reducers of the keys that its agent declares, whoever had written before it came."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS, keys=KEYS), execution="parallel_streaming")
+    w.says(calls=[call(name, "read", n=number) for number, name in enumerate("ABCD")])
+    for name, number in (("A", 1), ("B", 5), ("C", 7)):
+        w.returns(name, batch=updates(number))
+    w.crash()
+    w.returns("D")
+    told = [payload for event in w.store.events[1:] if isinstance(payload := event.payload, ev.StateConflict)]
+    assert [one.detail.partition("ValueError: ")[2] for one in told] == [f"it is not the turn of {n}" for n in (5, 7)]
+    report = w.replay()
+    assert report.equal, report.difference
+
+
+def test_a_body_that_had_returned_unseen_before_a_cancel_is_replayed() -> None:
+    """It would have run again on a conflict: so it had not ended before the cancel, which merged what it wrote."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS, keys=KEYS), execution="parallel_streaming")
+    w.says(calls=[call("A", "tally", n=1), call("B", "read", n=1)])
+    w.returns("A", batch=updates(1))
+    w.cancel("now")
+    w.answer(inp.WorkStopped())
+    assert w.store.calls["A"].status is CallStatus.SUCCEEDED
+    report = w.replay()
+    assert report.equal, report.difference
+
+
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+def crowd(steps: int, calls: int) -> Remembered:
+    """A run whose calls go side by side, with hooks in every phase that have nothing to say."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset(Phase)), execution="parallel_streaming")
+
+    def hooks() -> None:
+        while asked := [key for key in w.outstanding if key[0] == "phase"]:
+            for effect in [w.outstanding[key] for key in asked]:
+                assert isinstance(effect, RunPhase)
+                w.phase(effect.phase, effect.call_id)
+
+    hooks()
+    for number in range(steps):
+        names = [f"c{number}.{one}" for one in range(calls)]
+        w.says(calls=[call(name, "read", n=1) for name in names])
+        hooks()
+        for name in names:
+            w.returns(name)
+        hooks()
+    return w
+
+
+@attrs.define
+class Effort:
+    """What a replay tries: inputs in all, and the most without a breath."""
+
+    tried: int = 0
+    longest: int = 0
+
+    def replay(self, monkeypatch: pytest.MonkeyPatch, record: Record, spec: AgentSpec) -> ReplayReport:
+        now = 0
+
+        def counted(*args: Any) -> Step:
+            nonlocal now
+            now += 1
+            self.tried += 1
+            self.longest = max(self.longest, now)
+            return step(*args)
+
+        monkeypatch.setattr(machine, "step", counted)
+        replay = replaying(record, spec)
+        try:
+            while True:
+                if replay.send(None) is None:
+                    now = 0
+        except StopIteration as ended:
+            report: ReplayReport = ended.value
+            return report
+
+
+def test_calls_side_by_side_under_hooks_are_replayed_in_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the many orders in which their hooks may have answered the first that explains the record is enough."""
+    w, effort = crowd(steps=5, calls=8), Effort()
+    report = effort.replay(monkeypatch, w.recorded(), w.spec)
+    assert report.equal, report.unreplayable
+    assert effort.tried < 60 * len(w.frames)
+    assert effort.longest <= machine.BREATH
+
+
+def test_a_replay_gives_up_after_so_much_work_and_lets_others_work_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That none of the orders explains the record would be known too late: that is said, and no difference."""
+    w, effort = crowd(steps=1, calls=12), Effort()
+    w.frames[-1] = w.frames[-1].replace(b'"type":"run.', b'"type":"run.x')
+    monkeypatch.setattr(machine, "EFFORT", 256)
+    report = effort.replay(monkeypatch, w.recorded(), w.spec)
+    assert report.difference is None
+    assert report.unreplayable is not None
+    assert report.unreplayable.missing == "ambiguous"
+    assert effort.tried < 60 * (machine.EFFORT + machine.WIDTH * len(w.frames))
+    assert effort.longest <= machine.BREATH
 
 
 LOG_ALONE = (
