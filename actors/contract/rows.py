@@ -174,7 +174,7 @@ class RunRow:
         last_sequence: of the newest event.
         inbox: position of the newest consumed command.
         begun: run_start began (so run_end is owed).
-        termination: set from the moment that the run is on its way out.
+        termination: why the run is on its way out; the step_end hooks of its last step are before that (`cursor`).
         answer: the newest final text of the model.
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.

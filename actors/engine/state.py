@@ -20,7 +20,7 @@ from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, Termination, check_stage
 from ..contract.messages import Message, Usage
-from ..contract.phases import Cursor
+from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import (
     CallRow,
     CancelWish,
@@ -73,6 +73,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     phase_open: bool = False
     snapshot: Snapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When time ends the run; None if nothing is set, or it is on its way out already."""
+        return None if self.row.cursor in LEAVING else self.info.deadline
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
@@ -359,7 +364,7 @@ class Draft:
     def _next_due(self) -> datetime | None:
         if self.stage in TERMINAL:
             return None
-        due = self.info.deadline if self.termination is None else None
+        due = None if self.cursor in LEAVING else self.info.deadline
         for ticket in (*(call.ticket for call in self.calls.values()), *self.holds):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
