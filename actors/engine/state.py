@@ -117,6 +117,7 @@ class Draft:
     begun: bool
     termination: Termination | None
     answer: str | None
+    said: str | None
     output: Any
     cancel: CancelWish | None
     usage: Usage
@@ -160,7 +161,8 @@ class Draft:
         self.mode = MODES[state.info.execution]
         self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
         self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
-        self.answer, self.output, self.cancel, self.usage = row.answer, row.output, row.cancel, row.usage
+        self.answer, self.said, self.output = row.answer, row.said, row.output
+        self.cancel, self.usage = row.cancel, row.usage
         self.rounds, self.errors = counters.rounds, counters.errors
         self.active_before, self.active_since = counters.active_ms, counters.active_since
         self.unowned, self.trail = counters.unowned_ms, counters.trail
@@ -329,6 +331,7 @@ class Draft:
             begun=self.begun,
             termination=self.termination,
             answer=self.answer,
+            said=self.said,
             output=self.output,
             cancel=self.cancel,
             usage=self.usage,

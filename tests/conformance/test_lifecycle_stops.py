@@ -200,6 +200,21 @@ async def test_equal_calls_with_other_arguments_are_no_loop(play, autojump_clock
     assert life.outcome.output == "done"
 
 
+@pytest.mark.parametrize("word", ["STOP", "on"])
+async def test_of_several_texts_in_a_step_each_may_match_and_the_last_one_is_the_output(play, autojump_clock, word):
+    """Also if a process ends between what was said and the end of the step."""
+    script = [text("STOP here"), call("look", id="C"), text("or go on")]
+    life = await play(script, "never", stop=[stop.ContentMatch(word)], do=[after(5, restart)])
+    assert (stopped_in_step(life), life.outcome.code, life.outcome.output) == (1, "content_match", "or go on")
+
+
+async def test_a_loop_is_of_all_that_is_said(play, autojump_clock):
+    script = [[text(f"{n}"), text("again?")] for n in range(3)]
+    asks_back = {"output_type": int, "output_retries": 5}
+    life = await play(*script, "7", stop=[stop.LoopDetection(2)], **asks_back)
+    assert life.outcome.output == 7
+
+
 async def test_a_stopped_run_is_completed_and_its_output_may_be_missing(play, autojump_clock):
     said = await play(step(1), stop=[stop.MaxRounds(1)])
     assert isinstance(said.outcome, gr.Completed)
