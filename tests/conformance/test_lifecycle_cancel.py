@@ -138,6 +138,20 @@ async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojum
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
 
 
+async def test_nor_does_a_run_that_has_not_begun_wait_for_one(play, autojump_clock):
+    life = await play("never", behind=500, do=[after(5, cancel(mode="after_step", reason="enough"))])
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert (life.seconds("cancelled"), life.requests) == (5.0, ())
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_input_that_waits_when_the_step_ends_is_kept_for_the_thread(play, autojump_clock, down):
+    acts = [after(2, send("one")), after(2, cancel(mode="after_step")), after(2, send("two"))]
+    life = await play([LONG], "never", do=[*acts, *([after(1, restart)] if down else [])])
+    assert (isinstance(life.outcome, gr.Cancelled), len(life.requests)) == (True, 1)
+    assert life.history[1:] == ["assistant: (L)", "L: saw L", "user: one", "user: two"]
+
+
 async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock):
     """A decision would mean nothing any more."""
     life = await play([B, C], do=[after(5, cancel(mode="after_step"))])
