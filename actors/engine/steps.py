@@ -57,9 +57,14 @@ def leave(d: Draft) -> None:
 
 
 def next_step(d: Draft) -> None:
-    """Another step, unless a ticket of the run holds it or a pause was asked for: then it stands between two steps."""
-    if d.cancel is None:
-        open_pause(d)
+    """Another step, unless a ticket of the run holds it or a pause was asked for: then it stands between two steps.
+
+    The first one is not begun if the run is to be cancelled after the step: there is none that could end.
+    """
+    if d.cancel is not None:
+        end(d, cancelled(d.cancel))
+        return
+    open_pause(d)
     if not _held(d, Cursor.PAUSED):
         begin_step(d)
 
@@ -72,7 +77,7 @@ def step_started(d: Draft) -> None:
 
 def _held(d: Draft, cursor: Cursor) -> bool:
     """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
-    if d.cancel is not None and (d.holds or d.pause is not None):
+    if d.cancel is not None and d.holds:
         end(d, cancelled(d.cancel))
         return True
     if not d.holds:

@@ -4,11 +4,13 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.lives import Down, after, approve, cancel, decide, restart, send
+from ..support.diary import scripted
+from ..support.lives import Down, after, approve, cancel, decide, pause_run, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 LONG = call("look", seconds=100, id="L")
@@ -142,6 +144,28 @@ async def test_nor_does_a_run_that_has_not_begun_wait_for_one(play, autojump_clo
     life = await play("never", behind=500, do=[after(5, cancel(mode="after_step", reason="enough"))])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
     assert (life.seconds("cancelled"), life.requests) == (5.0, ())
+
+
+@pytest.mark.parametrize("besides", ["nothing", "the hook holds the run", "somebody pauses it"])
+@pytest.mark.parametrize("phase", ["run_start", "step_start"])
+async def test_a_hook_before_the_inference_ends_first_and_nobody_is_asked_for_anything(
+    play, autojump_clock, phase, besides
+):
+    """Before the first step none is begun for the sake of ending after it; in one, the run does not come to rest."""
+
+    holds = besides == "the hook holds the run"
+
+    async def hook(ctx: gr.PhaseContext[Any]) -> gr.Mutation | None:
+        await trio.sleep(5)
+        return gr.Mutation().hold(gr.Suspend()) if holds else None
+
+    acts = [after(2, cancel(mode="after_step")), *([after(1, pause_run())] if "pauses" in besides else [])]
+    life = await play([C], "never", plugins=[scripted("x", **{phase: hook})], do=acts)
+    assert isinstance(life.outcome, gr.Cancelled)
+    begins = phase == "step_start" and not holds
+    assert life.path == "running cancelled"
+    assert life.seconds("cancelled") == (15.0 if begins else 5.0)
+    assert len(life.requests) == begins
 
 
 @pytest.mark.parametrize("down", [False, True])

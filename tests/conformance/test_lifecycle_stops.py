@@ -135,6 +135,13 @@ async def test_the_first_condition_in_the_list_wins(play, autojump_clock, first)
     assert (stopped_in_step(life), life.outcome.code) == (2, code)
 
 
+@pytest.mark.parametrize("limit", [stop.TokenBudget(30), stop.Timeout(40)], ids=repr)
+async def test_a_limit_that_is_reached_and_not_passed_does_not_stop(play, autojump_clock, limit):
+    """After two steps the run has used 30 tokens and worked for 40 seconds."""
+    life = await play(*(step(number) for number in range(1, 5)), stop=[limit])
+    assert stopped_in_step(life) == 3
+
+
 async def test_sixteen_rounds_are_the_default_and_a_limit_of_one_s_own_replaces_it(play, autojump_clock):
     life = await play(*[step(number) for number in range(1, 21)])
     assert (stopped_in_step(life), life.outcome.code) == (16, "max_rounds")
@@ -259,6 +266,11 @@ async def test_failures_of_the_model_are_counted_across_processes(play, autojump
     script = [fail("overloaded"), [delay(10), fail("overloaded")], "never"]
     life = await play(*script, stop=[stop.ConsecutiveErrors(2)], do=[after(5, Down(FAR))])
     assert (life.outcome.code, len(life.requests)) == ("consecutive_errors", 3)
+
+
+async def test_a_failure_of_the_model_that_can_not_pass_is_one_whatever_has_been_counted(play, autojump_clock):
+    life = await play(asks("fails"), fail("unauthorized"), stop=[stop.ConsecutiveErrors(2)])
+    assert (life.outcome.code, life.end["termination"]) == ("model_error", "error")
 
 
 async def test_an_answer_forgets_the_failures_before_it(play, autojump_clock):
