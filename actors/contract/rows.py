@@ -174,8 +174,8 @@ class RunRow:
         last_sequence: of the newest event.
         inbox: position of the newest consumed command.
         begun: run_start began (so run_end is owed).
-        termination: set from the moment that the run is on its way out.
-        answer: the newest final text of the model.
+        termination: why the run is on its way out; the step_end hooks of its last step are before that (`cursor`).
+        answer: the newest final text of the model. said: all texts of that answer together; None if there is one.
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
@@ -198,6 +198,7 @@ class RunRow:
     begun: bool = False
     termination: Termination | None = None
     answer: str | None = None
+    said: str | None = None
     output: Any = None
     cancel: CancelWish | None = None
     usage: Usage = attrs.field(factory=Usage)

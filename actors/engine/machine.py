@@ -129,8 +129,7 @@ def _go_on(d: Draft) -> None:
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
     """What the clock has brought: whether the deadline has passed, and the tickets that have expired."""
-    deadline = state.info.deadline
-    late = deadline is not None and now >= deadline and state.row.termination is None
+    late = state.deadline is not None and now >= state.deadline
     expired = (ticket for ticket in timed(state) if ticket.expires_at is not None and now >= ticket.expires_at)
     return late, tuple(ticket.ticket_id for ticket in expired)
 

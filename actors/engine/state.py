@@ -20,7 +20,7 @@ from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, Termination, check_stage
 from ..contract.messages import Message, Usage
-from ..contract.phases import Cursor
+from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import (
     CallRow,
     CancelWish,
@@ -74,6 +74,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
 
+    @property
+    def deadline(self) -> datetime | None:
+        """When time ends the run; None if nothing is set, or it is on its way out already."""
+        return None if self.row.cursor in LEAVING else self.info.deadline
+
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
         """The state as a store has it; the next input is `Activate`."""
@@ -112,6 +117,7 @@ class Draft:
     begun: bool
     termination: Termination | None
     answer: str | None
+    said: str | None
     output: Any
     cancel: CancelWish | None
     usage: Usage
@@ -155,7 +161,8 @@ class Draft:
         self.mode = MODES[state.info.execution]
         self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
         self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
-        self.answer, self.output, self.cancel, self.usage = row.answer, row.output, row.cancel, row.usage
+        self.answer, self.said, self.output = row.answer, row.said, row.output
+        self.cancel, self.usage = row.cancel, row.usage
         self.rounds, self.errors = counters.rounds, counters.errors
         self.active_before, self.active_since = counters.active_ms, counters.active_since
         self.unowned, self.trail = counters.unowned_ms, counters.trail
@@ -324,6 +331,7 @@ class Draft:
             begun=self.begun,
             termination=self.termination,
             answer=self.answer,
+            said=self.said,
             output=self.output,
             cancel=self.cancel,
             usage=self.usage,
@@ -359,7 +367,7 @@ class Draft:
     def _next_due(self) -> datetime | None:
         if self.stage in TERMINAL:
             return None
-        due = self.info.deadline if self.termination is None else None
+        due = None if self.cursor in LEAVING else self.info.deadline
         for ticket in (*(call.ticket for call in self.calls.values()), *self.holds):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)

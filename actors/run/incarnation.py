@@ -398,8 +398,8 @@ class Incarnation:
         leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
             return leave_at
-        clock, info = self._services.clock, self._state.info
-        moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
+        clock, deadline = self._services.clock, self._state.deadline
+        moments = [] if deadline is None else [deadline]
         moments += [
             ticket.expires_at
             for ticket in timed(self._state)

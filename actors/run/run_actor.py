@@ -229,10 +229,9 @@ class RunActor:
         if any(_is_cancel(item) for item in inbox):
             self.hurry()
             return self._patient_until
-        deadline = state.info.deadline
-        if deadline is None or state.row.termination is not None:
+        if state.deadline is None:
             return math.inf
-        return max(self.services.clock.trio_time(deadline), trio.current_time()) + PATIENCE
+        return max(self.services.clock.trio_time(state.deadline), trio.current_time()) + PATIENCE
 
     async def _ask_deps(self, info: RunInfo, until: float) -> Any:
         try:

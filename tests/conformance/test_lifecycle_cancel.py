@@ -4,11 +4,13 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.lives import Down, after, approve, cancel, decide, restart, send
+from ..support.diary import scripted
+from ..support.lives import Down, after, approve, cancel, decide, pause_run, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 LONG = call("look", seconds=100, id="L")
@@ -136,6 +138,42 @@ async def test_after_the_step_an_answer_may_be_given_and_its_calls_run(play, aut
 async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojump_clock):
     life = await play([B], do=[cancel(mode="after_step")])
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
+
+
+async def test_nor_does_a_run_that_has_not_begun_wait_for_one(play, autojump_clock):
+    life = await play("never", behind=500, do=[after(5, cancel(mode="after_step", reason="enough"))])
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert (life.seconds("cancelled"), life.requests) == (5.0, ())
+
+
+@pytest.mark.parametrize("besides", ["nothing", "the hook holds the run", "somebody pauses it"])
+@pytest.mark.parametrize("phase", ["run_start", "step_start"])
+async def test_a_hook_before_the_inference_ends_first_and_nobody_is_asked_for_anything(
+    play, autojump_clock, phase, besides
+):
+    """Before the first step none is begun for the sake of ending after it; in one, the run does not come to rest."""
+
+    holds = besides == "the hook holds the run"
+
+    async def hook(ctx: gr.PhaseContext[Any]) -> gr.Mutation | None:
+        await trio.sleep(5)
+        return gr.Mutation().hold(gr.Suspend()) if holds else None
+
+    acts = [after(2, cancel(mode="after_step")), *([after(1, pause_run())] if "pauses" in besides else [])]
+    life = await play([C], "never", plugins=[scripted("x", **{phase: hook})], do=acts)
+    assert isinstance(life.outcome, gr.Cancelled)
+    begins = phase == "step_start" and not holds
+    assert life.path == "running cancelled"
+    assert life.seconds("cancelled") == (15.0 if begins else 5.0)
+    assert len(life.requests) == begins
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_input_that_waits_when_the_step_ends_is_kept_for_the_thread(play, autojump_clock, down):
+    acts = [after(2, send("one")), after(2, cancel(mode="after_step")), after(2, send("two"))]
+    life = await play([LONG], "never", do=[*acts, *([after(1, restart)] if down else [])])
+    assert (isinstance(life.outcome, gr.Cancelled), len(life.requests)) == (True, 1)
+    assert life.history[1:] == ["assistant: (L)", "L: saw L", "user: one", "user: two"]
 
 
 async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock):

@@ -4,7 +4,7 @@ import pytest
 
 from greenroom.testing import call
 
-from ..support.lives import Life, after, approve, decide, deny, pause, restart
+from ..support.lives import Life, after, approve, decide, deny, pause, restart, send
 
 SEQUENTIAL, BATCH, STREAMING = "sequential", "parallel_batch_approval", "parallel_streaming"
 PARALLEL = pytest.mark.parametrize("mode", [BATCH, STREAMING])
@@ -95,6 +95,11 @@ async def test_gates_are_asked_in_the_model_s_order_one_at_a_time(play, autojump
     assert life.scene.outside.peak == 1
 
 
+async def test_a_run_does_not_rest_while_a_gate_is_being_asked(play, autojump_clock):
+    life = await play([B, call("spend", cents=200, thinking=20, id="S")], do=[after(5, send("x"))])
+    assert (life.path, life.seconds("waiting")) == ("running waiting", 20.0)
+
+
 async def test_no_body_runs_before_all_gates_have_answered(play, autojump_clock):
     life = await play([C, call("spend", cents=1, thinking=7, id="S")], "done")
     assert starts(life)["C"] == 7.0
@@ -166,6 +171,18 @@ async def test_in_a_batch_a_denial_waits_for_the_others_as_well(play, autojump_c
     life = await play([A, B], do=[deny("B")])
     assert life.calls["B"] == "new suspended"
     assert life.tickets["r.t2"] == ("tool_permission", "denied")
+
+
+@only(BATCH)
+@pytest.mark.parametrize("cents", [1, 200], ids=["runs", "asks"])
+async def test_in_a_batch_a_decision_waits_for_gates_that_have_not_answered(play, autojump_clock, cents):
+    """They may ask for another one."""
+    asks = cents > 100
+    step = [B, call("spend", cents=cents, thinking=20, id="S")]
+    life = await play(step, "done", do=[after(5, approve("B")), *([pause(30), approve("S")] if asks else [])])
+    assert life.seconds("approval.resolved") == 5.0
+    assert life.seconds("tool.resumed", call_id="B") == (50.0 if asks else 20.0)
+    assert life.outcome.output == "done"
 
 
 @only(BATCH)

@@ -135,6 +135,13 @@ async def test_the_first_condition_in_the_list_wins(play, autojump_clock, first)
     assert (stopped_in_step(life), life.outcome.code) == (2, code)
 
 
+@pytest.mark.parametrize("limit", [stop.TokenBudget(30), stop.Timeout(40)], ids=repr)
+async def test_a_limit_that_is_reached_and_not_passed_does_not_stop(play, autojump_clock, limit):
+    """After two steps the run has used 30 tokens and worked for 40 seconds."""
+    life = await play(*(step(number) for number in range(1, 5)), stop=[limit])
+    assert stopped_in_step(life) == 3
+
+
 async def test_sixteen_rounds_are_the_default_and_a_limit_of_one_s_own_replaces_it(play, autojump_clock):
     life = await play(*[step(number) for number in range(1, 21)])
     assert (stopped_in_step(life), life.outcome.code) == (16, "max_rounds")
@@ -200,6 +207,21 @@ async def test_equal_calls_with_other_arguments_are_no_loop(play, autojump_clock
     assert life.outcome.output == "done"
 
 
+@pytest.mark.parametrize("word", ["STOP", "on"])
+async def test_of_several_texts_in_a_step_each_may_match_and_the_last_one_is_the_output(play, autojump_clock, word):
+    """Also if a process ends between what was said and the end of the step."""
+    script = [text("STOP here"), call("look", id="C"), text("or go on")]
+    life = await play(script, "never", stop=[stop.ContentMatch(word)], do=[after(5, restart)])
+    assert (stopped_in_step(life), life.outcome.code, life.outcome.output) == (1, "content_match", "or go on")
+
+
+async def test_a_loop_is_of_all_that_is_said(play, autojump_clock):
+    script = [[text(f"{n}"), text("again?")] for n in range(3)]
+    asks_back = {"output_type": int, "output_retries": 5}
+    life = await play(*script, "7", stop=[stop.LoopDetection(2)], **asks_back)
+    assert life.outcome.output == 7
+
+
 async def test_a_stopped_run_is_completed_and_its_output_may_be_missing(play, autojump_clock):
     said = await play(step(1), stop=[stop.MaxRounds(1)])
     assert isinstance(said.outcome, gr.Completed)
@@ -244,6 +266,11 @@ async def test_failures_of_the_model_are_counted_across_processes(play, autojump
     script = [fail("overloaded"), [delay(10), fail("overloaded")], "never"]
     life = await play(*script, stop=[stop.ConsecutiveErrors(2)], do=[after(5, Down(FAR))])
     assert (life.outcome.code, len(life.requests)) == ("consecutive_errors", 3)
+
+
+async def test_a_failure_of_the_model_that_can_not_pass_is_one_whatever_has_been_counted(play, autojump_clock):
+    life = await play(asks("fails"), fail("unauthorized"), stop=[stop.ConsecutiveErrors(2)])
+    assert (life.outcome.code, life.end["termination"]) == ("model_error", "error")
 
 
 async def test_an_answer_forgets_the_failures_before_it(play, autojump_clock):

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import call, delay
 
 from ..support.cast import FAR, TOOLS, Context, Outside
 from ..support.diary import diary, scripted, slow
@@ -95,6 +95,32 @@ async def test_a_task_that_ends_while_the_run_is_paused(play, autojump_clock, do
     acts = [after(5, pause_run()), *([restart] if down else []), pause(60), decide("r.t1")]
     life = await played(play, [N, call("look", id="A")], "done", do=acts)
     assert (life.view.stage, life.view.state["total"], ends(life)) == ("completed", 1, {"N.task1": "succeeded"})
+
+
+HOLDS = {
+    "paused": (after(5, pause_run()), [], 5.0),
+    "paused before its last word": (after(2, pause_run()), [], 4.0),
+    "held by a plugin": (pause(2), [holding("step_end")], 4.0),
+}
+"""How a run is held that has nothing to do but to wait for its task: an act, its plugins, and when that is."""
+
+
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("long", [False, True], ids=["ends meanwhile", "ends later"])
+@pytest.mark.parametrize("how", HOLDS)
+async def test_a_run_that_only_waits_for_its_task_is_held_at_once_and_the_task_goes_on(
+    play, autojump_clock, how, long, down
+):
+    act, plugins, second = HOLDS[how]
+    acts = [act, *([restart] if down else []), pause(60), decide("r.t1", result="go")]
+    script = [[call("counts", seconds=200 if long else 10, id="N")], [delay(4), "so far"]]
+    life = await played(play, *script, plugins=plugins, do=acts)
+    assert life.path == "running waiting running completed"
+    assert life.seconds("waiting") == second
+    assert ends(life) == {"N.task1": "succeeded"}
+    told = ["user: go", "assistant: done", notes(life)[0], "assistant: done"]
+    assert life.history[4:] == (told if long else [notes(life)[0], "user: go", "assistant: done"])
+    assert life.seconds("step.started", step=3) > 60
 
 
 @SEQUENTIAL

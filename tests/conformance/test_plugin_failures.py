@@ -309,6 +309,21 @@ async def test_a_hook_is_cut_by_the_deadline_of_its_run(play, autojump_clock, ph
     assert (life.end["code"], life.seconds("failed")) == ("run_timeout", 20.0)
 
 
+@pytest.mark.parametrize("tool_use", ["run_model_again", "stop_on_first_tool"])
+async def test_the_deadline_does_not_wait_for_a_hook_after_the_last_step(play, autojump_clock, tool_use):
+    """There is an answer, or a result that is the output; but the run has not ended by then."""
+    script = ["done"] if tool_use == "run_model_again" else [call("look", id="C"), "never"]
+    plugin = scripted("x", timeout=None, step_end=slow(1000))
+    life = await play(*script, start={"deadline": 20}, plugins=[plugin], tool_use=tool_use)
+    assert (life.end["code"], life.seconds("failed"), life.record.row.output) == ("run_timeout", 20.0, None)
+
+
+async def test_a_deadline_that_passed_while_no_process_ran_ends_the_run_in_such_a_hook(play, autojump_clock):
+    plugin = scripted("x", timeout=None, step_end=slow(1000))
+    life = await play("done", do=[after(5, Down(30))], start={"deadline": 20}, plugins=[plugin])
+    assert (life.end["code"], life.seconds("failed")) == ("run_timeout", 35.0)
+
+
 async def test_a_hook_that_hides_from_the_cancel_is_named_and_holds_up_the_end_for_its_grace_only(play, autojump_clock):
     plugin = scripted("x", timeout=None, step_start=lambda ctx: hide(1000))
     life = await play("done", do=[after(2, cancel())], plugins=[plugin])

@@ -14,7 +14,7 @@ from greenroom.testing import ScriptedModel, call, text
 
 from ..support.cast import TOOLS
 from ..support.diary import Scripted, diary, gate, scripted, slow
-from ..support.lives import after, approve, cancel, decide, deny, restart
+from ..support.lives import after, approve, cancel, decide, deny, pause, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
@@ -175,6 +175,42 @@ async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, 
     assert life.calls["C"] == "new running succeeded"
 
 
+@PARALLEL
+async def test_what_is_asked_again_sees_the_writes_before_it_while_calls_after_it_still_run(play, autojump_clock):
+    asked: list[Any] = []
+    step = [call("unlock", id="U"), C, call("note", id="N", seconds=20)]
+    life = await play(step, "done", plugins=[key_gate(VERDICTS["block"], asked=asked)], tools=WITH_KEYS)
+    assert (asked, life.calls["C"]) == ([("C", False), ("C", True)], "new running succeeded")
+    assert life.seconds("tool.started", call_id="C") == 1.0
+
+
+@gr.tool(concurrency="ordered")
+async def unbar(ctx: gr.ToolContext[Any]) -> None:
+    """Lets the gates of `key_gate` open; in its turn."""
+    await trio.sleep(1)
+    ctx.state.set(OPEN, True)
+
+
+@PARALLEL
+@pytest.mark.parametrize("verdict", ["block", "set_result"])
+async def test_what_an_earlier_call_wrote_unlocks_also_if_it_is_not_merged_yet(play, autojump_clock, verdict):
+    """The gate allows at first; a hook's write makes it look again, while N keeps what U wrote from being merged."""
+    barred = gr.StateKey("barred", bool, default=False)
+    asked: list[Any] = []
+
+    def look(ctx: gr.GateContext) -> Any:
+        if ctx.call_id != "T" or not ctx.state[barred]:
+            return None
+        asked.append(ctx.state[OPEN])
+        return None if ctx.state[OPEN] else VERDICTS[verdict]
+
+    bars = scripted("bars", after_tool_execute=lambda ctx: gr.Mutation().set(barred, True))
+    step = [call("unbar", id="U"), call("turn", id="T"), call("note", id="N", seconds=20)]
+    life = await play(step, "done", plugins=[gate("x", look), bars], tools=(*TOOLS, unbar))
+    assert (asked[:2], life.calls["T"]) == ([False, True], "new running succeeded")
+    assert life.outcome.output == "done"
+
+
 async def test_a_suspension_makes_its_ticket_at_once_although_calls_before_it_may_unlock_it(play, autojump_clock):
     life = await play(
         [call("unlock", id="U"), C], plugins=[key_gate(VERDICTS["suspend"])], tools=WITH_KEYS, do=[after(0.5, cancel())]
@@ -212,6 +248,16 @@ async def test_an_allowed_call_is_asked_again_if_the_state_changed_before_it_sta
     life = await play([call("unlock", id="U"), C], "done", plugins=[gate("x", look)], tools=WITH_KEYS)
     assert asked == [("U", 0), ("C", 0), ("C", 1)]
     assert (life.told["C"], life.effects) == ("too late", [])
+
+
+@pytest.mark.parametrize("mode", ["sequential"])
+async def test_a_call_that_is_being_asked_again_is_not_overtaken_whatever_comes_meanwhile(play, autojump_clock):
+    async def look(ctx: gr.GateContext) -> None:
+        await trio.sleep(5 if ctx.call_id == "C" and ctx.state[OPEN] else 0)
+
+    step = [call("unlock", id="U"), C, call("note", id="N")]
+    life = await play(step, "done", plugins=[gate("x", look)], tools=WITH_KEYS, do=[after(3, send("x"))])
+    assert (life.effects, life.seconds("tool.started", call_id="C")) == (["C", "N"], 6.0)
 
 
 @gr.tool(needs_approval=lambda ctx, arguments: bool(ctx.state[OPEN]))
@@ -303,6 +349,19 @@ async def test_a_gate_s_ticket_resumes_in_each_of_the_three_ways(
     life = await play([C], "done", do=[restart, approve("C", result)], plugins=[gate("x", look)])
     assert life.told["C"].endswith(told)
     assert life.scene.outside.begun == began
+
+
+@pytest.mark.parametrize("tool", ["turn", "alone"])
+async def test_a_result_that_people_bring_needs_no_turn_for_no_body_runs(play, autojump_clock, tool):
+    """The calls run in their order, or alone; the second one is decided first."""
+    wish = gr.Suspend(resume_mode="use_decision_as_tool_result")
+    step = [call(tool, id="T1"), call(tool, id="T2")]
+    do = [approve("T2", "two"), pause(10), approve("T1", "one")]
+    life = await play(step, "done", plugins=[gate("x", lambda ctx: None if ctx.decision else wish)], do=do)
+    at_once = play.mode != "parallel_batch_approval"
+    assert life.told == {"T1": "one", "T2": "two"}
+    assert life.seconds("tool.result", call_id="T2") == (0.0 if at_once else 10.0)
+    assert life.effects == []
 
 
 async def test_edited_arguments_pass_the_gates(play, autojump_clock):

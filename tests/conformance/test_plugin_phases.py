@@ -10,8 +10,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.diary import diary, gate
-from ..support.lives import after, approve, cancel, deny, restart
+from ..support.diary import diary, gate, scripted, slow
+from ..support.lives import after, approve, cancel, deny, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])
@@ -92,6 +92,18 @@ async def test_calls_in_sequence_pass_their_gates_first_and_then_run_one_after_t
     gates = ["tool_gate L1", "tool_gate L2"]
     bodies = [f"{phase} {name}" for name in ("L1", "L2") for phase in ("before_tool_execute", "after_tool_execute")]
     assert book.lines == around(*gates, *bodies)
+
+
+@pytest.mark.parametrize("mode", ["sequential"])
+@pytest.mark.parametrize("phase", ["before_tool_execute", "after_tool_execute"])
+async def test_in_sequence_hooks_around_a_body_hold_its_turn_whatever_comes_meanwhile(play, autojump_clock, phase):
+    around = scripted("x", **{phase: slow(5)})
+    life = await play(
+        [C, call("note", id="N")], "done", plugins=[around], do=[after(2, send("x")), after(10, send("y"))]
+    )
+    second = life.seconds("tool.started", call_id="N")
+    assert second == life.seconds("tool.result", call_id="C") + 5.0
+    assert life.scene.outside.peak == 1
 
 
 async def test_hooks_that_ask_for_nothing_make_no_event_and_no_revision(play, autojump_clock):

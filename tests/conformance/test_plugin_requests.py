@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import call, delay, fail
 
 from ..support.diary import Scripted, diary, gate, scripted
-from ..support.lives import Down, Life, after, approve, deny, restart, send
+from ..support.lives import Down, Life, after, approve, decide, deny, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 
@@ -218,6 +219,21 @@ async def test_of_an_edited_call_that_did_not_run_the_model_is_not_told_that_it_
     edit = scripted("x", after_inference=lambda ctx: gr.Mutation().edit_call("B", {"cents": 5}) if ctx.calls else None)
     life = await play([call("sign", id="B")], "done", do=[deny("B")], plugins=[edit])
     assert life.told["B"] == "(The arguments were changed to {'cents': 5}.)\nThe reviewer denied this call."
+
+
+@pytest.mark.parametrize("action", ["resume", "cancel"])
+async def test_a_decision_that_came_before_an_edit_is_not_about_the_edited_call(play, autojump_clock, action):
+    """An early decision is bound to what the call was at that moment; the ticket stays open and an event says why."""
+
+    async def edits(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
+        await trio.sleep(5)
+        return gr.Mutation().edit_call("A", {"cents": 1000})
+
+    plugin = scripted("edits", after_inference=lambda ctx: edits(ctx) if ctx.calls else None)
+    life = await play([call("pay", id="A")], "done", plugins=[plugin], do=[after(2, decide("A", action))])
+    assert (life.answers, life.effects) == (["accepted early"], [])
+    assert [one["code"] for one in life.payloads("decision.refused")] == ["fingerprint_mismatch"]
+    assert life.tickets == {"r.t1": ("tool_permission", "open")}
 
 
 async def test_edited_arguments_that_do_not_fit_fail_the_call_as_the_model_s_would(play, autojump_clock):

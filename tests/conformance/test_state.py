@@ -149,6 +149,15 @@ async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, aut
     assert life.scene.outside.peak == 3
 
 
+@pytest.mark.parametrize("mode", ["parallel_streaming"])
+async def test_what_is_approved_while_a_tool_runs_again_alone_waits_for_it(play, autojump_clock):
+    calls = [call("keep", last="a", id="A"), call("retry", last="b", id="B"), call("sign", id="S")]
+    life = await play(calls, "done", do=[after(15, approve("S"))], **BOOKS)
+    assert life.told["B"] == "a 0 -"
+    assert life.seconds("tool.resumed", call_id="S") == 15.0
+    assert life.seconds("tool.started", call_id="S") == 20.0
+
+
 @sequential
 async def test_one_at_a_time_nothing_is_ever_retried(play, autojump_clock):
     life = await play([call("retry", last="a", id="A"), call("retry", last="b", id="B")], "done", **BOOKS)

@@ -374,6 +374,20 @@ async def test_a_stop_condition_leaves_no_task_alive(play, autojump_clock):
     assert life.scene.outside.running == []
 
 
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_stop_condition_that_is_met_while_the_run_waits_for_a_task_leaves_its_last_word(
+    play, autojump_clock, more
+):
+    """To wait for a task is active time. What is to be told is in the thread, and the model is not asked again."""
+    slow_one = call("fetch", url="x", seconds=60, id="F")
+    acts = [after(40, send("and?"))] if more else []
+    life = await played(play, slow_one, "so far", "never", stop=[gr.stop.Timeout(30)], do=acts)
+    assert (life.outcome.code, life.outcome.output, len(life.requests)) == ("timeout", "so far", 2)
+    assert life.seconds("completed") == (40.0 if more else 60.0)
+    assert ends(life) == {"F.task1": "cancelled cancelled" if more else "succeeded"}
+    assert life.history[-len(notes(life)) - more :] == [*(["user: and?"] * more), *notes(life)]
+
+
 async def test_a_task_that_overruns_the_runs_end_is_named_by_it(play, autojump_clock):
     life = await played(play, call("tidy_up", id="T", seconds=30), "I wait", do=[after(3, cancel())])
     assert life.end["stubborn"] == ["T.task1"]
