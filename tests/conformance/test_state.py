@@ -8,7 +8,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.cast import Speechless
-from ..support.diary import scripted
+from ..support.diary import gate, scripted
 from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
 from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
@@ -135,6 +135,26 @@ async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_r
     assert [one["result"] for one in life.payloads("tool.result") if one["call_id"] == "B"] == ["- 0 -"]
     assert sorted(life.effects) == ["A", "B"]
     assert life.requests[-1].messages[-1].content == life.told["B"]
+
+
+@parallel
+async def test_a_gate_that_is_asked_again_merges_what_was_written_before_its_call_and_nothing_else(
+    play, autojump_clock
+):
+    """C has ended by then, B has not: in the model's order B is the first that writes."""
+
+    def closed(ctx: gr.GateContext[Any]) -> Any:
+        return gr.SetResult("closed") if ctx.call_id == "P" and not ctx.state[TOTAL] else None
+
+    calls = [
+        call("keep", add=1, seconds=4, id="A"),
+        call("keep", id="P"),
+        call("keep", last="b", see="b", seconds=30, id="B"),
+        call("keep", last="c", see="c", seconds=2, id="C"),
+    ]
+    life = await play(calls, "done", **BOOKS, plugins=[gate("closed", closed)])
+    assert (life.told["P"], life.view.state) == ("- 1 -", {"last": "b", "seen": ["b"], "total": 1})
+    assert (merged(life), conflicts(life)) == (["A", "B"], [("last", "C", "B", False)])
 
 
 @parallel
