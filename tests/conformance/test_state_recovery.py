@@ -10,7 +10,7 @@ from greenroom.actors.contract.rows import Commit
 from greenroom.testing import call
 
 from ..support.cast import Outside
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER
+from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL
 from ..support.lives import Scene, after, approve, pause, restart
 from ..support.runs import agent, home
 from ..support.watched import WatchedShelf
@@ -48,6 +48,23 @@ async def test_so_it_is_when_a_waiting_run_leaves_memory(play, autojump_clock):
     assert life.told["S"] == "- 1 - 2"
     late = await play(*script, **BOOKS, start={"run_id": "late", "thread_id": "late"}, do=[pause(61), approve("S")])
     assert late.told["S"] == "- 1 - 0"
+
+
+@parallel
+@pytest.mark.parametrize("again", [False, True])
+async def test_so_it_is_with_what_a_call_wrote_that_was_not_merged_when_the_process_ended(play, autojump_clock, again):
+    @gr.tool(replay="safe", on_conflict="retry" if again else "keep")
+    async def jot(ctx: gr.ToolContext, add: int, keep: int = 0) -> None:
+        ctx.state.set(SCRATCH, add)
+        if keep:
+            ctx.state.update(TOTAL, keep)
+
+    calls = [call("jot", add=2, keep=3, id="A"), call("jot", add=4, id="J"), call("keep", add=1, id="B")]
+    agent: dict[str, Any] = {"tools": [jot, *LEDGER], "state": KEYS}
+    life = await play(calls, [call("sign", id="S")], "done", **agent, do=[after(3, restart), approve("S")])
+    assert (life.told["S"], life.view.state) == ("- 4 - 0", {"total": 4})
+    written = [write for commit in life.log for row in commit.calls if row.batch for write in row.batch.writes]
+    assert {write.name for write in written} == {"total"}
 
 
 @parallel
