@@ -57,9 +57,11 @@ def leave(d: Draft) -> None:
 
 
 def next_step(d: Draft) -> None:
-    """Another step, unless a ticket of the run holds it or a pause was asked for: then it stands between two steps."""
-    if d.cancel is None:
-        open_pause(d)
+    """Another step, unless a cancel came in run_start, or a ticket or a pause holds the run between two steps."""
+    if d.cancel is not None:
+        end(d, cancelled(d.cancel))
+        return
+    open_pause(d)
     if not _held(d, Cursor.PAUSED):
         begin_step(d)
 

@@ -8,6 +8,7 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
+from ..support.diary import scripted, slow
 from ..support.lives import Down, after, approve, cancel, decide, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
@@ -143,6 +144,15 @@ async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock)
     life = await play([B, C], do=[after(5, cancel(mode="after_step"))])
     assert life.calls == {"B": "new suspended cancelled", "C": "new running succeeded"}
     assert life.path == "running cancelled"
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_before_the_first_step_none_is_begun(play, autojump_clock, hold):
+    asked = gr.Mutation().hold(gr.Suspend(message="go on?")) if hold else None
+    plugin = scripted("x", run_start=slow(10, asked))
+    life = await play("never", plugins=[plugin], do=[after(5, cancel(mode="after_step"))])
+    assert (life.path, life.seconds("cancelled"), life.end["steps"]) == ("running cancelled", 10.0, 0)
+    assert life.requests == ()
 
 
 async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):
