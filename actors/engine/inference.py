@@ -175,7 +175,8 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
         d.emit(
             "run.message.discarded", ev.MessageDiscarded(message_id=flight.message_id, reason="the answer has no text")
         )
-    d.answer = final = response.text[-1] if response.text else ""
+    d.answer = text
+    d.answer_at = len(text) - len(response.text[-1]) if response.text else 0
     producer = Producer(run_id=d.info.run_id, step=d.step)
     d.draft = Message(
         id=flight.message_id,
@@ -183,7 +184,7 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
         content=text,
         calls=requests,
         producer=producer,
-        final_at=len(text) - len(final),
+        final_at=d.answer_at,
     )
     for index, request in enumerate(requests):
         _note_call(d, index, request)

@@ -121,6 +121,7 @@ class Draft:
     begun: bool
     termination: Termination | None
     answer: str | None
+    answer_at: int
     output: Any
     cancel: CancelWish | None
     usage: Usage
@@ -164,7 +165,8 @@ class Draft:
         self.mode = MODES[state.info.execution]
         self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
         self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
-        self.answer, self.output, self.cancel, self.usage = row.answer, row.output, row.cancel, row.usage
+        self.answer, self.answer_at, self.output = row.answer, row.answer_at, row.output
+        self.cancel, self.usage = row.cancel, row.usage
         self.rounds, self.errors = counters.rounds, counters.errors
         self.active_before, self.active_since = counters.active_ms, counters.active_since
         self.unowned, self.trail = counters.unowned_ms, counters.trail
@@ -180,6 +182,11 @@ class Draft:
         self._own, self._touched = None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
+
+    @property
+    def final(self) -> str:
+        """The newest final text of the model: what may be the output."""
+        return (self.answer or "")[self.answer_at :]
 
     @property
     def in_tools(self) -> bool:
@@ -333,6 +340,7 @@ class Draft:
             begun=self.begun,
             termination=self.termination,
             answer=self.answer,
+            answer_at=self.answer_at,
             output=self.output,
             cancel=self.cancel,
             usage=self.usage,

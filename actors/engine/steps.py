@@ -100,7 +100,7 @@ def use_answer(d: Draft) -> None:
         if drive(d):
             tools_done(d)
         return
-    value, fault = d.spec.check_output(d.answer or "")
+    value, fault = d.spec.check_output(d.final)
     if fault is None:
         d.output = value
         d.termination = Termination(kind=TerminationKind.NATURAL_END)
@@ -170,8 +170,8 @@ def _stopped(d: Draft, *, answered: bool) -> bool:
     if met is None:
         return False
     if not answered:
-        value, fault = d.spec.check_output(text)
-        d.output = value if text and fault is None else None
+        value, fault = d.spec.check_output(d.final)
+        d.output = value if d.final and fault is None else None
     end(d, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
     return True
 
