@@ -1,9 +1,9 @@
 """What calls wrote to state: merged in the model's order, or dropped with an event and a word to the model.
 
 A body's batch is journaled with its result, so that a crash loses neither. In sequential execution it is merged when
-the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate behind
-it is asked again), so that calls that run side by side see the same state. A call whose tool retries on a conflict has not
-ended before its batch is merged (`CallAt.MERGING`).
+the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate
+behind it is asked again), so that calls that run side by side see the same state. A call whose tool retries on a
+conflict has not ended before its batch is merged (`CallAt.MERGING`).
 """
 
 from __future__ import annotations
