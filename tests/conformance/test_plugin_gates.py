@@ -3,6 +3,7 @@
 A gate never lets a call pass because it failed.
 """
 
+import operator
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..support.lives import after, approve, cancel, decide, deny, restart
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
 OPEN = gr.StateKey("open", bool, default=False)
+SEEN = gr.StateKey("seen", int, default=0, merge=gr.commutative(operator.add))
 VERDICTS: dict[str, Any] = {
     "block": gr.Block("not here"),
     "suspend": gr.Suspend(message="may it?"),
@@ -29,12 +31,14 @@ VERDICTS: dict[str, Any] = {
 RANK = {"block": 3, "suspend": 2, "set_result": 1, "allow": 0, "nothing": 0}
 
 
-@gr.tool
-async def unlock(ctx: gr.ToolContext[Any]) -> str:
+async def _unlock(ctx: gr.ToolContext[Any]) -> str:
     """Lets the gates of `key_gate` open."""
     await trio.sleep(1)
     ctx.state.set(OPEN, True)
     return "unlocked"
+
+
+unlock: Any = gr.tool(_unlock, name="unlock")
 
 
 @gr.tool
@@ -173,6 +177,34 @@ async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, 
     plugins = [key_gate(VERDICTS["block"]), scripted("opens", after_tool_execute=after_note)]
     life = await play([call("note", id="N"), C], "done", plugins=plugins)
     assert life.calls["C"] == "new running succeeded"
+
+
+async def test_so_does_what_they_write_after_a_call_that_did_not_run(play, autojump_clock):
+    """The hook still runs when the next gate is asked."""
+    plugins = [
+        key_gate(VERDICTS["block"]),
+        scripted("opens", after_tool_execute=slow(2, gr.Mutation().set(OPEN, True))),
+    ]
+    life = await play([call("nothing", id="X"), C], "done", plugins=plugins)
+    assert life.calls == {"X": "new failed", "C": "new running succeeded"}
+
+
+@PARALLEL
+async def test_what_an_earlier_call_has_written_and_is_not_merged_yet_unlocks_as_well(play, autojump_clock):
+    """T was allowed and waited for its turn. A hook has written: its gate is asked again, on a state without that."""
+    first: Any = gr.tool(_unlock, name="first", concurrency="ordered")
+    asked: list[Any] = []
+
+    def shut(ctx: gr.GateContext) -> Any:
+        if ctx.call_id == "T":
+            asked.append((ctx.state[SEEN], ctx.state[OPEN]))
+        return gr.SetResult("shut") if ctx.state[SEEN] and not ctx.state[OPEN] else None
+
+    plugins = [gate("shut", shut), scripted("saw", after_tool_execute=lambda ctx: gr.Mutation().update(SEEN, 1))]
+    calls = [call("first", id="U"), call("turn", id="T"), call("look", id="L")]
+    life = await play(calls, "done", plugins=plugins, tools=[*TOOLS, first])
+    assert asked == [(0, False), (1, False), (1, True)]
+    assert life.calls["T"] == "new running succeeded"
 
 
 async def test_a_suspension_makes_its_ticket_at_once_although_calls_before_it_may_unlock_it(play, autojump_clock):
