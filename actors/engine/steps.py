@@ -74,11 +74,11 @@ def step_started(d: Draft) -> None:
 
 def _held(d: Draft, cursor: Cursor) -> bool:
     """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
-    if d.cancel is not None and (d.holds or d.pause is not None):
-        end(d, cancelled(d.cancel))
-        return True
     if not d.holds:
         return False
+    if d.cancel is not None:
+        end(d, cancelled(d.cancel))
+        return True
     d.cursor = cursor
     rest(d)
     return True

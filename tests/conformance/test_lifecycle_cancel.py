@@ -9,7 +9,7 @@ import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
 from ..support.diary import scripted, slow
-from ..support.lives import Down, after, approve, cancel, decide, restart, send
+from ..support.lives import Down, after, approve, cancel, decide, pause_run, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 LONG = call("look", seconds=100, id="L")
@@ -153,6 +153,14 @@ async def test_before_the_first_step_none_is_begun(play, autojump_clock, hold):
     life = await play("never", plugins=[plugin], do=[after(5, cancel(mode="after_step"))])
     assert (life.path, life.seconds("cancelled"), life.end["steps"]) == ("running cancelled", 10.0, 0)
     assert life.requests == ()
+
+
+async def test_a_pause_that_was_asked_for_before_it_does_not_cut_the_step(play, autojump_clock):
+    """It would have held back the next one."""
+    plugin, do = scripted("x", step_start=slow(10)), [after(3, pause_run()), after(2, cancel(mode="after_step"))]
+    life = await play([C], "never", plugins=[plugin], do=do)
+    assert (life.calls["C"], life.end["steps"], life.path) == ("new running succeeded", 1, "running cancelled")
+    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused"]
 
 
 async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):
