@@ -134,6 +134,15 @@ async def test_after_the_step_an_answer_may_be_given_and_its_calls_run(play, aut
     assert (life.calls["C"], len(life.requests)) == ("new running succeeded", 1)
 
 
+@pytest.mark.parametrize("rounds", [1, 16])
+async def test_a_run_that_is_cancelled_after_its_last_step_is_cancelled(play, autojump_clock, rounds):
+    """Its answer is in the history."""
+    do, stop = [after(5, cancel(mode="after_step"))], [gr.stop.MaxRounds(rounds)]
+    life = await play([delay(10), text("done")], do=do, stop=stop)
+    assert (life.view.termination.kind, life.history) == ("cancelled", ["user: hi", "assistant: done"])
+    assert life.end["steps"] == 1
+
+
 async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojump_clock):
     life = await play([B], do=[cancel(mode="after_step")])
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")

@@ -235,6 +235,36 @@ async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_c
     assert (life.outcome.output, life.view.state) == ("done", {"fragile": 1})
 
 
+# --- background tasks ------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_task_wrote_is_merged_when_it_succeeds_and_not_before(play, autojump_clock):
+    script = [call("later", last="t", add=1, seconds=15, id="T")], *([call("keep", id=name)] for name in "KLM"), "done"
+    life = await play(*script, tools=[*LEDGER, later], state=KEYS)
+    assert [life.told[name] for name in "KLM"] == ["- 0 -", "- 0 -", "t 1 -"]
+    assert merged(life) == ["T.task1"]
+
+
+async def test_what_a_task_wrote_that_is_cancelled_is_dropped(play, autojump_clock):
+    script = [call("later", last="t", seconds=15, id="T")], [call("cancel_task", task_id="T.task1", id="X")], "done"
+    life = await play(*script, "done", tools=[*LEDGER, later], state=KEYS)
+    assert (life.view.state, merged(life), conflicts(life)) == ({}, [], [])
+
+
+@pytest.mark.parametrize("tool", ["once", "retry"])
+async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_again(play, autojump_clock, tool):
+    @gr.tool
+    async def boss(ctx: gr.ToolContext[Any]) -> str:
+        return await ctx.spawn(tool, last="t", add=1, seconds=15)
+
+    calls = [call("boss", id="B"), call("keep", last="c", id="C")]
+    life = await play(calls, "wait", "done", tools=[*LEDGER, boss], state=KEYS)
+    assert conflicts(life) == [("last", "B.task1", "C", False)]
+    assert (life.scene.outside.attempts("B"), life.view.state) == (1, {"last": "c"})
+    (note,) = [line for line in life.history if "[Background task B.task1" in line]
+    assert "succeeded.]\n- 0 -\n(state_conflict: state key 'last' was changed meanwhile by C." in note
+
+
 # --- what is dropped -------------------------------------------------------------------------------------------------
 
 

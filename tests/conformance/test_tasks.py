@@ -130,6 +130,12 @@ async def test_steps_go_on_beside_a_task(play, autojump_clock):
     assert life.seconds("task.finished") == 10.0
 
 
+@pytest.mark.parametrize("rule", ["stop_on_first_tool", gr.stop_at_tools("fetch", "look")])
+async def test_that_a_task_runs_is_never_the_output(play, autojump_clock, rule):
+    life = await played(play, F, call("look", id="L", seconds=1), "never", tool_use=rule)
+    assert (life.outcome.output, ends(life)) == ("saw L", {"F.task1": "cancelled cancelled"})
+
+
 async def test_a_task_reports_under_its_own_name(play, autojump_clock):
     life = await played(play, [F, C], "I wait", *["done"] * 2)
     (progress,), (output,) = life.payloads("task.progress"), life.payloads("task.output.delta")
