@@ -321,7 +321,7 @@ async def test_an_early_decision_that_does_not_fit_its_ticket_leaves_it_open_and
 async def test_an_early_approval_is_of_the_arguments_that_the_call_had_then(play, autojump_clock, edited):
     """A hook is at work on the model's answer when it comes."""
     plugin = scripted("x", after_inference=slow(10, gr.Mutation().edit_call("B", {"cents": 9 if edited else 1})))
-    life = await play([call("sign", id="B")], "done", plugins=[plugin], do=[after(5, decide("B"))])
+    life = await play([call("sign", cents=1, id="B")], "done", plugins=[plugin], do=[after(5, decide("B"))])
     assert life.answers == ["accepted early"]
     refused = [one["code"] for one in life.payloads("decision.refused")]
     assert (refused, life.calls["B"].endswith("suspended")) == (["fingerprint_mismatch"] if edited else [], edited)

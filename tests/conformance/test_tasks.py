@@ -11,7 +11,23 @@ import greenroom as gr
 from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import FAR, TOOLS, Context
-from ..support.lives import RUN, Act, Life, Play, Scene, after, approve, cancel, deny, pause, restart, send
+from ..support.diary import scripted
+from ..support.lives import (
+    RUN,
+    Act,
+    Life,
+    Play,
+    Scene,
+    after,
+    approve,
+    cancel,
+    decide,
+    deny,
+    pause,
+    pause_run,
+    restart,
+    send,
+)
 from ..support.runs import Outages, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
@@ -373,6 +389,14 @@ async def test_a_stop_condition_leaves_no_task_alive(play, autojump_clock):
     assert life.scene.outside.running == []
 
 
+async def test_a_run_that_has_waited_for_a_task_for_too_long_is_stopped_when_that_ends(play, autojump_clock):
+    """The time in which only its tasks work is active time."""
+    life = await played(play, F, "I wait", "never", stop=[gr.stop.Timeout(5)])
+    assert isinstance(life.outcome, gr.Stopped)
+    assert (life.outcome.code, life.outcome.output, life.end["active_seconds"]) == ("timeout", "I wait", 10.0)
+    assert life.history[-1].endswith("fetched x")
+
+
 async def test_a_task_that_overruns_the_runs_end_is_named_by_it(play, autojump_clock):
     life = await played(play, call("tidy_up", id="T", seconds=30), "I wait", do=[after(3, cancel())])
     assert life.end["stubborn"] == ["T.task1"]
@@ -383,6 +407,18 @@ async def test_people_are_asked_while_a_task_runs(play, autojump_clock):
     life = await played(play, [F, call("sign", id="S")], "I wait", "done", do=[approve("S")])
     assert life.seconds("approval.resolved") == 0.0
     assert life.path == "running waiting running completed"
+
+
+@pytest.mark.parametrize("how", ["pause", "hook"])
+async def test_a_run_that_is_held_hears_of_its_tasks_when_it_goes_on(play, autojump_clock, how):
+    hold = gr.Mutation().hold(gr.Suspend(message="wait"))
+    plugins = [scripted("x", step_end=lambda ctx: hold if ctx.step == 2 else None)] if how == "hook" else []
+    do = [*([after(5, pause_run())] if how == "pause" else []), after(15, decide("r.t1"))]
+    life = await played(play, F, "I wait", "done", do=do, plugins=plugins)
+    assert (life.path, life.types.count("waiting")) == ("running waiting running completed", 1)
+    assert (life.seconds("task.finished"), life.outcome.output) == (10.0, "done")
+    assert life.seconds("step.started", step=3) == (20.0 if how == "pause" else 15.0)
+    assert life.end["active_seconds"] == (5.0 if how == "pause" else 0.0)
 
 
 async def test_a_run_with_a_task_does_not_leave_memory_though_it_waits(play, autojump_clock):
