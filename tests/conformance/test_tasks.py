@@ -283,6 +283,21 @@ async def test_a_task_that_overruns_its_grace_is_named(play, autojump_clock):
     assert life.end["stubborn"] == ["T.task1"]
 
 
+@pytest.mark.parametrize("how", ["cancelled", "let be"])
+async def test_a_fatal_failure_of_a_task_that_was_being_cancelled_ends_nothing_else(play, autojump_clock, how):
+    @gr.tool(background=True, on_error="raise")
+    async def sulks(ctx: Context) -> str:
+        try:
+            await trio.sleep(5)
+        finally:
+            raise RuntimeError("I was busy")
+
+    cancelling = [[call("cancel_task", task_id="S.task1", id="X")]] if how == "cancelled" else []
+    life = await played(play, call("sulks", id="S"), *cancelling, "I wait", "done", tools=[*MINE, sulks])
+    assert ends(life) == {"S.task1": "failed tool_error"}
+    assert life.path == ("running completed" if how == "cancelled" else "running failed")
+
+
 async def test_the_last_words_of_a_cancelled_task_are_told(play, autojump_clock):
     """Also what might have been the beginning of a secret, and waited for what follows."""
 
@@ -332,13 +347,25 @@ async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, a
     assert set(ends(life).values()) == {"failed outcome_unknown"}
 
 
-async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_clock):
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("sign", "needs_approval"),
+        ("spend", "needs_approval"),
+        ("turn", "'turn' is ordered"),
+        ("alone", "'alone' is exclusive"),
+        ("nothing", "no tool named 'nothing'"),
+        ("hangs", "Invalid arguments"),
+    ],
+)
+async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_clock, tool, said):
     @gr.tool
     async def bold(ctx: gr.ToolContext) -> str:
-        return await ctx.spawn("sign")
+        return await ctx.spawn(tool, **({"no": 1} if tool == "hangs" else {}))
 
     life = await played(play, call("bold", id="B"), "done", tools=[*TOOLS, bold])
-    assert (life.codes["B"], "needs_approval" in life.told["B"]) == ("tool_error", True)
+    assert (life.codes["B"], said in life.told["B"]) == ("tool_error", True), life.told
+    assert ends(life) == {}
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
