@@ -470,6 +470,25 @@ async def test_after_a_restart_the_model_is_told_of_any_other_that_nobody_knows(
     assert life.outcome.output == "I will look"
 
 
+async def test_after_a_restart_a_task_that_was_being_cancelled_is_cancelled(play, autojump_clock):
+    """Whatever its tool says: it does not run again."""
+
+    @gr.tool(background=True, replay="safe", grace=100)
+    async def lingers(ctx: Context) -> str:
+        with ctx.deps.body(ctx):
+            try:
+                await trio.sleep(FAR)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(50)
+        return "never"
+
+    script = [call("lingers", id="T"), call("cancel_task", task_id="T.task1", id="X"), "I wait", "done"]
+    life = await played(play, *script, tools=[*MINE, lingers], do=[after(5, restart)])
+    assert (ends(life), life.types.count("task.started")) == ({"T.task1": "cancelled cancelled"}, 1)
+    assert (life.scene.outside.attempts("T"), life.outcome.output) == (1, "done")
+
+
 async def test_a_run_that_waits_for_a_person_is_taken_up_for_its_task(play, autojump_clock):
     """The task goes on though nobody decides."""
     life = await played(play, [F, call("sign", id="S")], do=[after(7, restart), pause(30)])
