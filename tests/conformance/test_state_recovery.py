@@ -10,7 +10,7 @@ from greenroom.actors.contract.rows import Commit
 from greenroom.testing import call
 
 from ..support.cast import Outside
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL
+from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL, later
 from ..support.lives import Scene, after, approve, pause, restart
 from ..support.runs import agent, home
 from ..support.watched import WatchedShelf
@@ -87,6 +87,20 @@ async def test_a_clash_is_found_after_a_restart_too(play, autojump_clock):
     found = [(one["key"], one["writer"], one.get("retried", False)) for one in life.payloads("state.conflict")]
     assert found == [("last", "B", True), ("last", "C", False)]
     assert life.view.state == {"last": "b", "total": 1}
+
+
+@parallel
+async def test_so_is_one_with_what_was_stored_before_it(play, autojump_clock):
+    """A has written and waits to be merged when a task writes its key; then the process ends."""
+    calls = [
+        call("keep", last="a", id="A"),
+        call("keep", seconds=30, id="B"),
+        call("later", last="t", seconds=15, id="T"),
+    ]
+    life = await play(calls, "done", "done", tools=[*LEDGER, later], state=KEYS, do=[after(20, restart)])
+    (one,) = life.payloads("state.conflict")
+    assert (one["key"], one["writer"], one.get("other")) == ("last", "A", None)
+    assert (life.view.state, life.told["A"].startswith("- 0 -\n(state_conflict:")) == ({"last": "t"}, True)
 
 
 # --- keys that the next process does not know ------------------------------------------------------------------------
