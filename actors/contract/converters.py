@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, Final, get_args
 
 import attrs
@@ -25,12 +24,15 @@ release that changes a default must raise `SCHEMA_VERSION` and fill in the old o
 
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
-    """A value of one of these types as it stands: cattrs itself would make text of None and True of "no"."""
+    """A value of one of these types as it stands: cattrs itself would make text of None and True of "no".
 
-    def hook(value: Any, _: Any) -> Any:
+    A type that is derived from one of them, as an enum of texts is, is made of the value.
+    """
+
+    def hook(value: Any, kind: Any) -> Any:
         if type(value) not in kinds:
             raise TypeError(f"expected {kinds[0].__name__}, not {_shown(value)}")
-        return value
+        return value if kind in kinds or not isinstance(kind, type) else kind(value)
 
     return hook
 
@@ -92,7 +94,6 @@ for _kind, _hook in {
     datetime: _moment,
 }.items():
     converter.register_structure_hook(_kind, _hook)
-converter.register_structure_hook(StrEnum, lambda value, kind: kind(value))  # else the hook of str would be taken
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)
 row_writer.register_unstructure_hook_factory(attrs.has, _row_hook)

@@ -73,7 +73,7 @@ class Batch:
 
     Attributes:
         base: revision of the snapshot that the writer read.
-        writes: in order; all of them take effect, or none.
+        writes: in order; all of them take effect, or none. There is none if all were lost with their process.
     """
 
     base: int

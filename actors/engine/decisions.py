@@ -16,7 +16,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow, CancelWish, Facts
 from .bodies import out_of_turn
-from .denials import denial_text
+from .denials import PERHAPS, denial_text
 from .ending import end
 from .gates import gate, takes_result
 from .judge import Judge
@@ -65,7 +65,6 @@ def _try_early(d: Draft, call: CallRow) -> None:
 
 
 SUPERSEDED: Final = "This call was superseded by new input from the user."
-_PERHAPS: Final = " It ran when its process ended: it may or may not have taken effect."
 
 
 def supersede(d: Draft) -> None:
@@ -80,7 +79,7 @@ def supersede(d: Draft) -> None:
         if call.at is CallAt.PARKED:
             lost = call.ticket is not None and call.ticket.reason == "outcome_unknown"
             row = withdraw(d, call, by=d.unheard or None, reason="superseded by new input")
-            shown = SUPERSEDED + _PERHAPS if lost else SUPERSEDED
+            shown = f"{SUPERSEDED} {PERHAPS}" if lost else SUPERSEDED
             close_call(d, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..contract import events as ev
 from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Decision, Ticket
 from ..state.values import copied_decision, copied_ticket
 from .state import Draft
+
+PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
+"""What the model has to know of a call that nobody answers for."""
 
 
 def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
@@ -29,4 +34,5 @@ def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
         d.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail))
     why = f": {decision.reason}" if decision.reason else "."
-    return f"The reviewer denied this call{why}"
+    lost = ticket is not None and ticket.reason == "outcome_unknown"
+    return f"The reviewer denied this call{why}" + (f"\n{PERHAPS}" if lost else "")

@@ -116,7 +116,7 @@ def ask_again(d: Draft) -> None:
         if call.at is CallAt.PROVISIONAL and all(
             other.at is CallAt.SETTLED for other in d.calls.values() if other.index < call.index
         ):
-            merge_held(d)
+            merge_held(d, before=call)
             d.put(call, at=CallAt.GATING)
             d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
             return

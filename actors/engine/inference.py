@@ -184,7 +184,7 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
         content=text,
         calls=requests,
         producer=producer,
-        final_at=len(text) - len(final),
+        final_at=d.answer_at,
     )
     for index, request in enumerate(requests):
         _note_call(d, index, request)

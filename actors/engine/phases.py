@@ -65,7 +65,7 @@ def phase_done(d: Draft, message: PhaseDone) -> None:
 def _end_asked(d: Draft, reason: str) -> None:
     """A hook wants the run to end. A step that has come to its end counts."""
     if d.termination is None:
-        value, fault = d.spec.check_output(d.answer or "")
+        value, fault = d.spec.check_output(d.final)
         d.output = value if d.answer is not None and fault is None else None
     done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
     if d.cursor is Cursor.STEP_END:

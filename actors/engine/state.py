@@ -54,6 +54,15 @@ def milliseconds(start: datetime, end: datetime) -> int:
     return max(0, round((end - start) / timedelta(milliseconds=1))) if end is not start else 0
 
 
+def stored(call: CallRow) -> CallRow:
+    """As the store gets it: what was written to keys that are not persistent goes with the process."""
+    batch = call.batch
+    if batch is None or all(write.persistent for write in batch.writes):
+        return call
+    kept = tuple(write for write in batch.writes if write.persistent)
+    return attrs.evolve(call, batch=attrs.evolve(batch, writes=kept))
+
+
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its machine sees it.
 
@@ -178,6 +187,11 @@ class Draft:
         self._own, self._touched = None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
+
+    @property
+    def final(self) -> str:
+        """The newest final text of the model: what may be the output."""
+        return (self.answer or "")[self.answer_at :]
 
     @property
     def in_tools(self) -> bool:
@@ -307,7 +321,7 @@ class Draft:
             at=self.now,
             events=tuple(self.events),
             row=row,
-            calls=tuple(self._touched.values()),
+            calls=tuple(call if call.batch is None else stored(call) for call in self._touched.values()),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
             state=written,

@@ -82,6 +82,9 @@ def _held(d: Draft, cursor: Cursor) -> bool:
         return True
     if not d.holds:
         return False
+    if d.cancel is not None:
+        end(d, cancelled(d.cancel))
+        return True
     d.cursor = cursor
     rest(d)
     return True
@@ -103,7 +106,7 @@ def use_answer(d: Draft) -> None:
         if drive(d):
             tools_done(d)
         return
-    value, fault = d.spec.check_output(d.answer or "")
+    value, fault = d.spec.check_output(d.final)
     if fault is None:
         d.output = value
         d.termination = Termination(kind=TerminationKind.NATURAL_END)

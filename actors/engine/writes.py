@@ -1,9 +1,9 @@
 """What calls wrote to state: merged in the model's order, or dropped with an event and a word to the model.
 
 A body's batch is journaled with its result, so that a crash loses neither. In sequential execution it is merged when
-the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate is
-asked again), so that calls that run side by side see the same state. A call whose tool retries on a conflict has not
-ended before its batch is merged (`CallAt.MERGING`).
+the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate
+behind it is asked again), so that calls that run side by side see the same state. A call whose tool retries on a
+conflict has not ended before its batch is merged (`CallAt.MERGING`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ def returned(d: Draft, call: CallRow, message: CallReturned) -> None:
         _close(d, call, batch)
 
 
-def merge_held(d: Draft, *, again: bool = True) -> bool:
+def merge_held(d: Draft, *, again: bool = True, before: CallRow | None = None) -> bool:
     """Merge the batches that wait, in the model's order. True if a call has moved, for which others may have waited.
 
-    `again`: a tool that retries on a conflict may run again.
+    `again`: a tool that retries on a conflict may run again. `before`: only what calls before this one wrote.
     """
     moved = False
     for call in tuple(d.calls.values()):
+        if call is before:
+            break
         if call.batch is not None and call.at in (CallAt.SETTLED, CallAt.MERGING):
             moved = moved or call.at is CallAt.MERGING
             _merge(d, call, call.batch, again=again and _may_retry(d, call))

@@ -78,7 +78,7 @@ class Plugin:
 
 _PHASES: Final = tuple(Phase)
 _NAMES: Final = tuple(phase.value for phase in _PHASES)
-_NEAR: Final = 0.75
+_NEAR: Final = 0.7
 """How alike (0 to 1) a method's name and a phase must be for a slip of the pen."""
 
 
@@ -132,6 +132,9 @@ def _check_parts(where: str, plugin: Plugin) -> None:
     for phase in _PHASES:
         if has_hook(plugin, phase):
             _check_hook(where, getattr(plugin, phase.value), phase)
+        elif phase.value in getattr(plugin, "__dict__", ()):
+            way = "define it as a method of its class"
+            raise AgentDefinitionError(f"{where}: {phase.value} is set on the instance, and nobody calls it; {way}")
     _check_names(where, plugin)
 
 
@@ -141,13 +144,19 @@ def _check_names(where: str, plugin: Plugin) -> None:
     public = [name for name in dir(kind) if not name.startswith("_") and name not in _NAMES]
     others = [name for name in public if inspect.iscoroutinefunction(getattr(kind, name))]
     for name in others:
-        near = difflib.get_close_matches(name.removeprefix("on_"), _NAMES, n=1, cutoff=_NEAR)
-        if near:
-            way = f"did you mean {near[0]!r}? If it is something else, give it another name, such as _{name}"
+        near = _nearest(name.removeprefix("on_"))
+        if near is not None:
+            way = f"did you mean {near!r}? If it is something else, give it another name, such as _{name}"
             raise AgentDefinitionError(f"{where}: {name} is no phase, and nobody calls it; {way}")
     if others and not any(has_hook(plugin, phase) for phase in _PHASES):
         way = f"the phases are: {', '.join(_NAMES)}"
         raise AgentDefinitionError(f"{where}: it has a method for no phase ({', '.join(others)} is none); {way}")
+
+
+def _nearest(name: str) -> str | None:
+    """The phase that a name is nearly, or whose words it has in another order."""
+    turned = (phase for phase in _NAMES if sorted(phase.split("_")) == sorted(name.split("_")))
+    return next(turned, None) or next(iter(difflib.get_close_matches(name, _NAMES, n=1, cutoff=_NEAR)), None)
 
 
 def _check_hook(where: str, hook: Any, phase: Phase) -> None:

@@ -135,6 +135,15 @@ async def test_after_the_step_an_answer_may_be_given_and_its_calls_run(play, aut
     assert (life.calls["C"], len(life.requests)) == ("new running succeeded", 1)
 
 
+@pytest.mark.parametrize("rounds", [1, 16])
+async def test_a_run_that_is_cancelled_after_its_last_step_is_cancelled(play, autojump_clock, rounds):
+    """Its answer is in the history."""
+    do, stop = [after(5, cancel(mode="after_step"))], [gr.stop.MaxRounds(rounds)]
+    life = await play([delay(10), text("done")], do=do, stop=stop)
+    assert (life.view.termination.kind, life.history) == ("cancelled", ["user: hi", "assistant: done"])
+    assert life.end["steps"] == 1
+
+
 async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojump_clock):
     life = await play([B], do=[cancel(mode="after_step")])
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
@@ -181,6 +190,23 @@ async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock)
     life = await play([B, C], do=[after(5, cancel(mode="after_step"))])
     assert life.calls == {"B": "new suspended cancelled", "C": "new running succeeded"}
     assert life.path == "running cancelled"
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_before_the_first_step_none_is_begun(play, autojump_clock, hold):
+    asked = gr.Mutation().hold(gr.Suspend(message="go on?")) if hold else None
+    plugin = scripted("x", run_start=slow(10, asked))
+    life = await play("never", plugins=[plugin], do=[after(5, cancel(mode="after_step"))])
+    assert (life.path, life.seconds("cancelled"), life.end["steps"]) == ("running cancelled", 10.0, 0)
+    assert life.requests == ()
+
+
+async def test_a_pause_that_was_asked_for_before_it_does_not_cut_the_step(play, autojump_clock):
+    """It would have held back the next one."""
+    plugin, do = scripted("x", step_start=slow(10)), [after(3, pause_run()), after(2, cancel(mode="after_step"))]
+    life = await play([C], "never", plugins=[plugin], do=do)
+    assert (life.calls["C"], life.end["steps"], life.path) == ("new running succeeded", 1, "running cancelled")
+    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused"]
 
 
 async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):

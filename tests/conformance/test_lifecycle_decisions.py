@@ -11,6 +11,7 @@ from greenroom.actors.engine.judge import MAX_PENDING
 from greenroom.testing import call, delay
 
 from ..support.cast import Speechless
+from ..support.diary import scripted, slow
 from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart, send
 from ..support.runs import Outages
 
@@ -314,6 +315,16 @@ async def test_an_early_decision_that_does_not_fit_its_ticket_leaves_it_open_and
     assert life.answers == ["accepted early"]
     assert [one["code"] for one in life.payloads("decision.refused")] == [code]
     assert life.tickets == {"r.t1": ("user_input", "open")}
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_an_early_approval_is_of_the_arguments_that_the_call_had_then(play, autojump_clock, edited):
+    """A hook is at work on the model's answer when it comes."""
+    plugin = scripted("x", after_inference=slow(10, gr.Mutation().edit_call("B", {"cents": 9 if edited else 1})))
+    life = await play([call("sign", cents=1, id="B")], "done", plugins=[plugin], do=[after(5, decide("B"))])
+    assert life.answers == ["accepted early"]
+    refused = [one["code"] for one in life.payloads("decision.refused")]
+    assert (refused, life.calls["B"].endswith("suspended")) == (["fingerprint_mismatch"] if edited else [], edited)
 
 
 async def test_an_early_decision_that_nobody_asks_for_is_recorded_as_unused(play, autojump_clock):

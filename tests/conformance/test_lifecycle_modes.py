@@ -149,6 +149,15 @@ async def test_in_a_batch_decisions_act_when_all_suspended_calls_are_decided(pla
 
 
 @only(BATCH)
+async def test_in_a_batch_a_decision_waits_for_gates_that_have_not_answered_as_for_tickets(play, autojump_clock):
+    """A is approved while it is still being found out whether B needs somebody."""
+    calls = [call("sign", id="A"), call("spend", cents=200, thinking=20, id="B")]
+    life = await play(calls, "done", do=[after(5, decide("A")), after(35, decide("B"))])
+    assert life.calls == dict.fromkeys("AB", "new suspended resuming running succeeded")
+    assert life.seconds("tool.resumed", call_id="A") == life.seconds("tool.resumed", call_id="B") == 40.0
+
+
+@only(BATCH)
 async def test_in_a_batch_the_last_decision_lets_all_of_them_act_together(play, autojump_clock):
     life = await play([A, B], "done", do=[approve("B"), approve("A")])
     assert starts(life)["A"] == starts(life)["B"]

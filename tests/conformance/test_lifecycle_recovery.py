@@ -119,6 +119,14 @@ async def test_unknown_denied_is_cancelled(play, autojump_clock):
     assert "leave it" in life.told["N"]
 
 
+async def test_of_an_unknown_call_that_is_denied_the_model_is_told_that_nobody_knows(play, autojump_clock):
+    perhaps = "\nIt ran when its process ended: it may or may not have taken effect."
+    for run_id, reason, said in (("a", "not again", ": not again"), ("b", None, ".")):
+        options: Any = {"run_id": run_id, "thread_id": run_id}
+        life = await play([call("note", id="N")], "done", do=[after(5, restart), deny("N", reason)], start=options)
+        assert life.told["N"] == f"The reviewer denied this call{said}{perhaps}"
+
+
 @gr.tool
 async def may(ctx: gr.ToolContext[Any]) -> str:
     """Does nothing without an answer."""

@@ -9,6 +9,7 @@ import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
 from ..support.cast import FAR
+from ..support.diary import scripted
 from ..support.lives import Down, Life, after, approve, deny, pause, restart, send
 
 stop = gr.stop
@@ -199,6 +200,29 @@ async def test_errors_in_a_row_are_counted_over_a_restart(play, autojump_clock):
 
 async def test_a_call_that_was_denied_has_not_run_its_tool(play, autojump_clock):
     life = await play(call("sign", id="B"), "done", stop=[stop.StopOnTool("sign")], do=[deny("B")])
+    assert life.outcome.output == "done"
+
+
+PIECES = text("it is all CLEAR now. "), text("One more look.")
+"""The texts of one answer: together they are what was said, and the last one is the final text."""
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+async def test_the_text_of_a_step_is_all_that_was_said_in_it(play, autojump_clock, hooked):
+    """And the output is the final text, as it is without a stop. Hooks hear all of it."""
+    heard: list[str | None] = []
+    plugins = [scripted("x", step_end=lambda ctx: heard.append(ctx.text))] if hooked else []
+    step = [PIECES[0], call("look", id="C"), PIECES[1]]
+    life = await play(step, "never", stop=[stop.ContentMatch("CLEAR")], plugins=plugins, do=[after(5, restart)])
+    assert (stopped_in_step(life), life.outcome.output) == (1, "One more look.")
+    assert set(heard) == ({"it is all CLEAR now. One more look."} if hooked else set())
+
+
+async def test_what_differs_before_the_final_text_is_no_loop(play, autojump_clock):
+    answers = [[text(f"{n} "), delay(10), text("so")] for n in (1, 2)]
+    life = await play(
+        *answers, "done", stop=[stop.LoopDetection(2)], do=[after(5, send("go on")), after(10, send("?"))]
+    )
     assert life.outcome.output == "done"
 
 

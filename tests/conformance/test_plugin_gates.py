@@ -3,6 +3,7 @@
 A gate never lets a call pass because it failed.
 """
 
+import operator
 from itertools import product
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..support.lives import after, approve, cancel, decide, deny, pause, restart
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
 OPEN = gr.StateKey("open", bool, default=False)
+SEEN = gr.StateKey("seen", int, default=0, merge=gr.commutative(operator.add))
 VERDICTS: dict[str, Any] = {
     "block": gr.Block("not here"),
     "suspend": gr.Suspend(message="may it?"),
@@ -29,12 +31,14 @@ VERDICTS: dict[str, Any] = {
 RANK = {"block": 3, "suspend": 2, "set_result": 1, "allow": 0, "nothing": 0}
 
 
-@gr.tool
-async def unlock(ctx: gr.ToolContext[Any]) -> str:
+async def _unlock(ctx: gr.ToolContext[Any]) -> str:
     """Lets the gates of `key_gate` open."""
     await trio.sleep(1)
     ctx.state.set(OPEN, True)
     return "unlocked"
+
+
+unlock: Any = gr.tool(_unlock, name="unlock")
 
 
 @gr.tool

@@ -8,8 +8,8 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.cast import Speechless
-from ..support.diary import scripted
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL
+from ..support.diary import gate, scripted
+from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL, later
 from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
 
@@ -138,6 +138,26 @@ async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_r
 
 
 @parallel
+async def test_a_gate_that_is_asked_again_merges_what_was_written_before_its_call_and_nothing_else(
+    play, autojump_clock
+):
+    """C has ended by then, B has not: in the model's order B is the first that writes."""
+
+    def closed(ctx: gr.GateContext[Any]) -> Any:
+        return gr.SetResult("closed") if ctx.call_id == "P" and not ctx.state[TOTAL] else None
+
+    calls = [
+        call("keep", add=1, seconds=4, id="A"),
+        call("keep", id="P"),
+        call("keep", last="b", see="b", seconds=30, id="B"),
+        call("keep", last="c", see="c", seconds=2, id="C"),
+    ]
+    life = await play(calls, "done", **BOOKS, plugins=[gate("closed", closed)])
+    assert (life.told["P"], life.view.state) == ("- 1 -", {"last": "b", "seen": ["b"], "total": 1})
+    assert (merged(life), conflicts(life)) == (["A", "B"], [("last", "C", "B", False)])
+
+
+@parallel
 async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, autojump_clock):
     calls = [call("keep", last="a", id="A"), call("retry", last="b", add=1, id="B"), call("keep", add=1, id="C")]
     life = await play(calls, "done", **BOOKS)
@@ -201,6 +221,36 @@ async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_c
     life = await play([call("add", id="A"), call("add", id="B")], "done", tools=[add], state=[key])
     assert life.told["B"].startswith(f"added\n(state_conflict: the reducer of state key 'fragile' failed: {said}")
     assert (life.outcome.output, life.view.state) == ("done", {"fragile": 1})
+
+
+# --- background tasks ------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_task_wrote_is_merged_when_it_succeeds_and_not_before(play, autojump_clock):
+    script = [call("later", last="t", add=1, seconds=15, id="T")], *([call("keep", id=name)] for name in "KLM"), "done"
+    life = await play(*script, tools=[*LEDGER, later], state=KEYS)
+    assert [life.told[name] for name in "KLM"] == ["- 0 -", "- 0 -", "t 1 -"]
+    assert merged(life) == ["T.task1"]
+
+
+async def test_what_a_task_wrote_that_is_cancelled_is_dropped(play, autojump_clock):
+    script = [call("later", last="t", seconds=15, id="T")], [call("cancel_task", task_id="T.task1", id="X")], "done"
+    life = await play(*script, "done", tools=[*LEDGER, later], state=KEYS)
+    assert (life.view.state, merged(life), conflicts(life)) == ({}, [], [])
+
+
+@pytest.mark.parametrize("tool", ["once", "retry"])
+async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_again(play, autojump_clock, tool):
+    @gr.tool
+    async def boss(ctx: gr.ToolContext[Any]) -> str:
+        return await ctx.spawn(tool, last="t", add=1, seconds=15)
+
+    calls = [call("boss", id="B"), call("keep", last="c", id="C")]
+    life = await play(calls, "wait", "done", tools=[*LEDGER, boss], state=KEYS)
+    assert conflicts(life) == [("last", "B.task1", "C", False)]
+    assert (life.scene.outside.attempts("B"), life.view.state) == (1, {"last": "c"})
+    (note,) = [line for line in life.history if "[Background task B.task1" in line]
+    assert "succeeded.]\n- 0 -\n(state_conflict: state key 'last' was changed meanwhile by C." in note
 
 
 # --- what is dropped -------------------------------------------------------------------------------------------------

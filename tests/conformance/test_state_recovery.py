@@ -10,7 +10,7 @@ from greenroom.actors.contract.rows import Commit
 from greenroom.testing import call
 
 from ..support.cast import Outside
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER
+from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL, later
 from ..support.lives import Scene, after, approve, pause, restart
 from ..support.runs import agent, home
 from ..support.watched import WatchedShelf
@@ -51,6 +51,23 @@ async def test_so_it_is_when_a_waiting_run_leaves_memory(play, autojump_clock):
 
 
 @parallel
+@pytest.mark.parametrize("again", [False, True])
+async def test_so_it_is_with_what_a_call_wrote_that_was_not_merged_when_the_process_ended(play, autojump_clock, again):
+    @gr.tool(replay="safe", on_conflict="retry" if again else "keep")
+    async def jot(ctx: gr.ToolContext, add: int, keep: int = 0) -> None:
+        ctx.state.set(SCRATCH, add)
+        if keep:
+            ctx.state.update(TOTAL, keep)
+
+    calls = [call("jot", add=2, keep=3, id="A"), call("jot", add=4, id="J"), call("keep", add=1, id="B")]
+    agent: dict[str, Any] = {"tools": [jot, *LEDGER], "state": KEYS}
+    life = await play(calls, [call("sign", id="S")], "done", **agent, do=[after(3, restart), approve("S")])
+    assert (life.told["S"], life.view.state) == ("- 4 - 0", {"total": 4})
+    written = [write for commit in life.log for row in commit.calls if row.batch for write in row.batch.writes]
+    assert {write.name for write in written} == {"total"}
+
+
+@parallel
 async def test_what_a_call_wrote_that_had_ended_is_merged_by_the_next_process(play, autojump_clock):
     calls = [call("keep", add=1, see="a", seconds=1, id="A"), call("keep", add=1, see="b", id="B")]
     life = await play(calls, "done", **BOOKS, do=[after(3, restart)])
@@ -70,6 +87,20 @@ async def test_a_clash_is_found_after_a_restart_too(play, autojump_clock):
     found = [(one["key"], one["writer"], one.get("retried", False)) for one in life.payloads("state.conflict")]
     assert found == [("last", "B", True), ("last", "C", False)]
     assert life.view.state == {"last": "b", "total": 1}
+
+
+@parallel
+async def test_so_is_one_with_what_was_stored_before_it(play, autojump_clock):
+    """A has written and waits to be merged when a task writes its key; then the process ends."""
+    calls = [
+        call("keep", last="a", id="A"),
+        call("keep", seconds=30, id="B"),
+        call("later", last="t", seconds=15, id="T"),
+    ]
+    life = await play(calls, "done", "done", tools=[*LEDGER, later], state=KEYS, do=[after(20, restart)])
+    (one,) = life.payloads("state.conflict")
+    assert (one["key"], one["writer"], one.get("other")) == ("last", "A", None)
+    assert (life.view.state, life.told["A"].startswith("- 0 -\n(state_conflict:")) == ({"last": "t"}, True)
 
 
 # --- keys that the next process does not know ------------------------------------------------------------------------

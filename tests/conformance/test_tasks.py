@@ -137,6 +137,12 @@ async def test_steps_go_on_beside_a_task(play, autojump_clock):
     assert life.seconds("task.finished") == 10.0
 
 
+@pytest.mark.parametrize("rule", ["stop_on_first_tool", gr.stop_at_tools("fetch", "look")])
+async def test_that_a_task_runs_is_never_the_output(play, autojump_clock, rule):
+    life = await played(play, F, call("look", id="L", seconds=1), "never", tool_use=rule)
+    assert (life.outcome.output, ends(life)) == ("saw L", {"F.task1": "cancelled cancelled"})
+
+
 async def test_a_task_reports_under_its_own_name(play, autojump_clock):
     life = await played(play, [F, C], "I wait", *["done"] * 2)
     (progress,), (output,) = life.payloads("task.progress"), life.payloads("task.output.delta")
@@ -268,6 +274,21 @@ async def test_a_task_that_overruns_its_grace_is_named(play, autojump_clock):
     assert life.end["stubborn"] == ["T.task1"]
 
 
+@pytest.mark.parametrize("how", ["cancelled", "let be"])
+async def test_a_fatal_failure_of_a_task_that_was_being_cancelled_ends_nothing_else(play, autojump_clock, how):
+    @gr.tool(background=True, on_error="raise")
+    async def sulks(ctx: Context) -> str:
+        try:
+            await trio.sleep(5)
+        finally:
+            raise RuntimeError("I was busy")
+
+    cancelling = [[call("cancel_task", task_id="S.task1", id="X")]] if how == "cancelled" else []
+    life = await played(play, call("sulks", id="S"), *cancelling, "I wait", "done", tools=[*MINE, sulks])
+    assert ends(life) == {"S.task1": "failed tool_error"}
+    assert life.path == ("running completed" if how == "cancelled" else "running failed")
+
+
 async def test_the_last_words_of_a_cancelled_task_are_told(play, autojump_clock):
     """Also what might have been the beginning of a secret, and waited for what follows."""
 
@@ -317,13 +338,25 @@ async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, a
     assert set(ends(life).values()) == {"failed outcome_unknown"}
 
 
-async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_clock):
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("sign", "needs_approval"),
+        ("spend", "needs_approval"),
+        ("turn", "'turn' is ordered"),
+        ("alone", "'alone' is exclusive"),
+        ("nothing", "no tool named 'nothing'"),
+        ("hangs", "Invalid arguments"),
+    ],
+)
+async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_clock, tool, said):
     @gr.tool
     async def bold(ctx: gr.ToolContext) -> str:
-        return await ctx.spawn("sign")
+        return await ctx.spawn(tool, **({"no": 1} if tool == "hangs" else {}))
 
     life = await played(play, call("bold", id="B"), "done", tools=[*TOOLS, bold])
-    assert (life.codes["B"], "needs_approval" in life.told["B"]) == ("tool_error", True)
+    assert (life.codes["B"], said in life.told["B"]) == ("tool_error", True), life.told
+    assert ends(life) == {}
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
@@ -400,6 +433,18 @@ async def test_people_are_asked_while_a_task_runs(play, autojump_clock):
     assert life.path == "running waiting running completed"
 
 
+@pytest.mark.parametrize("how", ["pause", "hook"])
+async def test_a_run_that_is_held_hears_of_its_tasks_when_it_goes_on(play, autojump_clock, how):
+    hold = gr.Mutation().hold(gr.Suspend(message="wait"))
+    plugins = [scripted("x", step_end=lambda ctx: hold if ctx.step == 2 else None)] if how == "hook" else []
+    do = [*([after(5, pause_run())] if how == "pause" else []), after(15, decide("r.t1"))]
+    life = await played(play, F, "I wait", "done", do=do, plugins=plugins)
+    assert (life.path, life.types.count("waiting")) == ("running waiting running completed", 1)
+    assert (life.seconds("task.finished"), life.outcome.output) == (10.0, "done")
+    assert life.seconds("step.started", step=3) == (20.0 if how == "pause" else 15.0)
+    assert life.end["active_seconds"] == (5.0 if how == "pause" else 0.0)
+
+
 async def test_a_run_with_a_task_does_not_leave_memory_though_it_waits(play, autojump_clock):
     play.runtime = {"passivate_after": 1.0}
     life = await played(play, [C, call("sign", id="S")], *["done"] * 2, do=[after(30, approve("S"))])
@@ -420,6 +465,25 @@ async def test_after_a_restart_the_model_is_told_of_any_other_that_nobody_knows(
     assert (ends(life), life.effects) == ({"C.task1": "failed outcome_unknown"}, ["C.task1"])
     assert "may or may not have taken effect" in notes(life)[0]
     assert life.outcome.output == "I will look"
+
+
+async def test_after_a_restart_a_task_that_was_being_cancelled_is_cancelled(play, autojump_clock):
+    """Whatever its tool says: it does not run again."""
+
+    @gr.tool(background=True, replay="safe", grace=100)
+    async def lingers(ctx: Context) -> str:
+        with ctx.deps.body(ctx):
+            try:
+                await trio.sleep(FAR)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(50)
+        return "never"
+
+    script = [call("lingers", id="T"), call("cancel_task", task_id="T.task1", id="X"), "I wait", "done"]
+    life = await played(play, *script, tools=[*MINE, lingers], do=[after(5, restart)])
+    assert (ends(life), life.types.count("task.started")) == ({"T.task1": "cancelled cancelled"}, 1)
+    assert (life.scene.outside.attempts("T"), life.outcome.output) == (1, "done")
 
 
 async def test_a_run_that_waits_for_a_person_is_taken_up_for_its_task(play, autojump_clock):

@@ -51,6 +51,7 @@ async def _keep(
 keep: Any = gr.tool(_keep, name="keep", replay="safe")
 once: Any = gr.tool(_keep, name="once")
 retry: Any = gr.tool(_keep, name="retry", replay="safe", on_conflict="retry")
+later: Any = gr.tool(_keep, name="later", background=True)
 alone: Any = gr.tool(_keep, name="alone", replay="safe", concurrency="exclusive")
 
 

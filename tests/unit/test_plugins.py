@@ -27,6 +27,12 @@ def made(**parts: Any) -> gr.Plugin:
     return plugin
 
 
+def with_own(plugin: gr.Plugin, name: str, value: Any) -> gr.Plugin:
+    """The plugin with an attribute of its own."""
+    setattr(plugin, name, value)
+    return plugin
+
+
 async def one(self: Any, ctx: Any) -> None:
     """What a hook looks like."""
 
@@ -51,6 +57,18 @@ BAD: dict[str, tuple[Any, str]] = {
     "a hook as others name it": (
         [made(on_run_end=one)],
         "on_run_end is no phase, and nobody calls it; did you mean 'run_end'?",
+    ),
+    "a hook that is cut short": (
+        [made(run_start=one, before_tool=one)],
+        "before_tool is no phase, and nobody calls it; did you mean 'before_tool_execute'?",
+    ),
+    "a hook with its words in another order": (
+        [made(run_start=one, gate_tool=one)],
+        "gate_tool is no phase, and nobody calls it; did you mean 'tool_gate'?",
+    ),
+    "a hook that its class does not have": (
+        [with_own(made(run_start=one), "tool_gate", one)],
+        "tool_gate is set on the instance, and nobody calls it; define it as a method of its class",
     ),
     "no hook at all": (
         [made(before_model=one)],

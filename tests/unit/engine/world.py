@@ -28,7 +28,7 @@ from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine.calls import derive_stage
 from greenroom.actors.engine.judge import Judge
 from greenroom.actors.engine.machine import due, step
-from greenroom.actors.engine.state import RunState, Step
+from greenroom.actors.engine.state import RunState, Step, stored
 
 from .fold import Fold
 
@@ -534,7 +534,8 @@ class World:
     def _check_store(self) -> None:
         """A new owner would find the run as it is."""
         now, then = self.state, RunState.from_record(self.store.record())
-        assert (then.row, then.calls, then.used) == (now.row, now.calls, now.used)
+        calls = {call_id: stored(call) for call_id, call in now.calls.items()}
+        assert (then.row, then.calls, then.used) == (now.row, calls, now.used)
         kept = {key: cell[:3] for key, cell in now.snapshot.cells.items() if cell.persistent}
         assert {key: cell[:3] for key, cell in then.snapshot.cells.items()} == kept
 

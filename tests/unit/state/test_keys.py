@@ -24,6 +24,14 @@ class Colour(enum.Enum):
     BLUE = "b"
 
 
+class Mood(str, enum.Enum):  # noqa: UP042 - as people write it who know older Pythons
+    CALM = "calm"
+
+
+class Size(enum.IntEnum):
+    LARGE = 2
+
+
 class Pair(NamedTuple):
     a: int
     b: str
@@ -73,6 +81,9 @@ FITTING: list[tuple[Any, Any]] = [
     (int | str, "a"),
     (Literal["a", "b"], "b"),
     (Colour, Colour.BLUE),
+    (Mood, Mood.CALM),
+    (Mood | None, Mood.CALM),
+    (Size, Size.LARGE),
     (Point, Point(1, ("a", "b"))),
     (Point | None, Point(1)),
     (Map, Map(Point(1), {"a": [1, 2]}, Point(2))),
@@ -118,6 +129,9 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Literal["a", "b"], "c", "c not in literal"),
     (Colour, "r", "it would be read as <Colour.RED: 'r'>"),
     (Colour, "z", "'z' is not a valid Colour"),
+    (Mood, "angry", "'angry' is not a valid Mood"),
+    (list[Size], [3], "3 is not a valid Size @ $[0]"),
+    (dict[Mood, int], {"angry": 1}, "'angry' is not a valid Mood"),
     (Point, Point("x"), "expected int, not str 'x' @ $.x"),  # type: ignore[arg-type]
     (Point, {"x": 1}, "it would be read as Point(x=1, tags=())"),
     (Point, Map(Point(1)), "required field missing @ $.x"),
