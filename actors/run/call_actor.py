@@ -20,7 +20,7 @@ from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.rows import CallRow, RunInfo
 from ..contract.state import Keys
-from ..engine.effects import ParkCall, StartCall, StartTask
+from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
 from ..state.access import WritableState
 from ..state.snapshot import Snapshot
@@ -49,15 +49,7 @@ class CallActor:
 
         async def body(child: Child) -> None:
             if await self._attempt(child, cue):
-                await self._parked(child)
-
-        return body
-
-    def waiting(self, park: ParkCall) -> Callable[[Child], Awaitable[None]]:
-        """The body of an actor that starts parked."""
-
-        async def body(child: Child) -> None:
-            await self._parked(child)
+                await self.parked(child)
 
         return body
 
@@ -76,7 +68,8 @@ class CallActor:
 
         return body
 
-    async def _parked(self, child: Child) -> None:
+    async def parked(self, child: Child) -> None:
+        """The body of an actor that starts parked."""
         mailbox = child.mailbox
         if mailbox is None:
             raise RuntimeError(f"{child!r} has no mailbox to wait on")
