@@ -82,7 +82,6 @@ class Child:
         mailbox: of a parked call: where its decision arrives.
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
-        ended: set in its last synchronous step.
         muted: it was given up, and nothing counts that it still says.
     """
 
@@ -93,12 +92,30 @@ class Child:
     mailbox: Mailbox[Cue] | None = None
     ticket: Ticket | None = None
     attempt: int = 0
-    ended: trio.Event = attrs.field(factory=trio.Event)
     task: trio.lowlevel.Task | None = None
     muted: bool = False
+    _over: bool = attrs.field(init=False, default=False)
+    _ended: trio.Event | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Child {self.key!r}{' parked' if self.mailbox is not None else ''}>"
+
+    @property
+    def ended(self) -> trio.Event:
+        """Set in its last synchronous step; made for whoever asks first."""
+        if self._ended is None:
+            self._ended = trio.Event()
+            if self._over:
+                self._ended.set()
+        return self._ended
+
+    def conclude(self) -> None:
+        """Its last synchronous step."""
+        self._over = True
+        if self._ended is not None:
+            self._ended.set()
+        if self.mailbox is not None:
+            self.mailbox.close()
 
 
 class Stream:
@@ -292,9 +309,7 @@ class Children:
     def _leave(self, child: Child) -> None:
         self.live.pop(child.key, None)
         self.watched.pop(child.key, None)
-        child.ended.set()
-        if child.mailbox is not None:
-            child.mailbox.close()
+        child.conclude()
         if self._gone is not None and not self.live:
             self._gone.set()
         if not self._ended:
