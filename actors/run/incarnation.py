@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import msgspec
@@ -47,7 +47,7 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step, timed
 from ..engine.state import RunState
-from .children import EXPIRE, SLACK, Child, Children, ClaimLost
+from .children import EXPIRE, SLACK, Child, Children, ClaimLost, Left
 from .performer import Performer
 from .services import Services, patiently
 
@@ -109,11 +109,6 @@ class Incarnation:
         self._leave_at = math.inf
         self.passive = False
 
-    @property
-    def state(self) -> RunState:
-        """The run as the machine sees it now."""
-        return self._state
-
     async def live(self, first: Sequence[Input]) -> None:
         """Feed the first inputs, then whatever comes, until the run is over or the owner is to go.
 
@@ -136,6 +131,10 @@ class Incarnation:
             if self._admitting:
                 await self._admit()
             self._turn()
+
+    async def end(self) -> Mapping[str, Left]:
+        """Cancel what works for the run, and wait for it within its grace; who is left, as `Children.end` has it."""
+        return await self._children.end(wait=not self._state.row.stubborn)
 
     # --- one input ---------------------------------------------------------------------------------------------------
 
