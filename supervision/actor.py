@@ -153,24 +153,20 @@ async def run_actor(cell: Cell[Any]) -> None:
     cell.task = trio.lowlevel.current_task()
     if cell.spec.shutdown == "brutal":
         brutally_stopped.set(lambda: cell.request is not None)
-    try:
-        exit_ = await _live(cell)
-    except BaseException as error:
-        cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
-        raise
-    cell.conclude(exit_)
-
-
-async def _live(cell: Cell[Any]) -> Exit:
-    """Incarnations, one after the other, until one is not followed by another."""
     pause: float | None = None
     while True:
-        exit_ = await _incarnate(cell, pause)
-        match cell.host.decide(cell, exit_):
+        try:
+            exit_ = await _incarnate(cell, pause)
+            decision = cell.host.decide(cell, exit_)
+        except BaseException as error:
+            cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
+            raise
+        match decision:
             case Restart(after=pause):
                 cell.renew(exit_)
             case Stop(exit=final) | Escalate(exit=final):
-                return final
+                cell.conclude(final)
+                return
 
 
 async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
