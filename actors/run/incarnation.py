@@ -139,6 +139,7 @@ class Incarnation:
 
     async def end(self) -> Mapping[str, Left]:
         """Cancel what works for the run, and wait for it within its grace; who is left, as `Children.end` has it."""
+        self._services.passivation.forget(self._mailbox)
         return await self._children.end(wait=not self._state.row.stubborn)
 
     # --- one input ---------------------------------------------------------------------------------------------------
@@ -243,17 +244,17 @@ class Incarnation:
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
+            self._services.passivation.forget(self._mailbox)
             self._leave_at = self._when_to_leave() if resting else math.inf
             again = True
         if again:
             self._services.directory.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:
-        """When the run leaves memory if nothing comes, in trio time."""
-        patience = self._services.passivate_after
-        if patience is None or not self._services.directory.can_revive(self._state.info):
+        """When the run leaves memory if nothing comes, in trio time; it is nudged then."""
+        if not self._services.directory.can_revive(self._state.info):
             return math.inf
-        return trio.current_time() + patience
+        return self._services.passivation.rests(self._mailbox)
 
     def _undo_ending(self) -> None:
         """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
@@ -399,9 +400,8 @@ class Incarnation:
         return min(self._children.next_look(), self._next_timer())
 
     def _next_timer(self) -> float:
-        leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
-            return leave_at
+            return math.inf
         clock, info = self._services.clock, self._state.info
         moments = [] if info.deadline is None or self._state.row.termination is not None else [info.deadline]
         moments += [
@@ -409,7 +409,7 @@ class Incarnation:
             for ticket in timed(self._state)
             if ticket.expires_at is not None and ticket.ticket_id not in self._expiring
         ]
-        return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
+        return min((clock.trio_time(moment) for moment in moments), default=math.inf)
 
     async def _wait(self) -> None:
         if (self._behind or self._admitting) and self._closing is None:
