@@ -89,7 +89,7 @@ class Cell(Generic[M]):
         request: Set once, when it is asked to end: the exit it then has, unless it crashes or finishes first.
         booting: Resolved by `ready`; a child that ends while it is set is not restarted.
         was_ready: It has called `ready` at least once.
-        window: Its own restart window; None if it shares the supervisor's.
+        window: Its own restarts, once there are any; None before that, and if it shares the supervisor's window.
         last_failure: The exit of the incarnation before.
         stubborn: Set when it has overrun its budget.
     """
@@ -99,8 +99,8 @@ class Cell(Generic[M]):
     mailbox: Mailbox[M]
     host: Host
     static: bool
-    window: Window | None
     booting: Reply[None] | None = None
+    window: Window | None = field(init=False, default=None)
     scope: trio.CancelScope = field(init=False)
     attempt: int = field(init=False, default=0)
     request: Shutdown | Cancelled | None = field(init=False, default=None)
