@@ -217,7 +217,6 @@ class Children:
 
     Attributes:
         live: by key. inputs: what they owe.
-        questions: of bodies, that wait for an answer.
         left: by key, what has overrun its grace: threads that were given up, and what earlier incarnations left behind.
         crash: a child crashed in a way that is the run actor's own crash.
     """
@@ -241,7 +240,7 @@ class Children:
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self.messages: dict[str, Streams] = {}
         self.calls: dict[tuple[str, int], Streams] = {}
-        self.questions = Questions(self.owe)
+        self._questions: Questions | None = None
         self.watched: dict[str, tuple[float, Callable[[], float | None]]] = {}
 
     def start(
@@ -324,13 +323,23 @@ class Children:
             Who is left, by key: a later attempt of the same call waits for it.
         """
         self._ended = True
-        self.questions.close()
+        if self._questions is not None:
+            self._questions.close()
         grace = self.cancel_all("the run's owner has gone")
         if self.live and wait:
             self._gone = trio.Event()
             with cleanup(grace + SLACK, what="wait for the run's children"):
                 await self._gone.wait()
         return self.still_left()
+
+    @property
+    def questions(self) -> Questions:
+        """Those of bodies that wait for an answer; made for the first body."""
+        if self._questions is None:
+            self._questions = Questions(self.owe)
+            if self._ended:
+                self._questions.close()
+        return self._questions
 
     def owe(self, message: Input) -> None:
         """A child's outcome; never refused. After the end it is dropped."""
