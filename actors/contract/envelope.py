@@ -46,6 +46,8 @@ def _stamp(moment: datetime) -> bytes:
 class EventEncoder:
     """Encodes the events of one run."""
 
+    __slots__ = ("_constant", "_head", "_redactor")
+
     def __init__(self, info: RunInfo, redactor: Redactor) -> None:
         self._redactor = redactor
         run_id = _encode(info.run_id)

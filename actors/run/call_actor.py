@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import attrs
 import trio
 
 from greenroom.supervision import Mailbox
@@ -35,14 +36,15 @@ _MAILBOX: Final = 8
 """Messages to a parked call: one cue is all that the engine ever sends at a time."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class CallActor:
     """Runs the attempts of one call, or one of a background task."""
 
-    def __init__(
-        self, *, info: RunInfo, agent: Agent[Any], deps: Any, children: Children, threads: trio.CapacityLimiter
-    ) -> None:
-        self._info, self._agent, self._deps = info, agent, deps
-        self._children, self._threads = children, threads
+    _info: RunInfo
+    _agent: Agent[Any]
+    _deps: Any
+    _children: Children
+    _threads: trio.CapacityLimiter
 
     def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
         """The body of an actor that starts with an attempt."""
