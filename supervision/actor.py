@@ -91,7 +91,7 @@ class Cell(Generic[M]):
         request: Set once, when it is asked to end: the exit it then has, unless it crashes or finishes first.
         booting: Resolved by `ready`; a child that ends while it is set is not restarted.
         was_ready: It has called `ready` at least once.
-        window: Its own restart window; None if it shares the supervisor's.
+        window: Its own restarts, once there are any; None before that, and if it shares the supervisor's window.
         last_failure: The exit of the incarnation before.
         stubborn: Set when it has overrun its budget.
     """
@@ -101,8 +101,8 @@ class Cell(Generic[M]):
     mailbox: Mailbox[M]
     host: Host
     static: bool
-    window: Window | None
     booting: Reply[None] | None = None
+    window: Window | None = field(init=False, default=None)
     scope: trio.CancelScope = field(init=False)
     attempt: int = field(init=False, default=0)
     request: Shutdown | Cancelled | None = field(init=False, default=None)
@@ -155,24 +155,20 @@ async def run_actor(cell: Cell[Any]) -> None:
     cell.task = trio.lowlevel.current_task()
     if cell.spec.shutdown == "brutal":
         brutally_stopped.set(lambda: cell.request is not None)
-    try:
-        exit_ = await _live(cell)
-    except BaseException as error:
-        cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
-        raise
-    cell.conclude(exit_)
-
-
-async def _live(cell: Cell[Any]) -> Exit:
-    """Incarnations, one after the other, until one is not followed by another."""
     pause: float | None = None
     while True:
-        exit_ = await _incarnate(cell, pause)
-        match cell.host.decide(cell, exit_):
+        try:
+            exit_ = await _incarnate(cell, pause)
+            decision = cell.host.decide(cell, exit_)
+        except BaseException as error:
+            cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
+            raise
+        match decision:
             case Restart(after=pause):
                 cell.renew(exit_)
             case Stop(exit=final) | Escalate(exit=final):
-                return final
+                cell.conclude(final)
+                return
 
 
 async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:

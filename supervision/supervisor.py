@@ -125,8 +125,7 @@ class Supervisor:
             TooManyChildren: `max_children` are alive.
             NameTaken: The registry has a live actor of that name.
         """
-        window = Window(intensity=spec.intensity(self._options.intensity))
-        return self._start(spec, static=False, window=window, booting=None).ref
+        return self._start(spec, static=False, booting=None).ref
 
     async def start_child_ready(self, spec: ChildSpec[M]) -> Ref[M]:
         """Start a static child and wait until it has called `ctx.ready()`.
@@ -144,9 +143,8 @@ class Supervisor:
 
         Cancellation: the child is stopped within its budget before `Cancelled` leaves; nothing is left started.
         """
-        window = Window(intensity=spec.intensity(self._options.intensity)) if spec.has_own_intensity else None
         booting: Reply[None] = Reply()
-        cell = self._start(spec, static=True, window=window, booting=booting)
+        cell = self._start(spec, static=True, booting=booting)
         try:
             await booting.wait()
         except BaseException:
@@ -260,11 +258,12 @@ class Supervisor:
             return Stop(exit=exit_)
         options = self._options
         chance = 0.5 if cell.spec.backoff is None else options.rng.random()
-        window = self._window if cell.window is None else cell.window
+        shared = cell.static and not cell.spec.has_own_intensity
+        window = self._window if shared else cell.window or Window(intensity=cell.spec.intensity(options.intensity))
         decision = decide(cell.spec, exit_, window, trio.current_time(), restarts=cell.attempt, chance=chance)
         if isinstance(decision, Restart):
             self._counters.restarts += 1
-            if cell.window is None:
+            if shared:
                 self._window = decision.window
             else:
                 cell.window = decision.window
@@ -288,9 +287,7 @@ class Supervisor:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _start(
-        self, spec: ChildSpec[M], *, static: bool, window: Window | None, booting: Reply[None] | None
-    ) -> Cell[M]:
+    def _start(self, spec: ChildSpec[M], *, static: bool, booting: Reply[None] | None) -> Cell[M]:
         options = self._options
         if self._stopping:
             raise SupervisorStopping(self.name)
@@ -303,7 +300,7 @@ class Supervisor:
             raise NameTaken(name)
         mailbox: Mailbox[M] = Mailbox(name, spec.capacity)
         ref: Ref[M] = Ref(spec.id, name, mailbox)
-        cell = Cell(spec, ref, mailbox, self, static, window, booting)
+        cell = Cell(spec, ref, mailbox, self, static, booting)
         self._nursery.start_soon(run_actor, cell, name=name)
         if options.registry is not None:
             options.registry.register(name, ref)

@@ -46,8 +46,10 @@ def _stamp(moment: datetime) -> bytes:
 class EventEncoder:
     """Encodes the events of one run."""
 
+    __slots__ = ("_constant", "_head", "_redactor")
+
     def __init__(self, info: RunInfo, redactor: Redactor) -> None:
-        self._redact = redactor.payload
+        self._redactor = redactor
         run_id = _encode(info.run_id)
         self._head = b'{"id":' + run_id[:-1] + b"-"
         self._constant = b'","version":%d,"runId":%b,"sessionId":%b,"agentId":%b,"timestamp":"' % (
@@ -63,7 +65,7 @@ class EventEncoder:
         Raises:
             KeyError: a payload's class is not in the catalogue (a bug: every event is documented).
         """
-        head, redact, sequence = self._head, self._redact, after
+        head, redact, sequence = self._head, self._redactor.payload, after
         middle = self._constant + _stamp(at) + b'","payload":'
         frames = []
         for event in events:

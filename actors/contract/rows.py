@@ -175,7 +175,7 @@ class RunRow:
         inbox: position of the newest consumed command.
         begun: run_start began (so run_end is owed).
         termination: why the run is on its way out; the step_end hooks of its last step are before that (`cursor`).
-        answer: the newest final text of the model. said: all texts of that answer together; None if there is one.
+        answer: the newest answer of the model, whole. answer_at: where its final text begins in it.
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: steering messages that wait for the next step.
@@ -198,7 +198,7 @@ class RunRow:
     begun: bool = False
     termination: Termination | None = None
     answer: str | None = None
-    said: str | None = None
+    answer_at: int = 0
     output: Any = None
     cancel: CancelWish | None = None
     usage: Usage = attrs.field(factory=Usage)

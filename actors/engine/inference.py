@@ -175,8 +175,8 @@ def _note_answer(d: Draft, flight: Inference, response: ModelResponse, requests:
         d.emit(
             "run.message.discarded", ev.MessageDiscarded(message_id=flight.message_id, reason="the answer has no text")
         )
-    d.answer = final = response.text[-1] if response.text else ""
-    d.said = None if final == text else text
+    d.answer = text
+    d.answer_at = len(text) - len(response.text[-1]) if response.text else 0
     producer = Producer(run_id=d.info.run_id, step=d.step)
     d.draft = Message(
         id=flight.message_id,

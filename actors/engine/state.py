@@ -126,7 +126,7 @@ class Draft:
     begun: bool
     termination: Termination | None
     answer: str | None
-    said: str | None
+    answer_at: int
     output: Any
     cancel: CancelWish | None
     usage: Usage
@@ -170,7 +170,7 @@ class Draft:
         self.mode = MODES[state.info.execution]
         self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
         self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
-        self.answer, self.said, self.output = row.answer, row.said, row.output
+        self.answer, self.answer_at, self.output = row.answer, row.answer_at, row.output
         self.cancel, self.usage = row.cancel, row.usage
         self.rounds, self.errors = counters.rounds, counters.errors
         self.active_before, self.active_since = counters.active_ms, counters.active_since
@@ -345,7 +345,7 @@ class Draft:
             begun=self.begun,
             termination=self.termination,
             answer=self.answer,
-            said=self.said,
+            answer_at=self.answer_at,
             output=self.output,
             cancel=self.cancel,
             usage=self.usage,

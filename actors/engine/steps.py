@@ -77,9 +77,6 @@ def step_started(d: Draft) -> None:
 
 def _held(d: Draft, cursor: Cursor) -> bool:
     """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
-    if d.cancel is not None and d.holds:
-        end(d, cancelled(d.cancel))
-        return True
     if not d.holds:
         return False
     if d.cancel is not None:
@@ -143,10 +140,11 @@ def tools_done(d: Draft) -> None:
 def step_over(d: Draft) -> None:
     """Count the step and decide what is next: the end, a stop, the tasks that still live, or another step."""
     calls = tuple(d.calls.values())
+    text = d.answer or ""
     window = loop_window(d.spec.stop)
     d.rounds += 1
     d.errors = d.errors + 1 if failed_step(calls) else 0
-    d.trail = (*d.trail, trace(_said(d), calls))[-window:] if window else ()
+    d.trail = (*d.trail, trace(text, calls))[-window:] if window else ()
     d.clock_in(True)
     d.emit("run.step.finished", ev.StepFinished(step=d.step, usage=d.usage))
     if d.cancel is not None:
@@ -168,21 +166,15 @@ def step_over(d: Draft) -> None:
             next_step(d)
 
 
-def _said(d: Draft) -> str:
-    """All that the model said in this step; its final text alone is `Draft.answer`."""
-    return d.answer or "" if d.said is None else d.said
-
-
 def _stopped(d: Draft, *, answered: bool) -> bool:
     """True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
-    calls = tuple(d.calls.values())
-    facts = StepFacts(d.rounds, d.errors, d.trail, d.usage.total, d.active_before, _said(d), calls)
-    met = first_stop(d.spec.stop, facts)
+    calls, text = tuple(d.calls.values()), d.answer or ""
+    met = first_stop(d.spec.stop, StepFacts(d.rounds, d.errors, d.trail, d.usage.total, d.active_before, text, calls))
     if met is None:
         return False
     if not answered:
-        value, fault = d.spec.check_output(d.answer or "")
-        d.output = value if d.answer and fault is None else None
+        value, fault = d.spec.check_output(d.final)
+        d.output = value if d.final and fault is None else None
     end(d, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
     return True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import attrs
 import trio
 
 from greenroom.supervision import Mailbox
@@ -20,7 +21,7 @@ from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.rows import CallRow, RunInfo
 from ..contract.state import Keys
-from ..engine.effects import ParkCall, StartCall, StartTask
+from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
 from ..state.access import WritableState
 from ..state.snapshot import Snapshot
@@ -35,29 +36,22 @@ _MAILBOX: Final = 8
 """Messages to a parked call: one cue is all that the engine ever sends at a time."""
 
 
+@attrs.define(eq=False, repr=False, kw_only=True)
 class CallActor:
     """Runs the attempts of one call, or one of a background task."""
 
-    def __init__(
-        self, *, info: RunInfo, agent: Agent[Any], deps: Any, children: Children, threads: trio.CapacityLimiter
-    ) -> None:
-        self._info, self._agent, self._deps = info, agent, deps
-        self._children, self._threads = children, threads
+    _info: RunInfo
+    _agent: Agent[Any]
+    _deps: Any
+    _children: Children
+    _threads: trio.CapacityLimiter
 
     def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
         """The body of an actor that starts with an attempt."""
 
         async def body(child: Child) -> None:
             if await self._attempt(child, cue):
-                await self._parked(child)
-
-        return body
-
-    def waiting(self, park: ParkCall) -> Callable[[Child], Awaitable[None]]:
-        """The body of an actor that starts parked."""
-
-        async def body(child: Child) -> None:
-            await self._parked(child)
+                await self.parked(child)
 
         return body
 
@@ -76,7 +70,8 @@ class CallActor:
 
         return body
 
-    async def _parked(self, child: Child) -> None:
+    async def parked(self, child: Child) -> None:
+        """The body of an actor that starts parked."""
         mailbox = child.mailbox
         if mailbox is None:
             raise RuntimeError(f"{child!r} has no mailbox to wait on")

@@ -83,7 +83,6 @@ class Child:
         mailbox: of a parked call: where its decision arrives.
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
-        ended: set in its last synchronous step.
         muted: it was given up, and nothing counts that it still says.
     """
 
@@ -94,12 +93,30 @@ class Child:
     mailbox: Mailbox[Cue] | None = None
     ticket: Ticket | None = None
     attempt: int = 0
-    ended: trio.Event = attrs.field(factory=trio.Event)
     task: trio.lowlevel.Task | None = None
     muted: bool = False
+    _over: bool = attrs.field(init=False, default=False)
+    _ended: trio.Event | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Child {self.key!r}{' parked' if self.mailbox is not None else ''}>"
+
+    @property
+    def ended(self) -> trio.Event:
+        """Set in its last synchronous step; made for whoever asks first."""
+        if self._ended is None:
+            self._ended = trio.Event()
+            if self._over:
+                self._ended.set()
+        return self._ended
+
+    def conclude(self) -> None:
+        """Its last synchronous step."""
+        self._over = True
+        if self._ended is not None:
+            self._ended.set()
+        if self.mailbox is not None:
+            self.mailbox.close()
 
 
 class Stream:
@@ -201,7 +218,6 @@ class Children:
 
     Attributes:
         live: by key. inputs: what they owe.
-        questions: of bodies, that wait for an answer.
         left: by key, what has overrun its grace: threads that were given up, and what earlier incarnations left behind.
         crash: a child crashed in a way that is the run actor's own crash.
     """
@@ -225,7 +241,7 @@ class Children:
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self.messages: dict[str, Streams] = {}
         self.calls: dict[tuple[str, int], Streams] = {}
-        self.questions = Questions(self.owe)
+        self._questions: Questions | None = None
         self.watched: dict[str, tuple[float, Callable[[], float | None]]] = {}
 
     def start(
@@ -293,9 +309,7 @@ class Children:
     def _leave(self, child: Child) -> None:
         self.live.pop(child.key, None)
         self.watched.pop(child.key, None)
-        child.ended.set()
-        if child.mailbox is not None:
-            child.mailbox.close()
+        child.conclude()
         if self._gone is not None and not self.live:
             self._gone.set()
         if not self._ended:
@@ -310,13 +324,23 @@ class Children:
             Who is left, by key: a later attempt of the same call waits for it.
         """
         self._ended = True
-        self.questions.close()
+        if self._questions is not None:
+            self._questions.close()
         grace = self.cancel_all("the run's owner has gone")
         if self.live and wait:
             self._gone = trio.Event()
             with cleanup(grace + SLACK, what="wait for the run's children"):
                 await self._gone.wait()
         return self.still_left()
+
+    @property
+    def questions(self) -> Questions:
+        """Those of bodies that wait for an answer; made for the first body."""
+        if self._questions is None:
+            self._questions = Questions(self.owe)
+            if self._ended:
+                self._questions.close()
+        return self._questions
 
     def owe(self, message: Input) -> None:
         """A child's outcome; never refused. After the end it is dropped."""

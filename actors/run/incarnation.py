@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
 import msgspec
@@ -47,7 +48,7 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step, timed
 from ..engine.state import RunState
-from .children import EXPIRE, SLACK, Child, Children, ClaimLost
+from .children import EXPIRE, SLACK, Child, Children, ClaimLost, Left
 from .performer import Performer
 from .services import Services, patiently
 
@@ -66,6 +67,10 @@ class Orders:
 
     admitted: bool = True
     draining: bool = False
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+"""Shared: a set of its own would be 0.2 KB of every run."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -103,16 +108,11 @@ class Incarnation:
         self._receipts: list[Receipt] = []
         self._closing: tuple[RunState, Input] | None = None
         self._stop_at: float | None = None
-        self._expiring: set[str] = set()
+        self._expiring = _NONE
         self._behind = self._admitting = False
         self._resting: bool | None = None  # what the roster was told last
         self._leave_at = math.inf
         self.passive = False
-
-    @property
-    def state(self) -> RunState:
-        """The run as the machine sees it now."""
-        return self._state
 
     async def live(self, first: Sequence[Input]) -> None:
         """Feed the first inputs, then whatever comes, until the run is over or the owner is to go.
@@ -136,6 +136,11 @@ class Incarnation:
             if self._admitting:
                 await self._admit()
             self._turn()
+
+    async def end(self) -> Mapping[str, Left]:
+        """Cancel what works for the run, and wait for it within its grace; who is left, as `Children.end` has it."""
+        self._services.passivation.forget(self._mailbox)
+        return await self._children.end(wait=not self._state.row.stubborn)
 
     # --- one input ---------------------------------------------------------------------------------------------------
 
@@ -239,17 +244,17 @@ class Incarnation:
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
+            self._services.passivation.forget(self._mailbox)
             self._leave_at = self._when_to_leave() if resting else math.inf
             again = True
         if again:
             self._services.directory.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:
-        """When the run leaves memory if nothing comes, in trio time."""
-        patience = self._services.passivate_after
-        if patience is None or not self._services.directory.can_revive(self._state.info):
+        """When the run leaves memory if nothing comes, in trio time; it is nudged then."""
+        if not self._services.directory.can_revive(self._state.info):
             return math.inf
-        return trio.current_time() + patience
+        return self._services.passivation.rests(self._mailbox)
 
     def _undo_ending(self) -> None:
         """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
@@ -364,7 +369,7 @@ class Incarnation:
             return True
         fresh = tuple(ticket_id for ticket_id in expired if ticket_id not in self._expiring)
         if fresh:
-            self._expiring.update(fresh)
+            self._expiring = self._expiring.union(fresh)
             self._start_expiry(fresh)
         return False
 
@@ -395,9 +400,8 @@ class Incarnation:
         return min(self._children.next_look(), self._next_timer())
 
     def _next_timer(self) -> float:
-        leave_at = math.inf if self._may_leave() else self._leave_at  # what held it up then nudges
         if self._state.row.next_due is None:
-            return leave_at
+            return math.inf
         clock, deadline = self._services.clock, self._state.deadline
         moments = [] if deadline is None else [deadline]
         moments += [
@@ -405,7 +409,7 @@ class Incarnation:
             for ticket in timed(self._state)
             if ticket.expires_at is not None and ticket.ticket_id not in self._expiring
         ]
-        return min(leave_at, min((clock.trio_time(moment) for moment in moments), default=math.inf))
+        return min((clock.trio_time(moment) for moment in moments), default=math.inf)
 
     async def _wait(self) -> None:
         if (self._behind or self._admitting) and self._closing is None:

@@ -43,6 +43,7 @@ from .alarm import ALARM
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
+from .passivation import PASSIVATION
 from .roster import GRACE
 from .runtime import Runtime
 from .services import log_crash
@@ -151,8 +152,7 @@ async def open_runtime(
             exits.of_run = runtime.roster.ended
             await _open_store(supervisor, real_store, runtime)
             exits.open = True
-            for name, body in ((WORKPLACE, runtime.workplace.body), (ALARM, runtime.alarm.body)):
-                await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
+            await _begin_parts(supervisor, runtime)
             try:
                 await runtime.recover()
                 yield runtime
@@ -199,7 +199,7 @@ class _Exits:
         """A child of the supervisor has ended for good."""
         if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
             log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
-        if ref.id not in (STORE, WORKPLACE, ALARM):
+        if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM):
             self.of_run(ref, exit_)
         elif isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open):
             self.lost = self.lost or exit_.error or RuntimeError(f"{ref.name} has returned")
@@ -249,6 +249,16 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
         return
     await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
     raise failure
+
+
+async def _begin_parts(supervisor: Supervisor, runtime: Runtime) -> None:
+    """What all runs share beside the store."""
+    for name, body in (
+        (WORKPLACE, runtime.workplace.body),
+        (PASSIVATION, runtime.passivation.body),
+        (ALARM, runtime.alarm.body),
+    ):
+        await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
 
 
 async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:

@@ -137,7 +137,7 @@ class Performer:
             child.ticket, child.attempt = None, effect.attempt
             child.mailbox.tell(effect)
             return
-        body, broke = self._actor().starting(effect), self._call_broke(effect.call_id)
+        body, broke = self._actor().starting(effect), partial(self._call_broke, effect.call_id)
         child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
 
@@ -146,7 +146,7 @@ class Performer:
         child = self.children.live.get(key)
         if child is None:
             grace = self._grace(effect.ticket.tool)
-            body, broke = self._actor().waiting(effect), self._call_broke(effect.call_id)
+            body, broke = self._actor().parked, partial(self._call_broke, effect.call_id)
             child = self.children.start(key, body, grace=grace, broke=broke, tool=effect.ticket.tool)
             child.mailbox = make_mailbox(effect.call_id)
         child.ticket = effect.ticket
@@ -162,7 +162,7 @@ class Performer:
 
     def _start_task(self, effect: StartTask) -> None:
         key = call_key(effect.task_id)
-        body, broke = self._actor().tasking(effect), self._call_broke(effect.task_id)
+        body, broke = self._actor().tasking(effect), partial(self._call_broke, effect.task_id)
         child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
 
@@ -186,20 +186,15 @@ class Performer:
 
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped)
 
-    def _call_broke(self, call_id: str) -> Callable[[Exception], Input]:
+    def _call_broke(self, call_id: str, error: Exception) -> Input:
         """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.
 
         If it was only waiting, the machine ignores that, for nothing is lost: the decision starts a new actor.
         """
-        child_of = self.children.live
-
-        def broke(error: Exception) -> Input:
-            log_crash(self.services.redactor, f"the actor of call {call_id} of run {self.info.run_id}", error)
-            text = text_of(f"The call's actor crashed: {shown_text(error)}")
-            attempt = child_of[call_key(call_id)].attempt
-            return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
-
-        return broke
+        log_crash(self.services.redactor, f"the actor of call {call_id} of run {self.info.run_id}", error)
+        text = text_of(f"The call's actor crashed: {shown_text(error)}")
+        attempt = self.children.live[call_key(call_id)].attempt
+        return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
 
     def _grace(self, tool_name: str) -> float:
         tool = None if self.agent is None else self.agent.tool(tool_name)

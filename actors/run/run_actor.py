@@ -128,40 +128,11 @@ class RunActor:
         """One incarnation."""
         self.life, self.heard, self._patient_until = None, math.inf, math.inf
         was_born = self.born is not None
-        while True:
-            owned = await self._take(ctx.attempt)
-            if owned is None:
-                return
-            claim, state, inbox, history = owned
-            self.deadline = state.info.deadline
-            agent = None if self.abandon is not None else await self._live_objects(state, inbox)
-            first = self._first(agent, state, inbox)
-            if first:
-                break
-            if not len(ctx.mailbox):
-                return  # nobody can work on it, and nothing has come meanwhile
-            while len(ctx.mailbox):
-                ctx.mailbox.pop()  # a hint of what is in the inbox: look again
-        children = Children(
-            self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled, self.left
-        )
-        performer = Performer(
-            services=self.services,
-            info=state.info,
-            agent=agent,
-            deps=self.deps,
-            children=children,
-            history=None if history is None else list(history),
-        )
-        self.life = life = Incarnation(
-            self.services,
-            claim=claim,
-            state=state,
-            spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
-            mailbox=ctx.mailbox,
-            performer=performer,
-            orders=self.orders,
-        )
+        begun = await self._begin(ctx)
+        if begun is None:
+            return
+        life, first = begun
+        self.life = life
         try:
             await life.live(first)
             if life.durable.row.status is RunStatus.DONE:
@@ -173,7 +144,44 @@ class RunActor:
             if was_born and error.args == ("lease_lost",):
                 raise  # somebody else took the newborn up first and has left it: begin again from the store
         finally:
-            self.left = await children.end(wait=not life.state.row.stubborn)  # noqa: ASYNC102 - bounded inside
+            self.left = await life.end()  # noqa: ASYNC102 - bounded inside
+
+    async def _begin(self, ctx: ActorContext[Hint]) -> tuple[Incarnation, Sequence[Input]] | None:
+        """A life, and its first inputs; None if there is nothing to work on, or nobody can."""
+        while True:
+            owned = await self._take(ctx.attempt)
+            if owned is None:
+                return None
+            claim, state, inbox, history = owned
+            self.deadline = state.info.deadline
+            agent = None if self.abandon is not None else await self._live_objects(state, inbox)
+            first = self._first(agent, state, inbox)
+            if first:
+                break
+            if not len(ctx.mailbox):
+                return None  # nobody can work on it, and nothing has come meanwhile
+            while len(ctx.mailbox):
+                ctx.mailbox.pop()  # a hint of what is in the inbox: look again
+        performer = Performer(
+            services=self.services,
+            info=state.info,
+            agent=agent,
+            deps=self.deps,
+            children=Children(
+                self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled, self.left
+            ),
+            history=None if history is None else list(history),
+        )
+        life = Incarnation(
+            self.services,
+            claim=claim,
+            state=state,
+            spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
+            mailbox=ctx.mailbox,
+            performer=performer,
+            orders=self.orders,
+        )
+        return life, first
 
     async def _take(
         self, attempt: int

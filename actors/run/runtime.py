@@ -47,6 +47,7 @@ from .follow import Follower, follow
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
 from .holdback import HoldBack
+from .passivation import Passivation
 from .replaying import load_record, mode_for, replay_run
 from .roster import Roster
 from .run_actor import Born
@@ -105,12 +106,14 @@ class Runtime:
     max_running: int | None
     passivate_after: float | None
     alarm: Alarm = attrs.field(init=False)
+    passivation: Passivation = attrs.field(init=False)
     outage: Exception | None = attrs.field(init=False, default=None)
     workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.alarm = Alarm(self.store, self.clock, self._wake)
+        self.passivation = Passivation(self.passivate_after)
         services = Services(
             store=self.store,
             clock=self.clock,
@@ -121,7 +124,7 @@ class Runtime:
             threads=trio.CapacityLimiter(THREADS),
             workplace=self.workplace,
             alarm=self.alarm,
-            passivate_after=self.passivate_after,
+            passivation=self.passivation,
             jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
             directory=self,
         )
@@ -478,6 +481,11 @@ class Runtime:
                 deps = await deps
         except LookupError as error:
             raise Degraded("deps_missing", self.redactor.text(f"the provider has none: {message_of(error)}")) from error
+        except trio.Cancelled as error:
+            if not is_stray(error):
+                raise
+            text = f"the provider failed, and is asked again: {STRAY}"
+            raise Degraded("deps_missing", text, passing=True) from error  # noqa: ASYNC104 - nobody's here
         except Exception as error:  # user code: what it can not give now it may give in a while
             text = self.redactor.text(f"the provider failed, and is asked again: {failure_text(error)}")
             raise Degraded("deps_missing", text, passing=True) from error

@@ -20,6 +20,7 @@ from .alarm import Alarm
 from .board import Board
 from .clock import Clock
 from .holdback import HoldBack
+from .passivation import Passivation
 from .workplace import Workplace
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class Services:
         threads: slots for sync tools.
         workplace: where the tasks of all runs live.
         alarm: wakes runs that are not in memory.
-        passivate_after: seconds that a waiting run stays in memory; None: as long as the runtime is open.
+        passivation: says when runs that rest leave memory.
         jitter: a random number in [0.5, 1.5) for retry delays.
         directory: the runtime.
     """
@@ -107,7 +108,7 @@ class Services:
     threads: trio.CapacityLimiter
     workplace: Workplace
     alarm: Alarm
-    passivate_after: float | None
+    passivation: Passivation
     jitter: Callable[[], float]
     directory: Directory
 

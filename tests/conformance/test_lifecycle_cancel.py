@@ -9,7 +9,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.diary import scripted
+from ..support.diary import scripted, slow
 from ..support.lives import Down, after, approve, cancel, decide, pause_run, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")

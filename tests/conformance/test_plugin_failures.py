@@ -10,7 +10,7 @@ import greenroom as gr
 from greenroom.testing import call, text
 
 from ..support.diary import diary, hide, scripted, slow
-from ..support.lives import after, cancel, pause, send
+from ..support.lives import Down, after, cancel, pause, send
 from ..support.strays import foreign_cancellation
 
 B, C = call("sign", id="B"), call("look", id="C")

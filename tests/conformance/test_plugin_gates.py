@@ -179,6 +179,16 @@ async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, 
     assert life.calls["C"] == "new running succeeded"
 
 
+async def test_so_does_what_they_write_after_a_call_that_did_not_run(play, autojump_clock):
+    """The hook still runs when the next gate is asked."""
+    plugins = [
+        key_gate(VERDICTS["block"]),
+        scripted("opens", after_tool_execute=slow(2, gr.Mutation().set(OPEN, True))),
+    ]
+    life = await play([call("nothing", id="X"), C], "done", plugins=plugins)
+    assert life.calls == {"X": "new failed", "C": "new running succeeded"}
+
+
 @PARALLEL
 async def test_what_is_asked_again_sees_the_writes_before_it_while_calls_after_it_still_run(play, autojump_clock):
     asked: list[Any] = []

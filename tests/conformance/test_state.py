@@ -169,6 +169,27 @@ async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, aut
     assert life.scene.outside.peak == 3
 
 
+@parallel
+async def test_several_that_retry_run_one_after_the_other_each_on_what_the_one_before_it_wrote(play, autojump_clock):
+    calls = [call("retry", last=name, id=name.upper()) for name in "abc"]
+    life = await play(calls, "done", **BOOKS)
+    assert life.told == {"A": "- 0 -", "B": "a 0 -", "C": "b 0 -"}
+    assert conflicts(life) == [("last", "B", "A", True), ("last", "C", "A", True)]
+    assert [life.scene.outside.attempts(name) for name in "ABC"] == [1, 2, 2]
+    assert life.view.state == {"last": "c"}
+
+
+async def test_a_tool_that_has_run_again_does_not_do_so_a_second_time(play, autojump_clock):
+    """Beside one that runs alone only background tasks write."""
+    calls = [call("later", last="t", seconds=5, id="T"), call("later", title="u", seconds=15, id="U")]
+    calls += [call("retry", last="r", title="r", id="R")]
+    life = await play(calls, "wait", "wait", "done", tools=[*LEDGER, later], state=KEYS)
+    assert conflicts(life) == [("last", "R", "T.task1", True), ("thread:title", "R", "U.task1", False)]
+    assert (life.scene.outside.attempts("R"), life.calls["R"]) == (2, "new running running succeeded")
+    assert life.told["R"].startswith("t 0 -\n(state_conflict: state key 'thread:title'")
+    assert life.view.state == {"last": "t", "title": "u"}
+
+
 @pytest.mark.parametrize("mode", ["parallel_streaming"])
 async def test_what_is_approved_while_a_tool_runs_again_alone_waits_for_it(play, autojump_clock):
     calls = [call("keep", last="a", id="A"), call("retry", last="b", id="B"), call("sign", id="S")]

@@ -12,7 +12,23 @@ import greenroom as gr
 from greenroom.testing import FunctionModel, call, delay
 
 from ..support.cast import FAR, TOOLS, Context
-from ..support.lives import RUN, Act, Life, Play, Scene, after, approve, cancel, deny, pause, restart, send
+from ..support.diary import scripted
+from ..support.lives import (
+    RUN,
+    Act,
+    Life,
+    Play,
+    Scene,
+    after,
+    approve,
+    cancel,
+    decide,
+    deny,
+    pause,
+    pause_run,
+    restart,
+    send,
+)
 from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
