@@ -14,7 +14,7 @@ import pytest
 from greenroom.actors.contract.spec import MODES
 
 from ..support.lives import Play
-from ..support.runs import KINDS
+from ..support.runs import KINDS, Shelf
 from ..support.watched import WatchedShelf
 
 
@@ -22,6 +22,12 @@ from ..support.watched import WatchedShelf
 def mode(request: pytest.FixtureRequest) -> str:
     """A mode of execution."""
     return str(request.param)
+
+
+@pytest.fixture(params=KINDS)
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
+    """A place for runs that outlives the runtimes that are opened on it."""
+    return Shelf(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from greenroom.actors.run.tails import SLICE_FRAMES, Slice
 from greenroom.supervision import chaos
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, text
 
-from ..support.runs import KINDS, NEVER, Outages, Shelf, agent, events_of, home, types
+from ..support.runs import KINDS, NEVER, Outages, agent, events_of, home, types
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 WORDS = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. "
@@ -50,11 +50,6 @@ class CountedMemory(Counted, gr.MemoryStore):
 
 class CountedSQLite(Counted, gr.SQLiteStore):
     pass
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 @pytest.fixture(params=KINDS)

@@ -5,15 +5,10 @@ from datetime import timedelta
 import pytest
 import trio
 import trio.testing
-from tests.support.runs import KINDS, Shelf, agent, events_of, home
+from tests.support.runs import agent, events_of, home
 
 import greenroom as gr
 from greenroom.testing import call, delay
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request, tmp_path):
-    return Shelf(request.param, tmp_path)
 
 
 @gr.tool(needs_approval=True)

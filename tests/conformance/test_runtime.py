@@ -1,7 +1,6 @@
 """The facade's runs: starting, finding, following, seeing, forking and joining them, as the facade's page says."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import attrs
 import pytest
@@ -10,7 +9,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, text
 
-from ..support.runs import KINDS, Shelf, agent, events_of, home, payloads, types
+from ..support.runs import agent, events_of, home, payloads, types
 
 
 @gr.tool
@@ -21,11 +20,6 @@ async def add(a: int, b: int) -> int:
 @gr.tool(needs_approval=True, effect="write")
 async def refund(ctx: gr.ToolContext, order: str, cents: int) -> str:
     return f"refunded {cents} for {order}"
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 # --- start -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 import os
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
 import attrs
 import pytest
@@ -15,18 +14,13 @@ import greenroom as gr
 from greenroom.actors.run.clock import Clock
 from greenroom.testing import FunctionModel, call, delay, text
 
-from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads, types
+from ..support.runs import Outages, agent, events_of, home, payloads, types
 from ..support.strays import foreign_cancellation, to_its_end
 
 
 @gr.tool(needs_approval=True)
 async def ask() -> str:
     return "asked"
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 class Boom(Exception):

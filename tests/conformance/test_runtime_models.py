@@ -1,7 +1,5 @@
 """Models through the whole stack: what they are sent, what their errors do, how runs end, and what stops them."""
 
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
@@ -9,12 +7,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, fail, refuse, text
 
-from ..support.runs import KINDS, Shelf, agent, events_of, home, payloads
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
+from ..support.runs import Shelf, agent, events_of, home, payloads
 
 
 @gr.tool

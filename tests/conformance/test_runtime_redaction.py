@@ -3,8 +3,6 @@
 Private rows keep it: a tool needs the key that it was given.
 """
 
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
@@ -12,15 +10,10 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
 
-from ..support.runs import KINDS, Shelf, agent, events_of, frames_of, home, payloads
+from ..support.runs import agent, events_of, frames_of, home, payloads
 
 SECRET = "canary-7f3a9"
 MASK = "[redacted]"
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 async def assert_hidden(runtime: gr.Runtime, run: gr.Run, outcome: object) -> bytes:

@@ -16,12 +16,7 @@ from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.run.children import BUFFER_LIMIT
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
 
-from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads, types
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
+from ..support.runs import Outages, agent, events_of, home, payloads, types
 
 
 def chatty(*steps, chunk: int = 3, **options) -> gr.Agent:

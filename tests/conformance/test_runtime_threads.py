@@ -1,24 +1,17 @@
 """Threads of the conversation kind, and slots: who may work, who waits for whom, and what they know of each other."""
 
-from pathlib import Path
-
 import pytest
 import trio
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call, delay
 
-from ..support.runs import KINDS, Shelf, agent, events_of, home, types
+from ..support.runs import agent, events_of, home, types
 
 
 @gr.tool(needs_approval=True)
 async def ask() -> str:
     return "asked"
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 def echo(request: gr.ModelRequest):

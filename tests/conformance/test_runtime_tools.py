@@ -1,7 +1,6 @@
 """The facade's tools: options, contexts, threads, suspensions with all resume modes, execution modes."""
 
 import threading
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,12 +9,7 @@ import trio.testing
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, text
 
-from ..support.runs import KINDS, Shelf, agent, events_of, home, payloads, types
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
+from ..support.runs import agent, events_of, home, payloads, types
 
 
 def seen_by_model(helper: gr.Agent, request: int = -1) -> list[str]:

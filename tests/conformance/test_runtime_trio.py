@@ -1,7 +1,6 @@
 """What a trio program may rely on: checkpoints, and whose context user code runs in."""
 
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +11,12 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.author import Author
-from ..support.runs import KINDS, Outages, Shelf, agent, home
+from ..support.runs import Outages, agent, home
 
 
 @gr.tool(needs_approval=True)
 async def ask() -> str:
     return "asked"
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
 
 
 user: ContextVar[str] = ContextVar("user", default="nobody")

@@ -1,7 +1,6 @@
 """Rules of runs that nobody can work on here: a cancel and their deadline end them all the same."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,7 @@ from greenroom.actors.run.clock import Clock
 from greenroom.testing import call, delay
 
 from ..support.diary import scripted
-from ..support.runs import KINDS, Shelf, agent, events_of, home, types
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    return Shelf(request.param, tmp_path)
+from ..support.runs import agent, events_of, home, types
 
 
 @gr.tool(needs_approval=True)

@@ -1,7 +1,6 @@
 """Rules of background tasks: they belong to their run, their results are messages, and none is repeated silently."""
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -29,15 +28,9 @@ from ..support.lives import (
     restart,
     send,
 )
-from ..support.runs import KINDS, Outages, Shelf, agent, events_of, home, payloads
+from ..support.runs import Outages, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
-
-
-@pytest.fixture(params=KINDS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
-    """A place of storage."""
-    return Shelf(request.param, tmp_path)
 
 
 @gr.tool(background=True, replay="safe")
