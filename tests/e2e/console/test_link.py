@@ -353,7 +353,6 @@ def test_a_run_that_nobody_can_work_on_goes_on_before_the_eyes_of_who_looks(
     notice = console.page.locator("#notice", has_text="Nobody works on this run at the moment: the provider failed")
     notice.wait_for()
     assert "the orders do not answer" in console.text("#notice")
-    assert mortal.get(f"/v1/runs/{run}")["degraded"] == "deps_missing"
     down.unlink()
     mortal.let_go(run)
     console.stage("completed")
