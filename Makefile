@@ -29,7 +29,7 @@ RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format quick judges chaos bench package clean dead
+.PHONY: help demo test lint types format quick judges chaos attack bench package clean dead
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -68,6 +68,9 @@ judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway 
 
 chaos: $(DEV_STAMP) ## the fault-injection sweeps in full; `make test` samples them
 	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos $(PYTEST_ARGS)
+
+attack: $(DEV_STAMP) ## attacks that are drawn by lot, half a minute each family (ARGS="doors --seed 7")
+	$(PY) -m scripts.attack $(ARGS)
 
 bench: $(RUN_STAMP) ## measure against the budgets; results go to benchmarks/results/
 	$(PY) -m benchmarks $(ARGS)

@@ -6,17 +6,20 @@ import abc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol, get_args
 
 import attrs
 import msgspec
 import trio
 
-from .contract.decisions import Answer, Command, InboxItem
+from .contract.asked import Asked
+from .contract.decisions import Answer, Command, InboxItem, Ticket
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
-from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunRecord, RunRow
+from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from .contract.state import StateWrite
+from .contract.titles import searched
+from .errors import UsageError
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -45,9 +48,15 @@ class Model(abc.ABC):
     `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving
     the context closes the connection before it returns, also on cancellation. A model holds no state of a run: the
     request carries all of it.
+
+    Attributes:
+        name: names the model in events, in the agent's digest and in messages.
+        structured: "prompt": where the agent has an output type, the system text of a request asks for JSON of its
+            schema in words. "native": the model asks its provider itself for `request.output_schema`.
     """
 
     name: str = "model"
+    structured: Literal["prompt", "native"] = "prompt"
 
     @abc.abstractmethod
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
@@ -109,53 +118,171 @@ class StoreHooks(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Created:
-    """What create_run came to: a new run with its claim, or the run that had this id already.
+    """What create_run came to: a new run with its claim, or why there is none.
 
     Attributes:
-        claim: of the new run; None if the run existed.
+        claim: of the new run; None if nothing was written, and then one of the last three says why.
         held: the thread has an active run; `Receipt.released` of that run's end names this one.
-        existing: the run that had this id.
+        behind: that active run, if the new run is held.
+        existing: the run that has this id.
+        pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if that is not known.
+        thread_changed: the thread is not as `NewRun.thread_runs` expects.
     """
 
     claim: Claim | None
     held: bool = False
+    behind: str | None = None
     existing: RunInfo | None = None
+    pruned: str | None = None
+    thread_changed: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Pruned:
+    """What a prune has deleted, or would delete.
+
+    Attributes:
+        runs: whole runs.
+        messages: of threads that have no run any more.
+        freed: bytes by which the storage became smaller; for a dry run, an estimate of the bytes that would be free. A
+            file shrinks at its next checkpoint, at the latest when the store closes. 0 for a store in memory.
+        reusable: free bytes that stay in the storage, for what is written next.
+    """
+
+    runs: int = 0
+    messages: int = 0
+    freed: int = 0
+    reusable: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class RunSummary:
+    """One line of a list of runs.
+
+    Attributes:
+        info, row: the two halves of the run; private. The row may lack the messages of `row.sent`, whose texts are in
+            the inbox.
+        pending: accepted commands that have not acted yet.
+        held: another run works on the thread, and this one waits for that run's end.
+        ended_at: UTC; None while the run is not done.
+        waiting_since: since when the oldest open ticket of a waiting run is open (or since when the run waits, if it
+            has none), UTC; None while the run does not wait.
+        asked: the first open tickets, oldest first, at most `ASKED`. asked_count: how many are open in all.
+    """
+
+    info: RunInfo
+    row: RunRow
+    pending: int
+    held: bool = False
+    ended_at: datetime | None = None
+    waiting_since: datetime | None = None
+    asked: tuple[Asked, ...] = ()
+    asked_count: int = 0
+
+    @property
+    def title(self) -> str:
+        """One line that says what the run is about; its id if nothing better is known."""
+        return self.info.title or self.info.run_id
+
+
+ASKED: Final = 3
+"""Open tickets that a line of a list shows."""
+
+LARGEST_PAGE: Final = 1_000
+"""Runs per page: more would hold a reader, and its snapshot, too long."""
+LONGEST_TEXT: Final = 200
+"""Characters that may be searched for."""
+RunOrder = Literal["newest", "waiting_longest"]
+ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
 
 
 @attrs.frozen(kw_only=True)
 class RunQuery:
-    """Which runs to list. A cursor is good only for the query that it came from.
+    """Which runs to list, and in which order. A cursor is good only for the query that it came from.
 
     Attributes:
-        status, agent, thread_id: all that are given must match.
+        status, agent, thread_id, by: all that are given must match. `by` is the principal that started the run.
         prefix: what the run's id begins with.
+        since, until: when the run was created: not before `since`, and before `until`; with a time zone.
+        text: what the title or the id contains; upper and lower case are the same, and no character is special. At
+            most 200 characters, not blank.
+        order: "newest" (newest first), or "waiting_longest": waiting runs only, the longest waiting first.
         limit: at most so many, 1 to 1,000.
         cursor: from the page before.
+        counts: also count the runs that are not done (`RunPage.counts`).
     """
 
     status: RunStatus | None = None
     agent: str | None = None
     thread_id: str | None = None
     prefix: str = ""
+    by: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+    order: RunOrder = "newest"
     limit: int = 100
     cursor: str | None = None
+    counts: bool = False
+
+    def check(self) -> None:
+        """Go on, if this can be asked; the cursor is the store's to judge.
+
+        Raises:
+            UsageError: a value can not be; names it and the way out.
+        """
+        if not 1 <= self.limit <= LARGEST_PAGE:
+            raise UsageError(f"limit={self.limit}: give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor")
+        if self.order not in ORDERS:
+            raise UsageError(f"order={self.order!r:.100} is not known; use one of {', '.join(ORDERS)}")
+        if self.order == "waiting_longest" and self.status not in (None, RunStatus.WAITING):
+            other = self.status.value
+            raise UsageError(f"order='waiting_longest' lists runs that wait, not status={other!r}; leave one out")
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if moment is not None and moment.tzinfo is None:
+                raise UsageError(f"{name}={moment.isoformat()} has no time zone; write it with Z for UTC")
+        if self.text is not None and not (self.text.strip() and len(self.text) <= LONGEST_TEXT):
+            way = f"give 1 to {LONGEST_TEXT} characters that are not all white space"
+            raise UsageError(f"text={self.text!r:.100}: {way}")
+
+    def matches(self, summary: RunSummary) -> bool:
+        """True if the run is in the list that this query asks for, on whichever page."""
+        info = summary.info
+        return (
+            self.status in (None, summary.row.status)
+            and (self.order == "newest" or summary.waiting_since is not None)
+            and self.agent in (None, info.agent)
+            and self.thread_id in (None, info.thread_id)
+            and self.by in (None, info.by)
+            and info.run_id.startswith(self.prefix)
+            and (self.since is None or info.created_at >= self.since)
+            and (self.until is None or info.created_at < self.until)
+            and (self.text is None or self.text.casefold() in searched(info.title, info.run_id))
+        )
 
 
 @attrs.frozen(kw_only=True)
-class RunSummary:
-    """One line of a list of runs."""
+class RunCounts:
+    """How many runs are not done, by their status."""
 
-    info: RunInfo
-    row: RunRow
-    pending: int
+    created: int = 0
+    running: int = 0
+    waiting: int = 0
 
 
 @attrs.frozen(kw_only=True)
 class RunPage:
-    """Newest first. `cursor` is None on the last page."""
+    """A page of a list, in the order of its query.
+
+    Attributes:
+        runs: the lines. There may be fewer than `limit` on a page that is not the last: one with very large rows.
+        cursor: for the next page; None on the last one.
+        counts: of all runs, if the query asks for them; as of the same moment as the lines.
+    """
 
     runs: tuple[RunSummary, ...]
     cursor: str | None
+    counts: RunCounts | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -207,7 +334,9 @@ class Store(abc.ABC):
     async def create_run(self, new: NewRun, frame: bytes) -> Created:
         """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable when this returns.
 
-        An existing run with the id is left as it is and returned as `existing`.
+        A run id is used once, for ever: an existing run with the id is left as it is and returned as `existing`, and
+        the id of a pruned one is answered with `pruned`. The first run of a thread makes its `info.by` the thread's
+        owner. `new.thread_runs` is compared in the same transaction that writes the run.
 
         Raises:
             ThreadBusy: the thread has an active run and new.on_busy is "refuse"; nothing written.
@@ -242,7 +371,12 @@ class Store(abc.ABC):
         """Queue a commit; `frames` are the encoded `commit.events`. Never waits, never raises for what the store does.
 
         A commit whose row is terminal also frees the thread for the oldest held run (`Receipt.released`), and is
-        refused with inbox_ahead if the inbox holds items beyond `commit.row.inbox`.
+        refused with inbox_ahead if the inbox holds items beyond `commit.row.inbox`. Its `row.pending_input` is of a run
+        that was never admitted: the store appends it to the thread when that is free and the turn of the run has come
+        (at once if the thread did not hold the run back; else in the commit that ends the active run, before the next
+        run of a higher number may work).
+
+        A store that encodes rows keeps the texts that were sent where they are, in the inbox (`contract.waiting`).
         """
 
     @abc.abstractmethod
@@ -265,6 +399,24 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """A run without its calls, tickets and commands, also if those can not be read; None if there is no such run.
+
+        Costs the same however many calls, tickets and messages the run has.
+        """
+
+    @abc.abstractmethod
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """The ticket with the id `target`, else the newest one of the call with that id; None if there is neither.
+
+        Costs the same however many tickets the run has.
+        """
+
+    @abc.abstractmethod
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """To whom a thread belongs; None if no run was ever created in it."""
+
+    @abc.abstractmethod
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
         """State keys as they were for a run at the end of a step (0: before its first), in order of scope and name.
 
@@ -278,8 +430,14 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
-        """Up to `limit` encoded events with sequence > `after`, in order; empty at the end."""
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """Encoded events with sequence > `after`, in order; empty at the end.
+
+        A page has at most `limit` events, and ends with the event that brings it to `max_bytes` (None: no such limit).
+        Nothing beyond the page is read into memory.
+        """
 
     @abc.abstractmethod
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
@@ -291,20 +449,33 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs, newest first.
+        """A page of runs: one consistent snapshot.
+
+        A page costs about its size, however many runs there are: with no filter, with one of status, agent, thread_id,
+        by and prefix, and in either order. Other filters may read a few words of each run.
 
         Raises:
-            UsageError: limit out of range, or the cursor is not one of this query.
+            UsageError: limit out of range, a value can not be, or the cursor is not one of this query.
         """
 
     @abc.abstractmethod
-    async def prune(self, before: datetime) -> int:
-        """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows); threads stay.
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs, in this order, as one page without a cursor; an id that is not there is left out."""
 
-        Of the threads' state keys the values go that no run that is left, and none to come, can see.
+    @abc.abstractmethod
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
+        """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows).
 
-        Returns:
-            How many.
+        A thread keeps its messages as long as one of its runs is left: all of them are the history of that run. With
+        the last run go the messages and the state keys; the thread's id and owner stay. Of the state keys of a thread
+        that has runs left the values go that none of these and none to come can see. Run ids stay taken.
+
+        Works in short transactions, between which others are served. Cancelled half-way, some runs are deleted, each of
+        them whole for every reader; the next prune deletes what is left of them.
+
+        Args:
+            before: the time.
+            dry_run: change nothing, and count what would go.
         """
 
     @abc.abstractmethod

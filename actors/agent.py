@@ -13,16 +13,19 @@ from greenroom.actors.abc import Model
 from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.messages import ToolInfo
+from greenroom.actors.contract.policies import Policies
 from greenroom.actors.contract.spec import MODES, AgentSpec, ExecutionMode
 from greenroom.actors.contract.state import Keys
 from greenroom.actors.contract.stop import MaxRounds, StopCondition, StopOnTool
 from greenroom.actors.errors import AgentDefinitionError, StateError
 from greenroom.actors.models.answers import Output, read_output_type
 from greenroom.actors.plugins.plugin import Plugin, check_plugins, hooked, name_of
+from greenroom.actors.plugins.policies import PolicyPlugin, essence, gathered
 from greenroom.actors.state.access import declared
 from greenroom.actors.state.keys import StateKey
 from greenroom.actors.tools.background import BUILTIN
 from greenroom.actors.tools.definition import Tool
+from greenroom.actors.tools.marks import definition_mark
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -149,6 +152,7 @@ class Agent(Generic[T]):
         _check_tools(self)
         _check_stop(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
+        policies = gathered(f"agent {self.key!r}", self.plugins)
         stop = self.stop
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
@@ -156,7 +160,7 @@ class Agent(Generic[T]):
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
         put(self, "tool_infos", tuple(tool.info for tool in (*self.tools, *self.builtin)))
-        put(self, "spec", _spec(self))
+        put(self, "spec", _spec(self, policies))
 
     def __repr__(self) -> str:
         return f"<Agent {self.key!r}: {len(self.tools)} tools>"
@@ -166,6 +170,11 @@ class Agent(Generic[T]):
         """JSON Schema of the final answer; None if it is plain text."""
         return self._output.schema
 
+    @property
+    def output_words(self) -> str:
+        """What the system text says of the form of the final answer; empty if that is plain text."""
+        return self._output.words
+
     def parse_output(self, value: Any) -> T:
         """The output of a finished run as the agent's output type, from the JSON value that is stored.
 
@@ -173,6 +182,11 @@ class Agent(Generic[T]):
             SchemaError: the value does not have the form.
         """
         return self._output.parse(value)
+
+    @property
+    def declared_state(self) -> tuple[StateKey[Any], ...]:
+        """The state keys that the agent and its plugins declare."""
+        return (*self.state, *(key for plugin in self.plugins for key in plugin.state))
 
     @property
     def builtin(self) -> tuple[Tool[..., Any], ...]:
@@ -292,12 +306,12 @@ def _is_limit(value: Any, *, whole: bool) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
 
 
-def _spec(agent: Agent[Any]) -> AgentSpec:
+def _spec(agent: Agent[Any], policies: Policies) -> AgentSpec:
     return AgentSpec(
         key=agent.key,
-        digest=content_digest(_essence(agent)),
+        digest=content_digest(_essence(agent, policies)),
         tools={
-            **{tool.name: tool.spec for tool in agent.tools},
+            **{tool.name: attrs.evolve(tool.spec, definition=definition_mark(tool)) for tool in agent.tools},
             **{tool.name: attrs.evolve(tool.spec, output=False) for tool in agent.builtin},
         },
         execution=agent.execution,
@@ -313,39 +327,55 @@ def _spec(agent: Agent[Any]) -> AgentSpec:
         hooked=hooked(agent.plugins),
         keys=_declared(agent),
         max_tasks=agent.max_tasks,
+        policies=policies,
     )
 
 
 def _declared(agent: Agent[Any]) -> Keys:
     if not isinstance(agent.state, tuple):
         raise _fault(agent, f"state={agent.state!r}: give a list of state keys")
-    keys = [*agent.state, *(key for plugin in agent.plugins for key in plugin.state)]
+    keys = agent.declared_state
     try:
         return declared(keys, f"agent {agent.key!r}")
     except StateError as error:
         raise AgentDefinitionError(str(error)) from error
 
 
-def _essence(agent: Agent[Any]) -> Any:
+def _essence(agent: Agent[Any], policies: Policies) -> Any:
     """Everything that can change a run, as plain data. Two agents with equal essences behave alike, code aside."""
     use = agent.tool_use
-    more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins]
-    return ({"plugins": more} if more else {}) | {
-        "key": agent.key,
-        "instructions": agent.instructions,
-        "model": agent.model.name if isinstance(agent.model, Model) else agent.model,
-        "settings": agent.settings,
-        "tools": [_tool_essence(tool) for tool in agent.tools],
-        "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
-        "output": agent.output_schema,
-        "tool_use": sorted(use) if isinstance(use, frozenset) else use,
-        "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
-        "limits": [agent.output_retries, agent.max_bodies, *([] if agent.max_tasks == _TASKS else [agent.max_tasks])],
-    }
+    more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins if not _is_data(plugin)]
+    chosen = essence(policies)
+    return (
+        ({"plugins": more} if more else {})
+        | ({"policies": chosen} if chosen else {})
+        | {
+            "key": agent.key,
+            "instructions": agent.instructions,
+            "model": agent.model.name if isinstance(agent.model, Model) else agent.model,
+            "settings": agent.settings,
+            "tools": [_tool_essence(tool) for tool in agent.tools],
+            "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
+            "output": agent.output_schema,
+            "tool_use": sorted(use) if isinstance(use, frozenset) else use,
+            "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
+            "limits": [
+                agent.output_retries,
+                agent.max_bodies,
+                *([] if agent.max_tasks == _TASKS else [agent.max_tasks]),
+            ],
+        }
+    )
+
+
+def _is_data(plugin: Plugin) -> bool:
+    """True if nothing of the plugin matters but its policy."""
+    return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
 
 
 def _tool_essence(tool: Tool[..., Any]) -> Any:
-    options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error, tool.on_timeout]
+    options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error]
+    options.append("raise" if tool.ends_on_timeout else "return")
     times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
     if tool.on_conflict != "keep":
         options.append(tool.on_conflict)

@@ -5,7 +5,9 @@
     │   ├── UnknownRun                 no run has this id
     │   ├── UnknownAgent               no agent of this runtime has this key
     │   ├── RunExists                  the run id is taken by a run with other content
+    │   │   └── RunPruned              the run id was that of a run that is pruned
     │   ├── ThreadBusy                 on_busy="refuse" and the thread has an active run
+    │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
     │   ├── NotAnAgent                 a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function can not be a tool as it stands
     │   ├── StateError                 a state key, or what is read from or written to it, is wrong
@@ -26,10 +28,15 @@ Outcomes of runs (failed, cancelled) and wrong decisions are values, not excepti
 
 from __future__ import annotations
 
-from typing import Literal
+import difflib
+import math
+from typing import Any, Final, Literal, get_args
+
+from .contract.messages import Usage
 
 ModelErrorKind = Literal[
     "rate_limited",
+    "quota_exceeded",
     "overloaded",
     "timeout",
     "interrupted",
@@ -40,6 +47,9 @@ ModelErrorKind = Literal[
     "content_filtered",
     "provider",
 ]
+MAY_PASS: Final = frozenset({"rate_limited", "overloaded", "timeout", "interrupted", "provider"})
+"""The kinds of a model's failure for which asking again may work."""
+MODEL_ERROR_KINDS: Final[tuple[str, ...]] = get_args(ModelErrorKind)
 
 
 class GreenroomError(Exception):
@@ -66,8 +76,32 @@ class RunExists(UsageError):
     """The run id is taken by a run with other content."""
 
 
+class RunPruned(RunExists):
+    """A run had this id, is done, and was pruned: a run id is used once, so that a start that is repeated acts once.
+
+    Attributes:
+        same: it is known that the same was asked for.
+    """
+
+    def __init__(self, message: str, *, same: bool = False) -> None:
+        super().__init__(message)
+        self.same = same
+
+
 class ThreadBusy(UsageError):
-    """The thread has an active run and the caller did not want to queue."""
+    """The thread has an active run and the caller did not want to queue.
+
+    Attributes:
+        active: the run that works on the thread; "" if that is not known here.
+    """
+
+    def __init__(self, message: str, *, active: str = "") -> None:
+        super().__init__(message)
+        self.active = active
+
+
+class ThreadForbidden(UsageError):
+    """The thread belongs to a principal whose runs the caller may not see."""
 
 
 class NotAnAgent(UsageError):
@@ -91,21 +125,67 @@ class ToolError(GreenroomError):
 
 
 class ModelError(GreenroomError):
-    """A model could not be called.
+    """A model could not be called. Raise it in a model of your own; a run asks again if the kind may pass.
+
+    | kind | meaning | asked again |
+    |---|---|---|
+    | rate_limited | too many requests or tokens in a while | yes |
+    | quota_exceeded | the account has nothing left to spend | no |
+    | overloaded | the provider has no capacity now | yes |
+    | timeout | no answer in time | yes |
+    | interrupted | the stream broke before its end | yes |
+    | context_overflow | the request is longer than the model takes | no |
+    | invalid_request | the provider refuses the request as it is | no |
+    | unauthorized | the key is missing, wrong, or may not do this | no |
+    | model_not_found | the provider has no such model | no |
+    | content_filtered | a filter of the provider stopped the request or the answer | no |
+    | provider | everything else, such as an internal error | yes |
 
     Attributes:
-        kind: the class of the failure, such as rate_limited or unauthorized.
+        kind: the class of the failure.
+        retry_after: seconds that the provider asks to wait before the next request (its Retry-After); None: it did not.
+            A moment that has passed, a negative number, is 0.
+        usage: tokens that the failed request has cost, as far as they are known; `requests` is 1 if it says 0.
         retryable: asking again may work.
+
+    Raises:
+        UsageError: the kind is not one of these, or a number or the usage is something else.
     """
 
-    def __init__(self, message: str, *, kind: ModelErrorKind = "provider") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ModelErrorKind = "provider",
+        retry_after: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
         super().__init__(message)
+        if kind not in MODEL_ERROR_KINDS:
+            near = difflib.get_close_matches(str(kind), MODEL_ERROR_KINDS, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UsageError(f"ModelError(kind={kind!r}): {hint}the kinds are {', '.join(MODEL_ERROR_KINDS)}")
+        if usage is not None and not isinstance(usage, Usage):
+            raise UsageError(f"ModelError(usage={usage!r:.80}): give a Usage, or None")
         self.kind = kind
+        self.retry_after = _seconds(retry_after)
+        self.usage = usage
 
     @property
     def retryable(self) -> bool:
         """Asking again may work."""
-        return self.kind in ("rate_limited", "overloaded", "timeout", "interrupted", "provider")
+        return self.kind in MAY_PASS
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN
+        raise UsageError(f"ModelError(retry_after={value!r:.80}): give seconds as a number, or None")
+    try:
+        return max(0.0, float(value))
+    except OverflowError:
+        return math.inf
 
 
 class StoreError(GreenroomError):
@@ -133,7 +213,8 @@ class RunDegraded(GreenroomError):
 
     Attributes:
         run_id: which run.
-        reason: deps_missing, agent_unknown, or gave_up (its owner crashed again and again).
+        reason: deps_missing, agent_unknown, state_mismatch (a state key is stored otherwise than the agent declares
+            it), or gave_up (its owner crashed again and again).
         detail: a sentence.
     """
 

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 INNER = ("actors", "supervision", "transport")
-KINDS = (".py", ".json", ".sql", ".typed", ".html", ".css", ".js", ".svg")
+KINDS = (".py", ".json", ".sql", ".typed", ".html", ".css", ".js", ".svg", ".txt")
 
 
 def expected(repository: Path) -> set[str]:

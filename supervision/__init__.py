@@ -3,6 +3,10 @@
 from greenroom.supervision.actor import ActorContext as ActorContext
 from greenroom.supervision.ask import Reply as Reply
 from greenroom.supervision.ask import ask as ask
+from greenroom.supervision.border import failure_of as failure_of
+from greenroom.supervision.border import failure_of_call as failure_of_call
+from greenroom.supervision.border import is_interrupt as is_interrupt
+from greenroom.supervision.border import passes_through as passes_through
 from greenroom.supervision.cleanup import Overrun as Overrun
 from greenroom.supervision.cleanup import cleanup as cleanup
 from greenroom.supervision.cleanup import report_overrun as report_overrun
@@ -26,7 +30,6 @@ from greenroom.supervision.exits import Shutdown as Shutdown
 from greenroom.supervision.exits import Stubborn as Stubborn
 from greenroom.supervision.exits import flatten as flatten
 from greenroom.supervision.exits import leaves as leaves
-from greenroom.supervision.exits import passes_through as passes_through
 from greenroom.supervision.exits import sole_cancellation as sole_cancellation
 from greenroom.supervision.intensity import Intensity as Intensity
 from greenroom.supervision.intensity import Window as Window
@@ -50,3 +53,59 @@ from greenroom.supervision.supervisor import open_supervisor as open_supervisor
 from greenroom.supervision.views import ChildCount as ChildCount
 from greenroom.supervision.views import ChildInfo as ChildInfo
 from greenroom.supervision.views import SupervisorStatistics as SupervisorStatistics
+
+__all__ = [
+    "CAPACITY",
+    "ActorContext",
+    "ActorExited",
+    "Backoff",
+    "Cancelled",
+    "ChildCount",
+    "ChildInfo",
+    "ChildSpec",
+    "Crashed",
+    "Decision",
+    "DuplicateChild",
+    "Escalate",
+    "Exit",
+    "GaveUp",
+    "Intensity",
+    "Mailbox",
+    "MailboxEmpty",
+    "MailboxFull",
+    "Monitor",
+    "NameTaken",
+    "Normal",
+    "OnGiveUp",
+    "Overrun",
+    "Ref",
+    "Registry",
+    "Reply",
+    "Restart",
+    "RestartKind",
+    "Shutdown",
+    "StartFailed",
+    "Stop",
+    "Stubborn",
+    "SupervisionError",
+    "Supervisor",
+    "SupervisorGaveUp",
+    "SupervisorStatistics",
+    "SupervisorStopping",
+    "TooManyChildren",
+    "UnknownChild",
+    "Window",
+    "ask",
+    "cleanup",
+    "decide",
+    "failure_of",
+    "failure_of_call",
+    "flatten",
+    "is_interrupt",
+    "leaves",
+    "open_collapsing_nursery",
+    "open_supervisor",
+    "passes_through",
+    "report_overrun",
+    "sole_cancellation",
+]

@@ -13,20 +13,9 @@ import trio
 from attrs import define, evolve, field
 
 from greenroom.supervision.ask import Reply
+from greenroom.supervision.border import failure_of, passes_through
 from greenroom.supervision.cleanup import brutally_stopped
-from greenroom.supervision.exits import (
-    STRAY,
-    Cancelled,
-    Crashed,
-    Exit,
-    Normal,
-    Shutdown,
-    Stubborn,
-    flatten,
-    is_stray,
-    passes_through,
-    sole_cancellation,
-)
+from greenroom.supervision.exits import Cancelled, Crashed, Exit, Normal, Shutdown, Stubborn
 from greenroom.supervision.intensity import Window
 from greenroom.supervision.mailbox import Mailbox
 from greenroom.supervision.ref import Ref
@@ -149,8 +138,8 @@ async def run_actor(cell: Cell[Any]) -> None:
     """The task of an actor: from the first incarnation to the published exit.
 
     Raises:
-        BaseException: Only what no actor may keep: KeyboardInterrupt, SystemExit, an outer Cancelled, a broken trio.
-            The exit is published first.
+        BaseException: Only what no actor may keep (`border.passes_through`, an outer Cancelled). The exit is published
+            first.
     """
     cell.task = trio.lowlevel.current_task()
     if cell.spec.shutdown == "brutal":
@@ -183,22 +172,12 @@ async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
             await cell.spec.start(
                 ActorContext(cell=cell, attempt=cell.attempt, scope=scope, previous=cell.last_failure)
             )
-        except (Exception, BaseExceptionGroup, trio.Cancelled) as error:  # noqa: BLE001, ASYNC103 - the supervision boundary
-            failure = _failure(error)
+        except BaseException as error:  # noqa: ASYNC103 - the supervision boundary
+            if passes_through(error):
+                raise
+            failure = failure_of(error)
     if failure is not None:
         return Crashed(error=failure)
     if not scope.cancelled_caught:
         return Normal()
     return cell.request or Cancelled(reason="its own scope was cancelled", by=cell.ref.name)
-
-
-def _failure(error: BaseException) -> BaseException:
-    """The actor's crash; raises what is none: one `Cancelled` for a group of them, and what passes through."""
-    if passes_through(error):
-        raise error
-    cancellation = sole_cancellation(error)
-    if cancellation is not None and is_stray(cancellation):
-        return RuntimeError(STRAY)
-    if cancellation is not None:
-        raise cancellation from None
-    return flatten(error)

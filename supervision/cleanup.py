@@ -20,6 +20,8 @@ from contextvars import ContextVar
 import trio
 from attrs import frozen
 
+from greenroom.supervision.reporting import report
+
 logger = logging.getLogger("greenroom.supervision")
 
 
@@ -44,7 +46,8 @@ brutally_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("brutally_s
 
 def report_overrun(overrun: Overrun) -> None:
     """The default report: one warning in the log."""
-    logger.warning("clean-up overran its %s s in %s: %s", overrun.budget, overrun.task, overrun.what)
+    what = f"clean-up overran its {overrun.budget} s in {overrun.task}: {overrun.what}"
+    report(logger, logging.WARNING, what, task=overrun.task)
 
 
 @contextmanager

@@ -118,12 +118,9 @@ def is_stray(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled) and trio.current_effective_deadline() > -math.inf
 
 
-def passes_through(error: BaseException) -> bool:
-    """True for what no actor may keep: KeyboardInterrupt, SystemExit, GeneratorExit, a broken trio."""
-    return any(
-        isinstance(leaf, trio.TrioInternalError) or not isinstance(leaf, Exception | trio.Cancelled)
-        for leaf in leaves(error)
-    )
+def cause_of(error: BaseException) -> BaseException:
+    """What an error was raised from, or the error itself. An exception of foreign code may be false: ask for None."""
+    return error if error.__cause__ is None else error.__cause__
 
 
 def flatten(error: BaseException) -> BaseException:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 from attrs import define, field
 
+from greenroom.supervision.border import failure_of_call
 from greenroom.supervision.errors import ActorExited
 from greenroom.supervision.exits import Exit
 from greenroom.supervision.mailbox import Mailbox
+from greenroom.supervision.reporting import report, traceback_text
 
 if TYPE_CHECKING:
     from greenroom.supervision.ask import Reply
@@ -28,10 +30,10 @@ def call_watcher(watcher: Callable[..., None], *args: object) -> None:
     """Call foreign code in a step that has to be completed; what it raises is logged, for others wait to be told."""
     try:
         watcher(*args)
-    except Exception:  # the supervision boundary of a watcher's code
-        logger.exception(
-            "the watcher %r raised; it must not: it runs in the exit step of the actor that it watches", watcher
-        )
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of a watcher's code
+        failure = failure_of_call(error)
+        what = "a watcher raised; it must not: it runs in the exit step of the actor that it watches"
+        report(logger, logging.ERROR, what, traceback=traceback_text(failure))
 
 
 @define(eq=False)

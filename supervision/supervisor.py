@@ -22,7 +22,10 @@ it has ended at last, because a nursery has no orphans. Whoever must not wait fo
 
 from __future__ import annotations
 
+import logging
 import random
+import signal
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -33,6 +36,7 @@ from trio.lowlevel import checkpoint
 
 from greenroom.supervision.actor import Cell, run_actor
 from greenroom.supervision.ask import Reply
+from greenroom.supervision.border import note_handler
 from greenroom.supervision.errors import (
     DuplicateChild,
     NameTaken,
@@ -48,6 +52,7 @@ from greenroom.supervision.mailbox import Mailbox
 from greenroom.supervision.nursery import raise_bare, unwrap
 from greenroom.supervision.ref import Ref, call_watcher
 from greenroom.supervision.registry import Registry
+from greenroom.supervision.reporting import report
 from greenroom.supervision.spec import ChildSpec, OnGiveUp
 from greenroom.supervision.strategy import Decision, Escalate, Restart, Stop, decide
 from greenroom.supervision.views import (
@@ -62,6 +67,8 @@ from greenroom.supervision.views import (
 )
 
 M = TypeVar("M")
+
+logger = logging.getLogger("greenroom.supervision")
 
 SLICE = 50
 """Children cancelled between two checkpoints: 10,000 at once pause everybody for 0.23 s, slices of 50 for 0.06 s."""
@@ -263,6 +270,7 @@ class Supervisor:
         decision = decide(cell.spec, exit_, window, trio.current_time(), restarts=cell.attempt, chance=chance)
         if isinstance(decision, Restart):
             self._counters.restarts += 1
+            self._log_restart(cell, exit_)
             if shared:
                 self._window = decision.window
             else:
@@ -321,12 +329,21 @@ class Supervisor:
 
     def _gave_up(self, cell: Cell[Any], exit_: GaveUp) -> None:
         """A child has exceeded its intensity: report by its exit, or end with it."""
+        text = f"{cell.ref.name} has ended for good after {exit_.restarts} restarts ({_kind(exit_.error)})"
+        report(logger, logging.ERROR, text, child=cell.ref.name, restarts=exit_.restarts)
         self._counters.gave_up += 1
         policy = cell.spec.on_give_up or self._options.on_give_up or ("escalate" if cell.static else "report")
         if policy == "escalate" and self._failure is None:
             self._failure = (cell, exit_)
             self._stopping = True
             self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
+
+    def _log_restart(self, cell: Cell[Any], exit_: Exit) -> None:
+        """Without the error's text, which may name what is a secret: whoever owns the supervisor can log that."""
+        number = cell.attempt + 1
+        why = f"crashed ({_kind(exit_.error)})" if isinstance(exit_, Crashed) else "ended"
+        text = f"{cell.ref.name} {why}; restart {number} follows"
+        report(logger, logging.WARNING, text, child=cell.ref.name, attempt=number)
 
     async def _stop_all(self) -> None:
         """Dynamic children, then static ones in reverse start order. The caller is shielded."""
@@ -387,6 +404,10 @@ class Supervisor:
         return error
 
 
+def _kind(error: BaseException | None) -> str:
+    return "it returned" if error is None else type(error).__name__
+
+
 def _following(error: BaseException, before: BaseException | None) -> BaseException:
     """An error that goes before the body's own, which becomes its context instead of being lost."""
     if before is not None and error.__context__ is None and sole_cancellation(before) is None:
@@ -411,6 +432,13 @@ def _info(cell: Cell[Any]) -> ChildInfo:
         oldest_age=cell.ref.oldest_age,
         last_exit=cell.last_failure,
     )
+
+
+def _note_interrupts() -> None:
+    """Let the border recognise the interrupts of the program's SIGINT handler, whoever has installed it."""
+    handler = signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    note_handler(handler, bare=in_main and handler is signal.default_int_handler)
 
 
 @asynccontextmanager
@@ -466,6 +494,7 @@ async def open_supervisor(
         on_restart=on_restart,
         on_stubborn=on_stubborn,
     )
+    _note_interrupts()
     body_error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -18,6 +18,8 @@ import msgspec
 from cattrs import BaseValidationError, ForbiddenExtraKeysError, transform_error
 from cattrs.v import format_exception
 
+from greenroom.supervision.border import failure_of_call
+
 from .converters import converter, row_writer
 
 T = TypeVar("T")
@@ -69,7 +71,7 @@ def load(cls: type[T], blob: bytes) -> T:
         outer = _decode(blob)
         version, data = outer["v"], outer["d"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
-        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom: {bytes(blob[:60])!r}") from error
+        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({len(blob)} bytes)") from error
     if type(version) is not int or version < 1:
         raise SchemaError(f"{cls.__name__}: schema version {version!r} is not a version")
     if version > SCHEMA_VERSION:
@@ -122,16 +124,22 @@ def normalise(value: Any) -> tuple[Any, str | None]:
     """
     try:
         return _Cleaner().clean(value, MAX_DEPTH), None
-    except Exception as error:  # noqa: BLE001 - an effect has happened: whatever the value does, the call has succeeded
-        return f"<a {_type_name(value)} that can not be shown>", _said(error)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - an effect has happened: whatever the value does, the call has succeeded
+        return f"<a {_type_name(value)} that can not be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
 def message_of(error: BaseException) -> str:
     """What an exception of foreign code says, or its type's name: bounded text that can be written. Never raises."""
     try:
-        return _text(str(error) or _type_name(error))[:MESSAGE_LIMIT]
-    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise
-        return "(its message can not be shown)"
+        return shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
+    except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
+        failure_of_call(broken)
+        return "(its message can not be shown)"  # noqa: ASYNC104 - the border has raised what passes
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters. One that is cut says so; the redactor then hides a beginning."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def failure_text(error: BaseException) -> str:
@@ -217,12 +225,14 @@ def _integer(value: int) -> int | str:
 def _type_name(value: Any) -> str:
     try:
         return _text(type(value).__name__)
-    except Exception:  # noqa: BLE001 - a metaclass may do anything
-        return "value"
+    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a metaclass may do anything
+        failure_of_call(broken)
+        return "value"  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _said(error: BaseException) -> str:
     try:
         return _text(f"{_type_name(error)}: {error}")
-    except Exception:  # noqa: BLE001 - an exception's own __str__ may raise
-        return _type_name(error)
+    except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
+        failure_of_call(broken)
+        return _type_name(error)  # noqa: ASYNC104 - the border has raised what passes

@@ -83,7 +83,8 @@ def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
 
 
 def _shown(value: Any) -> str:
-    return f"{type(value).__name__} {value!r}"[:80]
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 for _kind, _hook in {

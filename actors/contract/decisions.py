@@ -24,6 +24,14 @@ AnswerStatus = Literal["accepted", "duplicate", "rejected"]
 
 RESUME_MODES: Final = ("replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool")
 ACTIONS: Final = ("resume", "cancel")
+_SPOKEN: Final = {"approve": "resume", "deny": "cancel"}
+"""What people say -> the action."""
+
+
+def action_of(said: Any) -> Any:
+    """An action, by its own name or as people say it; anything else as it is."""
+    return _SPOKEN.get(said, said) if isinstance(said, str) else said
+
 
 REJECTIONS: Final = (
     "not_allowed",
@@ -64,6 +72,17 @@ class Block:
     """A gate's verdict: the call fails, its siblings are cancelled, the run ends as blocked for this reason."""
 
     reason: str
+
+
+@attrs.frozen
+class Deny:
+    """A gate's verdict: the call fails with permission_denied, the model reads the text, the run goes on.
+
+    Stronger than any approval: no person is asked about the call, and an approval in hand does not help. Weaker than
+    `Block`, which ends the run.
+    """
+
+    text: str
 
 
 def _known_reason(_: object, __: object, value: str) -> None:
@@ -122,8 +141,8 @@ class Suspend(Exception):
             raise ValueError(f"on_expiry={value!r} is not known; use 'deny', 'cancel_run' or gr.SetResult(value)")
 
 
-Verdict = Allow | Suspend | SetResult | Block
-"""What a gate says of a call; strongest first: Block, Suspend, SetResult, Allow."""
+Verdict = Allow | Suspend | SetResult | Deny | Block
+"""What a gate says of a call; strongest first: Block, Deny, Suspend, SetResult, Allow."""
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +151,7 @@ class Decision:
 
     Attributes:
         target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
-        action: "resume" or "cancel".
+        action: "resume" or "cancel"; "approve" and "deny" mean the same, and are kept as those.
         decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
         result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says. With cancel,
             a str is what the model is told, word for word.
@@ -146,7 +165,7 @@ class Decision:
     """
 
     target: str
-    action: Action
+    action: Action = attrs.field(converter=action_of)
     decision_id: str = ""
     result: Any = None
     edited_arguments: Mapping[str, Any] | None = None
@@ -157,7 +176,7 @@ class Decision:
 
     def __attrs_post_init__(self) -> None:
         if self.action not in ACTIONS:
-            raise ValueError(f"action={self.action!r} is not known; use 'resume' or 'cancel'")
+            raise ValueError(f"action={self.action!r:.100} is not known; use 'resume' (approve) or 'cancel' (deny)")
 
 
 @attrs.frozen(kw_only=True)
@@ -168,8 +187,8 @@ class Ticket:
         ticket_id: unique; a call that suspends twice gets two.
         call_id: the suspended call; None for a ticket of the run itself (manual_pause, external_event).
         tool, arguments: exactly what would happen; empty for a ticket of the run.
-        fingerprint: hash of (agent, tool, arguments): a decision is for exactly this action. A ticket of the run has
-            one of its own.
+        fingerprint: hash of (agent, tool, arguments, definition of the tool): a decision is for exactly this action. A
+            ticket of the run has one of its own.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
         action, message, parameters: what a person should read.
         response_schema: JSON Schema for the decision's result.
@@ -179,6 +198,7 @@ class Ticket:
         expiry_result: the result that "set_result" uses. expiry_code: of a failure, if that is one.
         reviewers: who may decide; empty means anybody.
         requested_at: UTC.
+        replaces: the ticket that asked the same before the tool was changed.
         status: open until decided, expired or withdrawn.
         decided_by, decided_at, decision_reason: set with the status.
     """
@@ -201,6 +221,7 @@ class Ticket:
     expiry_result: Any = None
     expiry_code: str | None = None
     reviewers: tuple[str, ...] = ()
+    replaces: str | None = None
     status: TicketStatus = "open"
     decided_by: str | None = None
     decided_at: datetime | None = None

@@ -17,7 +17,7 @@ import msgspec
 from .calls import CallStatus
 from .decisions import ResumeMode, TicketReason
 from .lifecycle import Stage, TerminationKind
-from .messages import Usage
+from .messages import FinishReason, Usage
 
 FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
 """Marks a field that holds text or values from outside; the redactor reads those and no others."""
@@ -51,17 +51,21 @@ def _event(*names: str) -> Callable[[_T], _T]:
 
 @_event("run.created")
 class RunCreated(Payload, frozen=True, kw_only=True):
-    """The run is persisted. `input` is what was asked; `by` who asked."""
+    """The run is persisted. `input` is what was asked; `by` who asked; `title` is one line for lists of runs.
+
+    `workspace` is the name of the run's directory, without the path.
+    """
 
     to: Stage
     agent: str
     thread_id: str
     input: Annotated[str, FOREIGN_TEXT]
     by: str
-    workspace: str | None = None
+    workspace: Annotated[str | None, FOREIGN_TEXT] = None
     deadline: str | None = None
     parent: str | None = None
     forked_from: str | None = None
+    title: Annotated[str, FOREIGN_TEXT] = ""
 
 
 @_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
@@ -89,6 +93,8 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped).
 
     `stubborn` names calls whose body has overrun its grace and still lives; its late result is dropped.
+    `outcome_unknown` names calls and tasks that the end of the run cut, and whose effect may or may not have happened.
+    `finish`: why the model ended its last answer.
     """
 
     source: Stage
@@ -103,11 +109,13 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     steps: int
     last_sequence: int
     stubborn: tuple[str, ...] = ()
+    outcome_unknown: tuple[str, ...] = ()
+    finish: FinishReason | None = None
 
 
 @_event("run.failed")
 class RunFailed(Payload, frozen=True, kw_only=True):
-    """The terminal event of a failed run. `code` is one of the failure catalogue; `stubborn`: as in run.completed."""
+    """The terminal event of a failed run. `code` is one of the failure catalogue; the ids: as in run.completed."""
 
     source: Stage
     to: Stage
@@ -120,11 +128,13 @@ class RunFailed(Payload, frozen=True, kw_only=True):
     steps: int
     last_sequence: int
     stubborn: tuple[str, ...] = ()
+    outcome_unknown: tuple[str, ...] = ()
+    error_id: str | None = None
 
 
 @_event("run.cancelled")
 class RunCancelled(Payload, frozen=True, kw_only=True):
-    """The terminal event of a cancelled run. `stubborn`: as in run.completed."""
+    """The terminal event of a cancelled run. The ids: as in run.completed."""
 
     source: Stage
     to: Stage
@@ -137,14 +147,20 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
     steps: int
     last_sequence: int
     stubborn: tuple[str, ...] = ()
+    outcome_unknown: tuple[str, ...] = ()
 
 
 @_event("run.degraded")
 class RunDegraded(Payload, frozen=True, kw_only=True):
-    """The run goes on with less than it asked for (agent_changed: its spec has another digest than at start)."""
+    """The run goes on with less than it asked for (agent_changed: its spec has another digest than at start).
+
+    tool_changed: the tool of a call that has not ended has another definition than when it was called; what people had
+    said about the call is asked again.
+    """
 
     reason: str
     detail: Annotated[str | None, FOREIGN_TEXT] = None
+    error_id: str | None = None
 
 
 @_event("run.input.received")
@@ -232,7 +248,10 @@ class InferenceStarted(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.completed")
 class InferenceCompleted(Payload, frozen=True, kw_only=True):
-    """The model has answered."""
+    """The model has answered. `duration_ms` counts from the request, not from the wait before it.
+
+    `finish`: why the answer ended; events of older releases do not say it.
+    """
 
     step: int
     message_id: str
@@ -240,16 +259,23 @@ class InferenceCompleted(Payload, frozen=True, kw_only=True):
     usage: Usage
     calls: int
     duration_ms: int
+    finish: FinishReason | None = None
 
 
 @_event("run.inference.retried")
 class InferenceRetried(Payload, frozen=True, kw_only=True):
-    """An inference failed or was interrupted and is asked again with a new message id."""
+    """An inference failed or was interrupted and is asked again with a new message id, `delay_ms` from now.
+
+    `usage`: of the request that failed, as far as it is known; left out if none had been made.
+    """
 
     step: int
     message_id: str
     code: str
     detail: Annotated[str | None, FOREIGN_TEXT] = None
+    delay_ms: int = 0
+    usage: Usage | None = None
+    error_id: str | None = None
 
 
 # --- message ---------------------------------------------------------------------------------------------------------
@@ -275,11 +301,15 @@ class ReasoningDelta(Payload, frozen=True, kw_only=True):
 
 @_event("run.message.completed")
 class MessageCompleted(Payload, frozen=True, kw_only=True):
-    """A message is whole. `text` is all of it, whatever deltas came before."""
+    """A message is whole. `text` is all of it, whatever deltas came before.
+
+    `large`: the text is above 262,144 bytes; `text` holds head, tail and size, and the deltas hold all of it.
+    """
 
     message_id: str
     role: str
     text: Annotated[str, FOREIGN_TEXT]
+    large: bool = False
 
 
 @_event("run.message.discarded")
@@ -365,6 +395,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     code: str | None = None
     attempts: int
     duration_ms: int
+    error_id: str | None = None
 
 
 @_event("run.tool.edited")
@@ -385,7 +416,7 @@ class GateOverruled(Payload, frozen=True, kw_only=True):
 
     call_id: str
     plugin: str
-    verdict: Literal["block", "suspend", "set_result"]
+    verdict: Literal["block", "deny", "suspend", "set_result"]
     by: str
 
 
@@ -469,6 +500,7 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
     code: str | None = None
     attempts: int
     duration_ms: int
+    error_id: str | None = None
 
 
 # --- approval --------------------------------------------------------------------------------------------------------
@@ -492,6 +524,7 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     expires_at: str | None = None
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
     reviewers: tuple[str, ...] = ()
+    replaces: str | None = None
 
 
 @_event("run.approval.resolved")

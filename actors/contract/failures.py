@@ -77,6 +77,15 @@ _ROWS = (
         ("无法调用模型。", "稍后重试或选择其他模型。"),
     ),
     _row(
+        "model_bug",
+        "the model's own code raised what is no ModelError",
+        (
+            "The model's code raised an error.",
+            "Find the traceback in the log by the failure's error_id, and repair it.",
+        ),
+        ("模型代码抛出了异常。", "用该失败的 error_id 在日志中找到回溯信息,并修复它。"),
+    ),
+    _row(
         "model_behavior_error",
         "the model answered something that cannot be acted on",
         ("The model's answer could not be used.", "Start again, or make the instructions more precise."),
@@ -97,14 +106,17 @@ _ROWS = (
     _row(
         "tool_error",
         "a tool failed and is declared to end the run",
-        ("A tool failed.", "Read the tool's message and repair its cause."),
-        ("工具执行失败。", "阅读工具的消息并修复原因。"),
+        ("A tool failed.", "Read the tool's message; a traceback stands in the log under the failure's error_id."),
+        ("工具执行失败。", "阅读工具的消息;回溯信息在日志中,以该失败的 error_id 标明。"),
     ),
     _row(
         "plugin_error",
         "a hook raised or took too long",
-        ("A plugin failed.", "Read which plugin and phase; repair or remove it."),
-        ("插件失败。", "查看是哪个插件和阶段;修复或移除它。"),
+        (
+            "A plugin failed.",
+            "Repair or remove the plugin that is named; a traceback stands in the log under the failure's error_id.",
+        ),
+        ("插件失败。", "修复或移除所指的插件;回溯信息在日志中,以该失败的 error_id 标明。"),
     ),
     _row(
         "state_conflict",
@@ -140,6 +152,33 @@ _ROWS = (
 
 FAILURES: Final[Mapping[str, FailureKind]] = {row.code: row for row in _ROWS}
 """Code -> its row."""
+
+
+_OF_KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "unauthorized": ("Check the model's key and what it may be used for.", "检查模型的密钥及其权限。"),
+    "model_not_found": ("Check the model's name.", "检查模型名称。"),
+    "invalid_request": (
+        "Read what the provider refused, and correct the settings.",
+        "查看提供方拒绝的内容,并更正设置。",
+    ),
+    "context_overflow": ("Shorten the thread, or choose a model that reads more.", "缩短会话,或选择上下文更大的模型。"),
+    "content_filtered": ("Rephrase the task.", "换一种方式描述任务。"),
+}
+"""Class of a model_error, which its detail begins with -> what to do first, where trying again would not help."""
+
+
+def advice(code: str, detail: str | None = None) -> tuple[str, str] | None:
+    """What to do first about a failure, in English and Chinese; None if the code is not in the catalogue.
+
+    Args:
+        code: of the failure.
+        detail: its message; that of a model_error begins with the class of the error.
+    """
+    row = FAILURES.get(code)
+    if row is None:
+        return None
+    kind = (detail or "").partition(":")[0] if code == "model_error" else ""
+    return _OF_KINDS.get(kind, (row.recovery, row.recovery_zh))
 
 
 def safe_message(code: str) -> str:

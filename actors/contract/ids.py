@@ -49,6 +49,26 @@ def idempotency_key(run_id: str, call_id: str) -> str:
     return f"{run_id}/{call_id}"
 
 
+def error_id(run_id: str, *place: object) -> str:
+    """What a failure of user code is called in its event and in the log, so that each is found by the other.
+
+    Made of where the failure happened, so that the shell, the engine and a replay find the same one: of a body
+    `<run_id>/<call_id>#<attempt>`, of a model's answer `<run_id>/<message_id>`, of the hooks of a phase
+    `<run_id>/<phase>/<step>`, with `/<call_id>` in the phases of a call.
+    """
+    return "/".join(map(str, (run_id, *place)))
+
+
+def body_error_id(run_id: str, call_id: str, attempt: int) -> str:
+    """Of an attempt of a call or of a background task."""
+    return error_id(run_id, f"{call_id}#{attempt}")
+
+
+def phase_error_id(run_id: str, phase: str, step: int, call_id: str | None = None) -> str:
+    """Of the hooks of a phase, and of a tool's predicate, which is asked with the gates of its call."""
+    return error_id(run_id, phase, step, *(() if call_id is None else (call_id,)))
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and no spaces: equal values give equal bytes.
 
@@ -76,9 +96,17 @@ def _holds_no_number(value: Any) -> bool:
             return False
 
 
-def fingerprint(agent: str, tool: str, arguments: Any) -> str:
-    """The hash of exactly one action: who would do what with which arguments (sha256, first 32 hex digits)."""
-    return hashlib.sha256(canonical_json([agent, tool, arguments])).hexdigest()[:32]
+def fingerprint(agent: str, tool: str, arguments: Any, definition: str = "") -> str:
+    """The hash of exactly one action: who would do what with which arguments (sha256, first 32 hex digits).
+
+    Args:
+        agent: its key.
+        tool: its name.
+        arguments: JSON.
+        definition: the mark of the tool's definition; "" if that is not known, as in rows of older releases.
+    """
+    action = [agent, tool, arguments, definition] if definition else [agent, tool, arguments]
+    return hashlib.sha256(canonical_json(action)).hexdigest()[:32]
 
 
 def content_digest(value: Any) -> str:

@@ -141,9 +141,11 @@ class Termination:
             optional code such as approval_rejected.
         detail: a text for people; free of secrets (it has passed the redactor when it is in an event).
         by: who cancelled.
+        error_id: of a failure of user code, a tool's, a hook's, a model's: by which the log line is found.
     """
 
     kind: TerminationKind
     code: str | None = None
     detail: str | None = None
     by: str | None = None
+    error_id: str | None = None

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
+import msgspec
 
 Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "other"]
+"""Why a model ended its answer: it was done, it calls tools, its limit of tokens was reached, a filter of the provider
+cut it, it refused, or something else.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,12 +50,53 @@ class CallRequest:
         tool: the tool's name.
         arguments: a JSON object.
         provider_id: the model's own id of the call where it differs from call_id.
+        fault: why what the model wrote as arguments is no JSON object; `arguments` is empty then, the tool does not
+            run, and the model is told.
     """
 
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
     provider_id: str | None = None
+    fault: str | None = None
+
+    @classmethod
+    def from_json(cls, tool: str, arguments: str | bytes | None, *, call_id: str = "") -> CallRequest:
+        """A call whose arguments are JSON text, as most providers send them. Pure; never raises for what a model wrote.
+
+        Args:
+            tool: the tool's name.
+            arguments: JSON text of an object. None, an empty text and `null` mean no arguments.
+            call_id: the provider's id of the call; the runtime makes one if it is empty.
+        """
+        read, fault = read_arguments(arguments)
+        return cls(call_id=call_id, tool=tool, arguments=read, fault=fault)
+
+
+def read_arguments(text: str | bytes | None) -> tuple[dict[str, Any], str | None]:
+    """The arguments that a model wrote as JSON text, and why they are none."""
+    if text is None or not text.strip():
+        return {}, None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return {}, f"the arguments are not JSON: {error}"
+    if found is None:
+        return {}, None
+    return (found, None) if isinstance(found, dict) else ({}, not_an_object(found))
+
+
+def not_an_object(value: Any) -> str:
+    """Why a value is no arguments."""
+    names = {
+        dict: "an object",
+        list: "an array",
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+    }
+    return f"the arguments are {names.get(type(value), type(value).__name__)}, not a JSON object"
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +151,8 @@ class ModelRequest:
         run_id: which run asks.
         step: the run's step, from 1.
         answers: how many answers and errors this run and agent have got from the model so far.
+        output_schema: JSON Schema of the final answer; None if that is plain text. Unless the model's class says
+            `structured = "native"`, the system text asks for it already.
     """
 
     agent: str
@@ -114,6 +162,7 @@ class ModelRequest:
     run_id: str = ""
     step: int = 0
     answers: int = 0
+    output_schema: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -124,9 +173,10 @@ class ModelResponse:
         text: the texts of the answer, in order and as they were streamed: put together they are the message, and the
             last one is the final text.
         calls: the calls asked for, in the model's order, with the provider's ids (may be empty strings).
-        usage: tokens of this request.
+        usage: tokens of this request; `requests` is 1 if it says 0.
         model: what answered, as the provider names it.
         refusal: the model's refusal, if it did nothing else.
+        finish: why the answer ended, in Greenroom's words; None: what the parts say (refusal, tool_calls or stop).
     """
 
     text: tuple[str, ...] = ()
@@ -134,3 +184,4 @@ class ModelResponse:
     usage: Usage = attrs.field(factory=Usage)
     model: str = ""
     refusal: str | None = None
+    finish: FinishReason | None = None

@@ -8,18 +8,28 @@ import attrs
 
 from .decisions import Ticket
 from .lifecycle import Termination, TerminationKind
-from .messages import Usage
+from .messages import FinishReason, Usage
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 @attrs.frozen(kw_only=True)
 class Completed(Generic[T_co]):
-    """The run ended well. `output` has the agent's output type."""
+    """The run ended well.
+
+    Attributes:
+        output: has the agent's output type.
+        usage: of all requests of the run. termination: why it ended.
+        outcome_unknown: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
+        finish: why the model ended its last answer. "length" and "content_filter" say that the answer was cut; None if
+            no model was asked, or an older release has run it.
+    """
 
     output: T_co
     usage: Usage
     termination: Termination
+    outcome_unknown: tuple[str, ...] = ()
+    finish: FinishReason | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -50,17 +60,25 @@ class Waiting:
 
 @attrs.frozen(kw_only=True)
 class Failed:
-    """The run failed. `code` is one of the failure catalogue, `message` is safe to show."""
+    """The run failed. `code` is one of the failure catalogue, `message` is safe to show.
+
+    `outcome_unknown`: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
+    """
 
     code: str
     message: str
     termination: Termination
+    outcome_unknown: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Cancelled:
-    """Somebody cancelled the run. `code` is set when a policy did it, such as approval_rejected."""
+    """The run was cancelled. `code` is set when a policy did it, such as approval_rejected.
+
+    `outcome_unknown`: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
+    """
 
     reason: str | None
     by: str | None
     code: str | None = None
+    outcome_unknown: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ class CallAt(StrEnum):
 
     NEW = "new"  # its gates have not been asked
     GATING = "gating"  # a gate is being asked
-    PROVISIONAL = "provisional"  # a gate said block or set_result behind calls that have not run: it is asked again
+    PROVISIONAL = "provisional"  # a gate said block, deny or set_result behind calls that have not run: asked again
     ALLOWED = "allowed"  # may start as soon as the execution mode lets it
     BEFORE = "before"  # before_tool_execute hooks
     BODY = "body"  # the tool's own code

@@ -8,7 +8,7 @@ is new.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import attrs
@@ -17,11 +17,11 @@ import msgspec
 from .calls import SETTLED, CallStatus
 from .decisions import Answer, Command, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
-from .messages import CallRequest, Message, Usage
+from .messages import CallRequest, FinishReason, Message, Usage
 from .phases import CallAt, Cursor
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
-from .tasks import TaskRow
+from .tasks import Lost, TaskRow
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +37,7 @@ class RunInfo:
         content: digest of what was asked for, to tell the same start again from another one.
         forked_from, forked_step: where a fork begins.
         has_deps: the run was started with dependencies of its own.
+        title: one line for lists, redacted; empty for a run that was written before there were titles.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class RunInfo:
     forked_from: str | None = None
     forked_step: int | None = None
     has_deps: bool = False
+    title: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +112,7 @@ class Inference:
     Attributes:
         message_id: of the assistant message. attempt: counts from 1 per step.
         failures: tries of this step that the model has failed; an interruption is none.
-        started_at: UTC.
+        started_at: UTC. delay_ms: milliseconds from then to the moment at which the model is asked.
         text_index, reasoning_index: the next delta's index.
     """
 
@@ -120,6 +122,12 @@ class Inference:
     text_index: int = 0
     reasoning_index: int = 0
     failures: int = 0
+    delay_ms: int = 0
+
+    @property
+    def asked_at(self) -> datetime:
+        """When the model is asked: in the future while the run waits to ask again."""
+        return self.started_at + timedelta(milliseconds=self.delay_ms) if self.delay_ms else self.started_at
 
 
 @attrs.frozen(kw_only=True)
@@ -164,6 +172,24 @@ class RequestChanges:
 
 
 @attrs.frozen(kw_only=True)
+class Sent:
+    """Where the text of a message stands that somebody has sent and no step has heard: in the inbox, and only there.
+
+    Attributes:
+        number: of the message. step: in which it came.
+        command_id: of the command that brought it.
+        size: bytes of the text in UTF-8.
+        at: its place in `RunRow.pending_input`, in a row that is stored without the message.
+    """
+
+    number: int
+    step: int
+    command_id: str
+    size: int
+    at: int = 0
+
+
+@attrs.frozen(kw_only=True)
 class RunRow:
     """What changes about a run. Small and constant in size; the newest one wins.
 
@@ -178,16 +204,20 @@ class RunRow:
         answer: the newest answer of the model, whole. answer_at: where its final text begins in it.
         output: the final output (JSON).
         draft: the step's assistant message until the step's messages are appended to the thread.
-        pending_input: steering messages that wait for the next step.
+        pending_input: messages that wait for the next step, in their order. Of a run that ended before it was admitted:
+            for the moment in which its thread is free.
+        sent: of those, the ones whose text is in the inbox (see `waiting.py`).
         unheard: who has sent the newest input that waits there ("": nobody is named); None: what waits was not sent.
         early: decisions that came before their call's first ticket.
         tasks: background tasks that live.
         stubborn: what has overrun its grace and may still live.
+        unknown: calls and tasks that the end of the run cut, and whose effect may or may not have happened.
         pause: a pause that has not taken effect yet.
         holds: the open tickets of the run itself; no step begins while there is one.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: what before_inference hooks changed about the request of this step.
+        finish: why the model ended its newest answer.
     """
 
     stage: Stage = Stage.CREATED
@@ -206,15 +236,18 @@ class RunRow:
     inference: Inference | None = None
     draft: Message | None = None
     pending_input: tuple[Message, ...] = ()
+    sent: tuple[Sent, ...] = ()
     unheard: str | None = None
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
     pause: PauseWish | None = None
     holds: tuple[Ticket, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
     request: RequestChanges | None = None
+    finish: FinishReason | None = None
 
     @property
     def status(self) -> RunStatus:
@@ -237,7 +270,8 @@ class CallRow:
         requested: as the model asked for it.
         status: of the call table. at: where the engine stands with it.
         attempts: bodies started. A child message with another attempt is ignored.
-        provisional: a gate said block or set_result behind calls that had not run; it has been asked again.
+        provisional: a gate said block, deny or set_result behind calls that had not run; it is asked again.
+        weighed: how many calls before it had settled when it was asked again and stayed provisional.
         approved: fingerprint that a decision has approved.
         decision: the newest decision; the gates are told. told: the newest answer to what the body itself has asked.
         asked: the newest ticket is a question of the body.
@@ -250,6 +284,9 @@ class CallRow:
         alone: its writes clashed and it runs again with nothing beside it (on_conflict="retry").
         large: the result is too large to be shown whole.
         spawned: marks of the background tasks that its body has spawned, in order.
+        definition: mark of the tool's definition that the fingerprint covers; "" in rows of older releases.
+        lost: an attempt of its body came to an end that is not known: "process" (its process ended meanwhile) or
+            "grace" (it went on beyond its grace).
     """
 
     call_id: str
@@ -272,6 +309,7 @@ class CallRow:
     edited: bool = False
     edited_at: int = 0
     provisional: bool = False
+    weighed: int | None = None
     started_at: datetime | None = None
     batch: Batch | None = None
     verdict_at: int = 0
@@ -280,11 +318,19 @@ class CallRow:
     spawned: tuple[str, ...] = ()
     told: Decision | None = None
     asked: bool = False
+    lost: Lost = ""
+    definition: str = ""
 
     @property
     def settled(self) -> bool:
         """True once nothing can change about the call's outcome."""
         return self.status in SETTLED
+
+    @property
+    def doubt(self) -> Lost:
+        """Why an effect of the call may have happened that no result tells of; "" if there is none."""
+        asked = self.ticket is not None and self.ticket.reason == "outcome_unknown"  # also rows of older releases
+        return self.lost or ("process" if asked else "")
 
 
 class EventDraft(NamedTuple):
@@ -345,6 +391,8 @@ class NewRun:
         created: the run.created event.
         on_busy: what to do when the thread has an active run: hold the run back (queue) or refuse it.
         thread_parent: (thread, position) that a fork's thread begins as a copy of.
+        thread_runs: create the run only if exactly so many runs were ever created in its thread (0: the thread is
+            new); None: whatever that is. `ThreadInfo.runs` has the number.
     """
 
     info: RunInfo
@@ -354,6 +402,56 @@ class NewRun:
     on_busy: Literal["queue", "refuse"] = "queue"
     state: tuple[StateWrite, ...] = ()
     thread_parent: tuple[str, int] | None = None
+    thread_runs: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ThreadInfo:
+    """To whom a thread belongs: a fact of the store, which outlives the runs of the thread.
+
+    Attributes:
+        thread_id: whose facts these are.
+        owner: the principal whose run began the thread; "" if that is not known (files of older releases).
+        created_at: when it began, UTC.
+        runs: how many runs were ever created in it; pruned ones count. `NewRun.thread_runs` refers to it.
+        members: the runs that are left in the thread, oldest first, behind those that were pruned while their messages
+            stayed: of the latter the first one of each combination of by, agent, session_id and workspace.
+    """
+
+    thread_id: str
+    owner: str
+    created_at: datetime
+    runs: int
+    members: tuple[RunInfo, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class RunOutline:
+    """What can be known of a run without reading its calls, tickets and commands. Costs the same for every run.
+
+    Attributes:
+        info: the constant facts.
+        stage, step, last_sequence: as in `RunRow`.
+        posted, consumed: positions of the newest accepted and of the newest consumed command.
+        held: the run waits for its thread.
+        behind: the run that works on the thread meanwhile.
+        row: None if the row can not be read.
+    """
+
+    info: RunInfo
+    stage: Stage
+    step: int
+    last_sequence: int
+    posted: int = 0
+    consumed: int = 0
+    held: bool = False
+    behind: str | None = None
+    row: RunRow | None = None
+
+    @property
+    def status(self) -> RunStatus:
+        """The stage's status."""
+        return STATUS[self.stage]
 
 
 @attrs.frozen(kw_only=True)
@@ -405,6 +503,7 @@ class Facts:
         call: the targeted call (the ticket's, or the one with that id).
         prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
         leaving: the run is on its way out. Looked up for a pause only.
+        inputs, input_bytes: texts that were sent and that no step has heard, and their size. Looked up for a send only.
     """
 
     stage: Stage
@@ -414,6 +513,8 @@ class Facts:
     call: CallRow | None = None
     prior: Command | None = None
     leaving: bool = False
+    inputs: int = 0
+    input_bytes: int = 0
 
     @property
     def target_key(self) -> str | None:

@@ -36,11 +36,16 @@ def _envelope(name: str, payload: Any) -> dict[str, Any]:
         "timestamp": {"type": "string", "format": "date-time"},
         "payload": payload,
     }
+    excerpted = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Fields of the payload that are too long for an event: they hold head and tail of their texts.",
+    }
     return {
         "title": name,
         "description": inspect.getdoc(CATALOGUE[name]),
         "type": "object",
-        "properties": properties,
+        "properties": properties | {"excerpted": excerpted},
         "required": list(properties),
         "additionalProperties": False,
     }

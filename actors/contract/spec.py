@@ -12,6 +12,7 @@ import attrs
 
 from .decisions import Decision, Ticket
 from .phases import Phase
+from .policies import DEFAULTS, Policies
 from .state import Keys
 from .stop import MaxRounds, StopCondition
 
@@ -58,6 +59,7 @@ class ToolSpec:
         on_conflict: what it wrote to state can not be merged: "keep" its result and drop the writes, or "retry" it.
         background: a call ends at once, and its body goes on as a task of the run.
         output: its result may be the output of the run (see `AgentSpec.tool_use`).
+        definition: mark of what the tool is and does: another one is another action to approve. "" if not known.
         check: arguments -> None, or what is wrong with them (pure; with the path).
     """
 
@@ -71,6 +73,7 @@ class ToolSpec:
     on_conflict: Literal["keep", "retry"] = "keep"
     background: bool = False
     output: bool = True
+    definition: str = ""
     check: Callable[[Mapping[str, Any]], str | None] = lambda _: None
 
 
@@ -95,6 +98,8 @@ class AgentSpec:
         check_output: final text -> (value, None) or (None, what is wrong) (pure).
         max_bodies: cap on executing bodies per run, tasks not counted.
         max_tasks: cap on background tasks per run.
+        policies: of asking the model.
+        recorded: for a replay: call id -> the mark of its tool's definition as it was; None: the tools' own.
     """
 
     key: str
@@ -113,3 +118,12 @@ class AgentSpec:
     check_output: Callable[[str], tuple[Any, str | None]] = lambda text: (text, None)
     max_bodies: int = 16
     max_tasks: int = 16
+    policies: Policies = DEFAULTS
+    recorded: Mapping[str, str] | None = None
+
+    def definition(self, tool: str, call_id: str) -> str:
+        """The mark of a tool's definition for a call; "" if it is not known."""
+        if self.recorded is not None:
+            return self.recorded.get(call_id, "")
+        known = self.tools.get(tool)
+        return "" if known is None else known.definition

@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 import attrs
 
 TaskStatus = Literal["running", "cancelling"]
+Lost = Literal["", "process", "grace"]
+"""How the end of a body came to be unknown: its process ended meanwhile, or it went on beyond its grace."""
 
 MAX_SPAWNS: Final = 1_000
 """Tasks that one body may spawn in all its attempts: each is remembered, for a body that runs again, while it lives."""
@@ -25,6 +27,7 @@ class TaskRow:
         status: cancelling: it has been cancelled, and its body has not ended.
         spawned: marks of the tasks that it has spawned itself, in order.
         started_at: when the newest body started, UTC.
+        lost: an attempt of its body came to an end that is not known.
     """
 
     task_id: str
@@ -35,6 +38,7 @@ class TaskRow:
     attempts: int = 1
     status: TaskStatus = "running"
     spawned: tuple[str, ...] = ()
+    lost: Lost = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath, PureWindowsPath
+
 from ..contract.envelope import timestamp
 from ..contract.events import RunCreated
 from ..contract.lifecycle import Stage
@@ -14,6 +16,13 @@ def row_at_birth(messages: tuple[Message, ...]) -> RunRow:
     return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
 
 
+def shown_workspace(workspace: str | None) -> str | None:
+    """A directory by its name: where the directory is on the host is in the run's row, and nobody else's business."""
+    if workspace is None or not (PurePosixPath(workspace).is_absolute() or PureWindowsPath(workspace).is_absolute()):
+        return workspace
+    return PureWindowsPath(workspace).name or PurePosixPath(workspace).name or "/"
+
+
 def created(info: RunInfo, text: str) -> EventDraft:
     """The first event of every run. `text` is its input."""
     payload = RunCreated(
@@ -22,9 +31,10 @@ def created(info: RunInfo, text: str) -> EventDraft:
         thread_id=info.thread_id,
         input=text,
         by=info.by,
-        workspace=info.workspace,
+        workspace=shown_workspace(info.workspace),
         deadline=None if info.deadline is None else timestamp(info.deadline),
         parent=info.parent_run,
         forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
+        title=info.title,
     )
     return EventDraft("run.created", payload)

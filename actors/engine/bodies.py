@@ -7,12 +7,15 @@ approval in `decisions.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
+from ..contract.ids import body_error_id
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
+from .denials import doubted
 from .effects import RunPhase, StartCall
 from .ending import fail
 from .gates import tool_of
@@ -34,9 +37,13 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     out: list[CallRow] = []
     alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.at in EXECUTING for c in rows)
+    judged = max((c.index for c in rows if c.provisional and c.at is CallAt.GATING), default=-1)
     for call in rows:
         if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallAt.GATING):
             break
+        if call.index < judged:  # a verdict that counts now is being asked for: it may end the run
+            earlier.append(call)
+            continue
         if call.at is CallAt.ALLOWED and not _held_back(call, earlier, mode, tools):
             exclusive = call.alone or _concurrency(call, tools) == "exclusive"
             if not exclusive or (bodies == 0 and not out):
@@ -100,6 +107,15 @@ def start_body(d: Draft, call: CallRow) -> None:
     )
 
 
+_LOGGED: Final = frozenset({"tool_error", "tool_timeout", "internal_error"})
+"""Codes of failures of a body itself, for which there is a line in the log."""
+
+
+def of_bug(d: Draft, message: CallRaised) -> str | None:
+    """By what the log line of a body's failure is found."""
+    return body_error_id(d.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
+
+
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
 FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
@@ -129,6 +145,8 @@ def body_said(d: Draft, message: FromBody) -> None:
         case CallReturned():
             returned(d, call, message)
         case CallRaised():
-            close_call(d, call, CallStatus.FAILED, result=None, shown=message.shown, code=message.code)
+            name = of_bug(d, message)
+            shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # its body may go on and act
+            close_call(d, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
             if message.fatal:
-                fail(d, "tool_error", f"{call.tool}: {message.shown}")
+                fail(d, "tool_error", f"{call.tool}: {message.shown}", error_id=name)

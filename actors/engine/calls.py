@@ -50,6 +50,8 @@ def _drive_on(d: Draft) -> bool:
             gate(d, call)
         else:
             start(d, call)
+    if d.in_tools and not any(call.at in EXECUTING for call in d.calls.values()):
+        ask_again(d, quiet=True)
     return d.in_tools and any(d.calls[call.call_id].settled for call in started)
 
 

@@ -7,13 +7,14 @@ of the inbox. One that can not act any more leaves a `run.decision.refused`; not
 from __future__ import annotations
 
 from ..contract import events as ev
-from ..contract.decisions import Command, InboxItem
+from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, CallAt, Cursor
-from ..contract.rows import CallRow, CancelWish
+from ..contract.rows import CallRow, CancelWish, Sent
+from ..contract.waiting import text_size
 from .decisions import act, cancelled, expire, refuse
-from .ending import end
+from .ending import end, lose_bodies
 from .pauses import decide_hold, expire_hold, find_hold, pause
 from .state import Draft
 
@@ -43,6 +44,7 @@ def _consume(d: Draft, item: InboxItem) -> None:
 
 def cancel_unowned(d: Draft, items: tuple[InboxItem, ...]) -> None:
     """Nobody can work on the run: its cancel is obeyed, everything else in the inbox is refused with an event."""
+    lose_bodies(d)
     for item in items:
         if item.position != d.inbox + 1:
             continue
@@ -87,6 +89,8 @@ def _send(d: Draft, command: Command) -> None:
         producer=Producer(run_id=d.info.run_id, step=d.step),
     )
     d.pending_input += (message,)
+    size = text_size(command.text)
+    d.sent += (Sent(number=d.message_count, step=d.step, command_id=command.command_id, size=size),)
     d.emit(
         "run.input.received",
         ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
@@ -117,10 +121,17 @@ def _decide(d: Draft, command: Command) -> None:
         refuse(d, decision, "run_done", "the run was on its way out when the decision arrived")
     elif command.early and call is not None and not call.settled:
         d.early = {**d.early, call.call_id: decision}  # judged as soon as there is a ticket, which may be now
-    elif call is not None and waits:
+    elif call is not None and waits and not _replaced(call, decision):
         act(d, call, decision)
-    elif command.early and (call is None or call.ticket is None):
+    else:
+        _too_late(d, command, decision, call)
+
+
+def _too_late(d: Draft, command: Command, decision: Decision, call: CallRow | None) -> None:
+    if command.early and (call is None or call.ticket is None):
         refuse(d, decision, "unused", "the call ended without asking for a decision")
+    elif call is not None and _replaced(call, decision):
+        refuse(d, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
     else:
         refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")
 
@@ -129,5 +140,14 @@ def _target(d: Draft, target: str) -> CallRow | None:
     call = d.calls.get(target)
     if call is not None:
         return call
-    tickets = (call for call in d.calls.values() if call.ticket is not None and call.ticket.ticket_id == target)
-    return next(tickets, None)
+    return next((call for call in d.calls.values() if target in _tickets(call)), None)
+
+
+def _tickets(call: CallRow) -> tuple[str | None, ...]:
+    """The call's ticket, and the one in whose place that is."""
+    return () if call.ticket is None else (call.ticket.ticket_id, call.ticket.replaces)
+
+
+def _replaced(call: CallRow, decision: Decision) -> bool:
+    """True if the decision lets go what another ticket asks about now; a denial is for that, too."""
+    return call.ticket is not None and call.ticket.replaces == decision.target and decision.action == "resume"

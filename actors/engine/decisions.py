@@ -16,7 +16,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow, CancelWish, Facts
 from .bodies import out_of_turn
-from .denials import PERHAPS, denial_text
+from .denials import denial_text, doubted
 from .ending import end
 from .gates import gate, takes_result
 from .judge import Judge
@@ -77,9 +77,8 @@ def supersede(d: Draft) -> None:
         return
     for call in tuple(d.calls.values()):
         if call.at is CallAt.PARKED:
-            lost = call.ticket is not None and call.ticket.reason == "outcome_unknown"
             row = withdraw(d, call, by=d.unheard or None, reason="superseded by new input")
-            shown = f"{SUPERSEDED} {PERHAPS}" if lost else SUPERSEDED
+            shown = doubted(SUPERSEDED, call.doubt)
             close_call(d, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
 
 
@@ -114,7 +113,7 @@ def release_held(d: Draft) -> None:
 
 
 def _deny(d: Draft, call: CallRow, decision: Decision) -> None:
-    text = denial_text(d, call.ticket, decision)
+    text = denial_text(d, call, decision)
     close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
     if d.spec.on_deny == "cancel_run":
         wish = CancelWish(mode="now", by=decision.decided_by, reason=decision.reason)
@@ -166,7 +165,7 @@ def expire(d: Draft, call: CallRow) -> None:
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
         close_call(d, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
         return
-    text = "The approval expired: nobody decided in time."
+    text = doubted("The approval expired: nobody decided in time.", call.doubt)
     close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
     if ticket.on_expiry == "cancel_run":
         wish = CancelWish(mode="now", by="clock", reason="an approval expired")
@@ -175,5 +174,5 @@ def expire(d: Draft, call: CallRow) -> None:
 
 def _edited(d: Draft, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:
     """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
-    mark = fingerprint(d.spec.key, call.tool, arguments)
+    mark = fingerprint(d.spec.key, call.tool, arguments, call.definition)
     return attrs.evolve(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

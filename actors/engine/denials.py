@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from greenroom.supervision.border import failure_of_call
 
 from ..contract import events as ev
 from ..contract.codec import failure_text, normalise
-from ..contract.decisions import Decision, Ticket
+from ..contract.decisions import Decision
+from ..contract.ids import error_id
+from ..contract.rows import CallRow
+from ..contract.tasks import Lost
 from ..state.values import copied_decision, copied_ticket
 from .state import Draft
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
-"""What the model has to know of a call that nobody answers for."""
+"""What the model has to know of a body that ended with its process."""
+OVERRAN: Final = "It had not ended when its time to clean up was over: it may or may not have taken effect."
+"""What the model has to know of a body that went on beyond its grace; its late result is dropped."""
+_DOUBT: Final[Mapping[Lost, str]] = {"process": PERHAPS, "grace": OVERRAN}
 
 
-def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
+def doubted(text: str, doubt: Lost) -> str:
+    """A text about a call or task whose body was cut, with the sentence that its effect is unknown, if that is so."""
+    return f"{text}\n{_DOUBT[doubt]}" if doubt else text
+
+
+def undoubted(text: str) -> str:
+    """The text without that sentence."""
+    return text.removesuffix(f"\n{PERHAPS}").removesuffix(f"\n{OVERRAN}")
+
+
+def denial_text(d: Draft, call: CallRow, decision: Decision) -> str:
     """The text of a denied call.
 
     A formatter that fails leaves an event, and the sentence stands in for its text.
     """
+    ticket = call.ticket
     if isinstance(decision.result, str):
         return decision.result
     formatter = d.spec.denial
@@ -26,13 +46,13 @@ def denial_text(d: Draft, ticket: Ticket | None, decision: Decision) -> str:
         fault = "it returned no str"
         try:
             text = formatter(copied_ticket(ticket), copied_decision(decision))
-        except Exception as error:  # noqa: BLE001 - the agent's own code: it must not end the run
-            text, fault = None, f"it raised {failure_text(error)}"
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - the agent's own code: it must not end the run
+            text, fault = None, f"it raised {failure_text(failure_of_call(error))}"
         if isinstance(text, str):
             cleaned: str = normalise(text)[0]
             return cleaned
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
-        d.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail))
+        name = error_id(d.info.run_id, ticket.ticket_id)
+        d.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
     why = f": {decision.reason}" if decision.reason else "."
-    lost = ticket is not None and ticket.reason == "outcome_unknown"
-    return f"The reviewer denied this call{why}" + (f"\n{PERHAPS}" if lost else "")
+    return doubted(f"The reviewer denied this call{why}", call.doubt)

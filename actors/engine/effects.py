@@ -31,7 +31,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the model. Answers: `ModelStreamed`*, then `ModelAnswered` or `ModelFailed`.
 
     Attributes:
-        delay: seconds to wait first (the shell adds jitter).
+        delay: seconds to wait first.
         answers: answers and errors that the run has got so far.
         changes: what hooks changed about the request.
     """

@@ -13,24 +13,27 @@ from typing import Any
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.failures import FAILURES
+from ..contract.ids import error_id
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, CallAt, Cursor, Phase
 from ..contract.rows import CallRow
+from ..contract.tasks import Lost
+from .denials import doubted
 from .effects import CancelWork, Finish, RunPhase
 from .holds import close_run_ticket
 from .inputs import Stubborn
 from .state import ENGINE, Draft
-from .tasks import end_tasks
+from .tasks import end_tasks, put_task
 from .tickets import close_call, withdraw
 from .writes import merge_held
 
 CANCELLED_TEXT = "This call was cancelled before it finished."
 
 
-def fail(d: Draft, code: str, detail: str) -> None:
+def fail(d: Draft, code: str, detail: str, *, error_id: str | None = None) -> None:
     """End the run as failed with a code of the catalogue."""
-    end(d, Termination(kind=TerminationKind.ERROR, code=code, detail=detail))
+    end(d, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
 
 
 def end(d: Draft, termination: Termination) -> None:
@@ -67,10 +70,27 @@ def overran(d: Draft, item: Stubborn) -> None:
     if item.call_id in d.stubborn:
         return
     d.stubborn += (item.call_id,)
+    _lose(d, "grace", item.call_id)
     d.emit(
         "run.cleanup.overrun",
         ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
     )
+
+
+def lose_bodies(d: Draft) -> None:
+    """The process in which the bodies ran has ended, or nothing of it is to be taken up: their ends are not known."""
+    for name in (*d.calls, *(task.task_id for task in d.tasks)):
+        _lose(d, "process", name)
+
+
+def _lose(d: Draft, how: Lost, name: str) -> None:
+    """A body of the call or task came to an end that is not known, if one was at work."""
+    call = d.calls.get(name)
+    if call is not None and call.at is CallAt.BODY and not call.lost:
+        d.put(call, lost=how)
+    for task in d.tasks:
+        if task.task_id == name and not task.lost:
+            put_task(d, task, lost=how)
 
 
 def work_stopped(d: Draft, stubborn: tuple[Stubborn, ...]) -> None:
@@ -91,16 +111,33 @@ def settle(d: Draft) -> None:
         if call.settled and call.at is not CallAt.SETTLED:  # its hooks will not answer any more
             d.put(call, at=CallAt.SETTLED)
     merge_held(d, again=False)
+    by, why = _ended_by(d)
     for call in tuple(d.calls.values()):
         if not call.settled:
-            row = withdraw(d, call, by=None, reason="the run ended") if call.ticket is not None else call
-            close_call(d, row, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
+            _cut(d, withdraw(d, call, by=by, reason=why))
     end_tasks(d, "It was cancelled: the run ended.")
     for ticket in d.holds:
-        close_run_ticket(d, ticket, "withdrawn", by=None, reason="the run ended")
+        close_run_ticket(d, ticket, "withdrawn", by=by, reason=why)
     append_step(d)
     d.cursor = Cursor.RUN_END
     run_end(d)
+
+
+def _ended_by(d: Draft) -> tuple[str, str]:
+    """Whose doing it is that open tickets are withdrawn, and why."""
+    termination = d.termination
+    if termination is None or termination.kind is not TerminationKind.CANCELLED:
+        return ENGINE, "the run ended"
+    return termination.by or ENGINE, "the run was cancelled"  # for what reason says another event, redacted
+
+
+def _cut(d: Draft, call: CallRow) -> None:
+    """End a call whose body has not said what it came to."""
+    if call.doubt:
+        d.unknown += (call.call_id,)
+    shown = doubted(CANCELLED_TEXT, call.doubt)
+    code = "outcome_unknown" if call.doubt else "cancelled"
+    close_call(d, call, CallStatus.CANCELLED, result=None, shown=shown, code=code)
 
 
 def run_end(d: Draft) -> None:
@@ -153,7 +190,7 @@ def append_input(d: Draft) -> None:
     """Append steering messages that wait to the thread."""
     if d.pending_input:
         d.messages.extend(d.pending_input)
-        d.pending_input, d.unheard = (), None
+        d.pending_input, d.sent, d.unheard = (), (), None
         d.changed = True
 
 
@@ -176,7 +213,7 @@ def terminal(d: Draft) -> None:
     if d.pause is not None:
         refuse_pause(d, d.pause.command_id, "unused", "the run ended before another step could begin")
         d.pause = None
-    append_input(d)
+    _leave_input(d)
     target = TERMINATION_STAGE[termination.kind]
     source = d.finish(target)
     d.cursor, d.phase_open = Cursor.ENDED, False
@@ -191,12 +228,15 @@ def terminal(d: Draft) -> None:
         "active_seconds": d.active_before / 1000,
         "steps": d.rounds,
         "stubborn": d.stubborn,
+        "outcome_unknown": d.unknown,
         "last_sequence": d.state.row.last_sequence + len(d.events) + 1,
     }
     if target is Stage.COMPLETED:
         d.emit(
             "run.completed",
-            ev.RunCompleted(output=d.output, code=termination.code, detail=termination.detail, **common),
+            ev.RunCompleted(
+                output=d.output, code=termination.code, detail=termination.detail, finish=d.finish_reason, **common
+            ),
         )
     elif target is Stage.CANCELLED:
         d.emit(
@@ -206,8 +246,29 @@ def terminal(d: Draft) -> None:
     else:
         code = termination.code or "internal_error"
         message = termination.detail or FAILURES[code].message
-        d.emit("run.failed", ev.RunFailed(code=code, message=message, **common))
+        d.emit("run.failed", ev.RunFailed(code=code, message=message, error_id=termination.error_id, **common))
     d.do(Finish())
+
+
+def _leave_input(d: Draft) -> None:
+    """No step will hear what waits. It stays in the thread, for the next run; whoever sent it is told by an event.
+
+    A run that was never admitted does not have its thread: another one may be in the middle of a step. What the run was
+    asked stays in its row, and the store appends that when its turn has come.
+    """
+    for one in d.sent:
+        d.emit(
+            "run.decision.refused",
+            ev.DecisionRefused(
+                command_id=one.command_id,
+                target=d.info.run_id,
+                code="unused",
+                detail="the run ended before another step could begin; the text stays in the thread for the next run",
+            ),
+        )
+    d.sent = ()
+    if d.stage not in (Stage.CREATED, Stage.PLANNED):
+        append_input(d)
 
 
 def refuse_pause(d: Draft, command_id: str, code: str, detail: str) -> None:
@@ -220,7 +281,10 @@ def refuse_pause(d: Draft, command_id: str, code: str, detail: str) -> None:
 
 def abandon(d: Draft, detail: str) -> None:
     """End as failed(internal_error), whatever the run was at; no hook is asked."""
-    d.termination = Termination(kind=TerminationKind.ERROR, code="internal_error", detail=detail)
+    d.termination = Termination(
+        kind=TerminationKind.ERROR, code="internal_error", detail=detail, error_id=error_id(d.info.run_id, "owner")
+    )
     d.cursor, d.changed, d.phase_open = Cursor.STOPPING, True, False
     d.begun = False  # no run_end is owed any more
+    lose_bodies(d)
     stop_work(d, d.termination)

@@ -1,20 +1,24 @@
 """May a call run? Gates are asked per call in the model's order; what needs no hook is answered by table lookup.
 
-Verdicts, strongest first: block, suspend, set_result, allow. A block or set_result behind calls that have not run yet
-is provisional: an earlier tool of the same step may change the gate's mind, so it is asked again after them.
+Verdicts, strongest first: block, deny, suspend, set_result, allow. A block, deny or set_result behind calls that have
+not run yet is provisional: an earlier tool of the same step may change the gate's mind. The gate is asked again as soon
+as the calls before it have settled, or wait for a person who may let them begin; and when nothing executes at all. A
+block or a denial counts then. A result waits on for calls whose bodies have begun and wait for an answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ..contract.calls import CallStatus
-from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
+from .denials import doubted
 from .effects import RunPhase
 from .ending import end, fail
 from .state import Draft
@@ -49,7 +53,7 @@ def gate_new(d: Draft) -> bool:
 def gate(d: Draft, call: CallRow) -> None:
     """Find out whether a call may run. A question that needs no hook is answered at once."""
     tool = tool_of(d, call)
-    fault = _unknown(d, call) if tool is None else tool.check(call.arguments)
+    fault = _unknown(d, call) if tool is None else _malformed(call) or tool.check(call.arguments)
     code = "unknown_tool" if tool is None else "invalid_arguments"
     if fault is None and d.request is not None and not d.request.offers(call.tool):
         fault, code = NOT_OFFERED.format(tool=call.tool), "unknown_tool"
@@ -65,6 +69,12 @@ def gate(d: Draft, call: CallRow) -> None:
         open_ticket(d, call, APPROVAL)
     else:
         _allow(d, call)
+
+
+def _malformed(call: CallRow) -> str | None:
+    """Why what the model wrote as arguments is none; a hook may have put others in their place."""
+    fault = None if call.edited else call.requested.fault
+    return None if fault is None else f"Invalid arguments: {fault}. Call the tool again with a JSON object."
 
 
 def _asks(d: Draft, call: CallRow) -> bool:
@@ -95,9 +105,11 @@ def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: in
             _allow(d, d.put(call, verdict_at=revision))
         case Suspend():
             open_ticket(d, call, verdict)
-        case SetResult() | Block():
+        case SetResult() | Deny() | Block():
             if _provisional(d, call):
                 d.put(call, at=CallAt.PROVISIONAL, provisional=True)
+            elif isinstance(verdict, SetResult) and _waits_on(d, call):
+                d.put(call, at=CallAt.PROVISIONAL, weighed=_settled_before(d, call))
             else:
                 _impose(d, call, verdict)
 
@@ -110,25 +122,59 @@ def _provisional(d: Draft, call: CallRow) -> bool:
     return any(other.at in _RUN_YET or other.batch is not None for other in earlier)
 
 
-def ask_again(d: Draft) -> None:
-    """Ask the first provisional verdict again whose earlier calls have all settled."""
+def _earlier(d: Draft, call: CallRow) -> Iterator[CallRow]:
+    return (other for other in d.calls.values() if other.index < call.index)
+
+
+def _settled_before(d: Draft, call: CallRow) -> int:
+    return sum(other.at is CallAt.SETTLED for other in _earlier(d, call))
+
+
+def _waits_on(d: Draft, call: CallRow) -> bool:
+    """True if a result that was provisional still is: a body before it goes on, or a call may begin without a person.
+
+    Decided, such a call may change the gate's mind. One whose body has not begun and that waits for a person may not.
+    """
+    if not call.provisional or call.status is not CallStatus.NEW:
+        return False
+    return any(other.at is not CallAt.SETTLED and not _awaits_a_person(other) for other in _earlier(d, call))
+
+
+def _awaits_a_person(call: CallRow) -> bool:
+    """True if the call's body has not begun, and a person must say whether it may."""
+    return call.attempts == 0 and (call.at is CallAt.PARKED or call.at is CallAt.HELD)
+
+
+def ask_again(d: Draft, *, quiet: bool = False) -> bool:
+    """Ask the first provisional verdict again that may count now; True if one is being asked.
+
+    `quiet`: nothing executes, and nothing may start. Then one that has been weighed is asked again only if another call
+    before it has settled since.
+    """
     for call in tuple(d.calls.values()):
-        if call.at is CallAt.PROVISIONAL and all(
-            other.at is CallAt.SETTLED for other in d.calls.values() if other.index < call.index
-        ):
+        if call.at is not CallAt.PROVISIONAL:
+            continue
+        ready = all(other.at is CallAt.SETTLED or _awaits_a_person(other) for other in _earlier(d, call))
+        if ready or (quiet and (call.weighed is None or call.weighed < _settled_before(d, call))):
             merge_held(d, before=call)
             d.put(call, at=CallAt.GATING)
             d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
-            return
+            return True
+    return False
 
 
-def _impose(d: Draft, call: CallRow, verdict: SetResult | Block) -> None:
+def _impose(d: Draft, call: CallRow, verdict: SetResult | Deny | Block) -> None:
     if isinstance(verdict, SetResult):
         status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
         shown, large = shown_value(verdict.value)
         close_call(d, call, status, result=verdict.value, shown=shown, code=verdict.code, large=large)
         return
-    close_call(d, call, CallStatus.FAILED, result=None, shown=f"Blocked: {verdict.reason}", code="permission_denied")
+    if isinstance(verdict, Deny):
+        text = doubted(verdict.text, call.doubt)
+        close_call(d, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
+        return
+    shown = doubted(f"Blocked: {verdict.reason}", call.doubt)
+    close_call(d, call, CallStatus.FAILED, result=None, shown=shown, code="permission_denied")
     end(d, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
 
 

@@ -7,15 +7,18 @@ no longer asked is ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from ..contract.decisions import InboxItem, Suspend, Verdict
-from ..contract.messages import ModelResponse
+from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import Phase
 from ..contract.rows import RequestChanges
 from ..contract.state import Batch, Keys, StateWrite
+
+ONE_REQUEST: Final = Usage(requests=1)
+"""What a request costs of which nothing else is known."""
 
 
 class Activate(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,10 +27,12 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         admitted: the run may start working at once; else an `Admit` follows.
         agent_digest: of the spec that this owner has; another one than the run's is recorded and accepted.
+        counts: a model request that the last owner left behind counts as one; older releases did not count it.
     """
 
     admitted: bool = True
     agent_digest: str = ""
+    counts: bool = True
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +48,7 @@ class Overruled(msgspec.Struct, frozen=True, kw_only=True):
     """A gate's verdict that gave way to the one of `by`."""
 
     plugin: str
-    verdict: Literal["block", "suspend", "set_result"]
+    verdict: Literal["block", "deny", "suspend", "set_result"]
     by: str
 
 
@@ -77,6 +82,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         failure: a hook failed: plugin and phase and what it raised.
         ignored: failures that their plugins have declared to be none.
         tripped: a guardrail stopped the run: its name and info.
+        doubt: of tool_gate: the tool's own predicate has failed, and how; so a person is asked.
     """
 
     phase: Phase
@@ -94,6 +100,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
     ignored: tuple[str, ...] = ()
     tripped: str | None = None
+    doubt: str | None = None
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,13 +118,30 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
     response: ModelResponse
 
 
+BUG: Final = "bug"
+"""Kind of a `ModelFailed`: the model's code has raised what is no ModelError. Asking again would not mend that."""
+
+
 class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The model could not be asked, or its stream broke."""
+    """The model could not be asked, or its stream broke.
+
+    Attributes:
+        message_id: of the answer that does not come.
+        kind, text: what failed; one of `ModelErrorKind`, or BUG. retryable: it may pass.
+        retry_after: seconds that the provider asks to wait.
+        usage: of the request; without requests if none was made.
+        jitter: factor of the back-off, drawn by the owner.
+        delay_ms: in a replay: the wait that is recorded, which no policy is asked for.
+    """
 
     message_id: str
     kind: str
     text: str
     retryable: bool = False
+    retry_after: float | None = None
+    usage: Usage = ONE_REQUEST
+    jitter: float = 1.0
+    delay_ms: int | None = None
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +251,12 @@ class CancelUnowned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """The run's deadline has come."""
+    """The run's deadline has come.
+
+    `unowned`: the first input of an incarnation, in place of `Activate`, for the run has no agent or deps here.
+    """
+
+    unowned: bool = False
 
 
 class Stubborn(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,8 @@ import attrs
 from ..contract.calls import SETTLED
 from ..contract.decisions import Answer, Command, Decision, Ticket
 from ..contract.lifecycle import TERMINAL
-from ..contract.rows import Facts
+from ..contract.rows import CallRow, Facts
+from ..contract.waiting import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 
 MAX_PENDING: Final = 256
 """Commands that may wait in one run's inbox; more are answered busy."""
@@ -32,10 +33,12 @@ class Judge:
     Attributes:
         now: the time that expiry is judged by, UTC.
         check_arguments: for edited arguments.
+        definition: tool -> the mark of its present definition; "" if it is not known here.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
+    definition: Callable[[str], str] = lambda _: ""
 
     def __call__(self, facts: Facts, command: Command) -> Answer:
         """The answer to `command`. Accepted means: journal it."""
@@ -68,7 +71,7 @@ class Judge:
 
     def _room(self, facts: Facts, command: Command) -> Answer | None:
         if facts.pending < MAX_PENDING:
-            return None
+            return _room_for_input(facts, command) if command.kind == "send" else None
         return reject(command, "busy", f"{facts.pending} commands wait for this run; try again shortly")
 
     def _decide(self, facts: Facts, command: Command) -> Answer:
@@ -91,9 +94,7 @@ class Judge:
                 command, "unknown_target", f"{call.call_id} is {call.status.value} and never asked for a decision"
             )
         if ticket is not None and ticket.status not in ("open", "expired"):
-            when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
-            by = ticket.decided_by or "somebody"
-            return reject(command, "already_decided", f"{ticket.ticket_id} was {ticket.status} by {by}{when}")
+            return self._closed(facts, command, ticket)
         prior = facts.prior
         when = "" if prior is None or prior.posted_at is None else f" at {prior.posted_at.isoformat()}"
         if prior is not None and prior.kind != "expire":
@@ -105,6 +106,24 @@ class Judge:
             return reject(command, "run_done", f"the run is {facts.stage.value}")
         return None if prior is None else reject(command, "expired", f"the ticket expired{when}")
 
+    @staticmethod
+    def _closed(facts: Facts, command: Command, ticket: Ticket) -> Answer:
+        """The rejection of a decision about a closed ticket. One that went with its run has been decided by no one."""
+        when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
+        by = "" if ticket.decided_by is None else f" by {ticket.decided_by}"
+        closed = f"{ticket.ticket_id} was {ticket.status}{by}{when}"
+        if ticket.status != "withdrawn":
+            return reject(command, "already_decided", closed)
+        why = "" if ticket.decision_reason is None else f" ({ticket.decision_reason})"
+        if facts.stage in TERMINAL:
+            return reject(command, "run_done", f"the run is {facts.stage.value}; {closed}{why}")
+        newer = None if facts.call is None else facts.call.ticket
+        seen = None if command.decision is None else command.decision.fingerprint
+        if newer is not None and newer.status == "open" and seen is not None and seen != newer.fingerprint:
+            text = f"decided {seen}, but the action is {newer.fingerprint} now: {closed}{why}; decide {newer.ticket_id}"
+            return reject(command, "fingerprint_mismatch", text)
+        return reject(command, "already_decided", f"{closed}{why}")
+
     def fits(self, facts: Facts, command: Command, decision: Decision) -> Answer | None:
         """None if the decision fits the ticket (not expired, the same action, valid values), else the rejection."""
         ticket, call = facts.ticket, facts.call
@@ -113,12 +132,22 @@ class Judge:
             return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
         if command.kind == "expire":
             return None
+        changed = self._changed(call, decision)
+        if changed is not None:
+            return reject(command, "fingerprint_mismatch", changed)
         expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
         if decision.fingerprint is not None and decision.fingerprint != expected:
             return reject(
                 command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {expected}"
             )
         return self._arguments(facts, command, decision) or self._result(ticket, command, decision)
+
+    def _changed(self, call: CallRow | None, decision: Decision) -> str | None:
+        """Why a decision is not for what would happen now; None if it is. A denial is for whatever would happen."""
+        now = "" if call is None or not call.definition else self.definition(call.tool)
+        if call is None or now in ("", call.definition) or decision.action == "cancel":
+            return None
+        return f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new ticket"
 
     def _late(self, ticket: Ticket) -> bool:
         return ticket.expires_at is not None and self.now >= ticket.expires_at
@@ -134,10 +163,16 @@ class Judge:
         if edited is not None and ticket is not None and _brings_result(ticket, decision):
             text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
             return reject(command, "invalid_arguments", text)
+        if edited is not None and decision.result is not None and _passes(ticket, decision):
+            text = (
+                f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
+                "give one of the two"
+            )
+            return reject(command, "invalid_arguments", text)
         if edited is not None:
             wrong = self.check_arguments(tool, edited)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
-        if ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume":
+        if _passes(ticket, decision):
             if not isinstance(decision.result, Mapping):
                 kind = type(decision.result).__name__
                 return reject(
@@ -155,6 +190,22 @@ class Judge:
             return None
         wrong = schema_fault(ticket.response_schema, decision.result)
         return None if wrong is None else reject(command, "invalid_result", wrong)
+
+
+def _room_for_input(facts: Facts, command: Command) -> Answer | None:
+    size = text_size(command.text)
+    if facts.inputs == 0 or (facts.inputs < MAX_INPUTS and facts.input_bytes + size <= MAX_INPUT_BYTES):
+        return None
+    text = (
+        f"{facts.inputs} texts of {facts.input_bytes} bytes wait for the run's next step; {MAX_INPUTS} texts of "
+        f"{MAX_INPUT_BYTES} bytes may wait, and this one has {size}. Try again when a step has begun"
+    )
+    return reject(command, "busy", text)
+
+
+def _passes(ticket: Ticket | None, decision: Decision) -> bool:
+    """True if a body runs with the decision's result as its arguments."""
+    return ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume"
 
 
 def _brings_result(ticket: Ticket, decision: Decision) -> bool:

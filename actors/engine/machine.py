@@ -20,7 +20,7 @@ from ..contract.spec import AgentSpec
 from .bodies import FromBody, body_said
 from .calls import drive
 from .commands import cancel_unowned, command_arrived
-from .ending import abandon, fail, overran, work_stopped
+from .ending import abandon, fail, lose_bodies, overran, work_stopped
 from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
     Abandon,
@@ -101,6 +101,8 @@ def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row pe
         case CancelUnowned():
             cancel_unowned(d, message.items)
         case DeadlinePassed():
+            if message.unowned:
+                lose_bodies(d)
             fail(d, "run_timeout", "the run's deadline passed")
         case Overran():
             overran(d, message.item)

@@ -10,7 +10,7 @@ import attrs
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.ids import fingerprint
+from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
 from ..contract.rows import CallRow
@@ -41,14 +41,14 @@ def phase_done(d: Draft, message: PhaseDone) -> None:
     if d.cursor is Cursor.RUN_END:
         fault = message.failure or message.tripped
         if fault is not None:
-            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault))
+            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault, error_id=_error_id(d, message)))
         leave(d)
         return
     d.phase_open = d.phase_open and call is not None
     if call is not None and (message.failure or message.tripped or message.end):
         call = d.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
     if message.failure is not None:
-        fail(d, "plugin_error", message.failure)
+        fail(d, "plugin_error", message.failure, error_id=_error_id(d, message))
     elif message.tripped is not None:
         fail(d, "guardrail_tripped", message.tripped)
     elif message.end is not None:
@@ -93,9 +93,16 @@ def _written(d: Draft, message: PhaseDone) -> bool:
     return False
 
 
+def _error_id(d: Draft, message: PhaseDone) -> str:
+    return phase_error_id(d.info.run_id, message.phase.value, message.step, message.call_id)
+
+
 def _note(d: Draft, message: PhaseDone) -> None:
     for failure in message.ignored:
-        d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure))
+        d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure, error_id=_error_id(d, message)))
+    if message.doubt is not None:
+        told = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(d, message))
+        d.emit("run.degraded", told)
     if message.call_id is not None:
         for one in message.overruled:
             d.emit(
@@ -120,7 +127,7 @@ def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:
     if edit.arguments is None:
         close_call(d, call, CallStatus.CANCELLED, result=None, shown=edit.text, code="dropped")
         return
-    mark = fingerprint(d.spec.key, call.tool, edit.arguments)
+    mark = fingerprint(d.spec.key, call.tool, edit.arguments, call.definition)
     early = d.early.get(call.call_id)
     if early is not None and early.action == "resume" and early.fingerprint is None:
         seen = attrs.evolve(early, fingerprint=call.fingerprint)  # whoever approved it has not seen these arguments

@@ -7,22 +7,25 @@ is run again under the same condition, and else has failed: the model is told.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.decisions import Suspend
+from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.phases import LEAVING, CallAt, Cursor, Phase
 from ..contract.rows import CallRow
 from .calls import drive
 from .effects import ParkCall, RunPhase
-from .ending import run_end, stop_work
+from .ending import lose_bodies, run_end, stop_work
 from .gates import gate, tool_of
-from .inference import ask_again
+from .inference import ask_anew
 from .inputs import Activate
 from .state import Draft, milliseconds
 from .steps import admit, arrive, tools_done, wake
 from .tasks import recover_tasks
-from .tickets import open_ticket
+from .tickets import ask_afresh, open_ticket
 
 UNKNOWN = Suspend(
     reason="outcome_unknown",
@@ -32,6 +35,32 @@ UNKNOWN = Suspend(
 )
 
 
+def _redefined(d: Draft, call: CallRow) -> bool:
+    """A release has changed the call's tool: what people said was about another action, and they are asked again.
+
+    That goes for open questions, and for answers that no body has begun with; a denial stands. What was allowed without
+    a person passes the gates again. True if the call is asked about.
+    """
+    definition = "" if d.spec.recorded is not None else d.spec.definition(call.tool, call.call_id)
+    if call.settled or not call.definition or definition in ("", call.definition):
+        return False
+    text = f"the tool {call.tool} of {call.call_id} was {call.definition} when it was called, and is {definition} now"
+    d.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
+    mark = fingerprint(d.spec.key, call.tool, call.arguments, definition)
+    call, ticket = d.put(call, definition=definition, fingerprint=mark), call.ticket
+    denied = call.at is CallAt.HELD and call.decision is not None and call.decision.action == "cancel"
+    begins = call.status is CallStatus.RESUMING or call.at is CallAt.PARKED or (call.at is CallAt.HELD and not denied)
+    again = call.status is CallStatus.RUNNING and call.at in (CallAt.ALLOWED, CallAt.BEFORE, CallAt.BODY)
+    tool = d.spec.tools.get(call.tool)
+    safe = tool is not None and tool.replay_safe
+    if ticket is not None and (begins or (again and (safe or call.at is not CallAt.BODY))):
+        ask_afresh(d, call, ticket, CHANGED)
+        return True
+    if call.status is CallStatus.NEW and call.at in (CallAt.GATING, CallAt.ALLOWED, CallAt.BEFORE):
+        d.put(call, at=CallAt.NEW)
+    return False
+
+
 def activate(d: Draft, message: Activate) -> None:
     """The first input of an incarnation."""
     d.followed = True
@@ -39,7 +68,7 @@ def activate(d: Draft, message: Activate) -> None:
     if d.stage is Stage.CREATED and d.cursor is Cursor.ADMISSION:
         d.move(Stage.PLANNED)
     else:
-        recover(d)
+        recover(d, counts=message.counts)
     if message.admitted:
         admit(d)
 
@@ -50,19 +79,20 @@ def _compare_digest(d: Draft, digest: str) -> None:
         d.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
 
-def recover(d: Draft) -> None:
-    """Ask again for what was in flight."""
+def recover(d: Draft, *, counts: bool = True) -> None:
+    """Ask again for what was in flight. `counts`: see `Activate`."""
     if STATUS[d.stage] is RunStatus.RUNNING:
         d.unowned += 0 if d.active_since is None else milliseconds(d.active_since, d.now)
         d.active_since = d.now  # the time without an owner was not active time
         d.changed = True
+    lose_bodies(d)
     if d.cursor not in LEAVING:
         recover_tasks(d)
     match d.cursor:
         case Cursor.TASKS:
             wake(d)
         case Cursor.INFERENCE:
-            ask_again(d, "interrupted", "the process that asked the model ended")
+            ask_anew(d, counts=counts)
         case Cursor.TOOLS:
             _recover_calls(d)
         case Cursor.STOPPING if d.termination is not None:
@@ -79,10 +109,13 @@ def recover(d: Draft) -> None:
 
 def _recover_calls(d: Draft) -> None:
     for call in tuple(d.calls.values()):
-        if d.in_tools:
-            _recover_call(d, call)
+        if d.in_tools and not _redefined(d, call):
+            _recover_call(d, d.calls[call.call_id])
     if drive(d):
         tools_done(d)
+
+
+CHANGED: Final = "the tool's definition has changed; the question is asked again"
 
 
 def _recover_call(d: Draft, call: CallRow) -> None:

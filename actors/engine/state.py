@@ -19,7 +19,7 @@ from ..contract.calls import CALLS
 from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, Termination, check_stage
-from ..contract.messages import Message, Usage
+from ..contract.messages import FinishReason, Message, Usage
 from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import (
     CallRow,
@@ -33,6 +33,7 @@ from ..contract.rows import (
     RunInfo,
     RunRecord,
     RunRow,
+    Sent,
 )
 from ..contract.spec import MODES, AgentSpec, ModeRow
 from ..contract.state import Batch, Keys
@@ -143,12 +144,15 @@ class Draft:
     inference: Inference | None
     draft: Message | None
     pending_input: tuple[Message, ...]
+    sent: tuple[Sent, ...]
     unheard: str | None
     early: Mapping[str, Decision]
     request: RequestChanges | None
+    finish_reason: FinishReason | None
     snapshot: Snapshot
     keys: Keys
     stubborn: tuple[str, ...]
+    unknown: tuple[str, ...]
     tasks: tuple[TaskRow, ...]
     pause: PauseWish | None
     holds: tuple[Ticket, ...]
@@ -178,9 +182,12 @@ class Draft:
         self.answers, self.output_retries = counters.answers, counters.output_retries
         self.message_count, self.ticket_count = counters.messages, counters.tickets
         self.inference, self.draft = row.inference, row.draft
-        self.pending_input, self.unheard, self.early = row.pending_input, row.unheard, row.early
+        self.pending_input, self.sent = row.pending_input, row.sent
+        self.unheard, self.early = row.unheard, row.early
         self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
-        self.stubborn, self.tasks, self.pause, self.holds = row.stubborn, row.tasks, row.pause, row.holds
+        self.finish_reason = row.finish
+        self.stubborn, self.unknown, self.tasks = row.stubborn, row.unknown, row.tasks
+        self.pause, self.holds = row.pause, row.holds
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages = [], [], [], []
@@ -353,15 +360,18 @@ class Draft:
             inference=self.inference,
             draft=self.draft,
             pending_input=self.pending_input,
+            sent=self.sent,
             unheard=self.unheard,
             early=self.early,
             stubborn=self.stubborn,
+            unknown=self.unknown,
             tasks=self.tasks,
             pause=self.pause,
             holds=self.holds,
             next_due=self._next_due(),
             revision=self.snapshot.revision,
             request=self.request,
+            finish=self.finish_reason,
         )
 
     def _counters(self) -> Counters:
@@ -386,3 +396,16 @@ class Draft:
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
         return due
+
+
+def shifted(state: RunState, seconds: float) -> RunState:
+    """The same run after a stretch that its clock counts and that was no activity: the machine slept, or was set."""
+    counters = state.row.counters
+    if counters.active_since is None:
+        return state
+    counters = attrs.evolve(
+        counters,
+        active_since=counters.active_since + timedelta(seconds=seconds),
+        unowned_ms=counters.unowned_ms + round(seconds * 1000),
+    )
+    return msgspec.structs.replace(state, row=attrs.evolve(state.row, counters=counters))

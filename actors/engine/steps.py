@@ -113,7 +113,8 @@ def use_answer(d: Draft) -> None:
         return
     else:
         d.output_retries += 1
-        note = f"Your answer does not have the demanded form: {fault}. Answer again in that form."
+        where = "" if "`$" in fault else " - at `$`"
+        note = f"Your answer does not have the demanded form: {fault}{where}. Answer again with the JSON value alone."
         message = Message(
             id=d.new_message_id(), role="user", content=note, producer=Producer(run_id=d.info.run_id, step=d.step)
         )

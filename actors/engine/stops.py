@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import NamedTuple, assert_never
 
@@ -85,7 +84,7 @@ def _met(condition: StopCondition, facts: StepFacts) -> tuple[str, str] | None:
             ran = any(call.tool == name and call.attempts for call in facts.calls)
             return ("stop_on_tool", name) if ran else None
         case ContentMatch(pattern):
-            return ("content_match", pattern) if re.search(pattern, facts.text) else None
+            return ("content_match", pattern) if condition.met(facts.text) else None
         case LoopDetection(window):
             same = window and len(facts.trail) >= window and len(set(facts.trail[-window:])) == 1
             return ("loop_detection", f"{window} equal steps") if same else None

@@ -12,6 +12,8 @@ from ..contract.ids import task_id
 from ..contract.phases import LEAVING, CallAt
 from ..contract.rows import CallRow
 from ..contract.tasks import MAX_SPAWNS, TaskRow, shown_tasks
+from .bodies import of_bug
+from .denials import doubted
 from .effects import AnswerBody, CancelTask
 from .ending import fail
 from .inputs import (
@@ -26,7 +28,7 @@ from .inputs import (
     TaskStopped,
 )
 from .state import Draft
-from .tasks import finish_task, no_room, put_task, start_task, task_of
+from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task, task_of
 from .writes import task_wrote
 
 SUSPENDED_TEXT = (
@@ -59,9 +61,11 @@ def task_said(
             shown = task_wrote(d, task, message)
             finish_task(d, task, "succeeded", result=message.result, shown=shown, large=message.large)
         case CallRaised():
-            finish_task(d, task, "failed", shown=message.shown, code=message.code)
+            bug = of_bug(d, message)
+            shown = doubted(message.shown, "grace" if task.lost == "grace" else "")
+            finish_task(d, task, "failed", shown=shown, code=message.code, error_id=bug)
             if message.fatal and task.status != "cancelling":  # it was to end: how it takes that ends nothing else
-                fail(d, "tool_error", f"{task.tool}: {message.shown}")
+                fail(d, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
 
 
 def desk_asked(d: Draft, message: SpawnAsked | CancelAsked | TasksAsked | TaskStopped) -> None:
@@ -81,7 +85,7 @@ def task_stopped(d: Draft, message: TaskStopped) -> None:
     """The body of a cancelled task has ended, or has overrun its grace."""
     task = task_of(d, message.task_id)
     if task is not None and task.attempts == message.attempt and task.status == "cancelling":
-        finish_task(d, task, "cancelled", shown="It was cancelled.", code="cancelled")
+        cut_task(d, task, STOPPED)
 
 
 def cancel_asked(d: Draft, message: CancelAsked) -> None:

@@ -20,12 +20,13 @@ import attrs
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.excerpt import shown_value
+from ..contract.excerpt import Large, shown_value
 from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
+from .denials import doubted
 from .effects import ReleaseCall, StartTask
 from .state import Draft, milliseconds
 from .tickets import close_call
@@ -35,6 +36,8 @@ Ended = Literal["succeeded", "failed", "cancelled"]
 _STARTED: Final = re.compile(r'\{"task": ?"([^"]+)", ?"status": ?"running"\}')
 """What the call of a background tool comes to, as text."""
 
+STOPPED: Final = "It was cancelled."
+"""How the text begins of a task that was cancelled by itself, and not with its run."""
 UNKNOWN_TEXT: Final = (
     "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
     "start it once more."
@@ -131,6 +134,7 @@ def finish_task(
     result: Any = None,
     code: str | None = None,
     large: bool = False,
+    error_id: str | None = None,
 ) -> None:
     """A task has ended: its row goes, its event and its message come."""
     d.tasks = tuple(one for one in d.tasks if one.task_id != task.task_id)
@@ -142,10 +146,11 @@ def finish_task(
             call_id=task.call_id,
             tool=task.tool,
             status=status,
-            result=shown if large or status != "succeeded" else result,
+            result=Large(result) if large else shown if status != "succeeded" else result,
             code=code,
             attempts=task.attempts,
             duration_ms=milliseconds(task.started_at, d.now),
+            error_id=error_id,
         ),
     )
     message = Message(
@@ -200,7 +205,15 @@ def newest_input(history: Sequence[Message]) -> str:
 def end_tasks(d: Draft, why: str) -> None:
     """The run ends, and nothing of it is alive: each task that its row still has was cancelled with it."""
     for task in d.tasks:
-        finish_task(d, task, "cancelled", shown=why, code="cancelled")
+        if task.lost:
+            d.unknown += (task.task_id,)
+        cut_task(d, task, why)
+
+
+def cut_task(d: Draft, task: TaskRow, why: str) -> None:
+    """End a task that was cancelled, and whose body has not said what it came to."""
+    code = "outcome_unknown" if task.lost else "cancelled"
+    finish_task(d, task, "cancelled", shown=doubted(why, task.lost), code=code)
 
 
 def recover_tasks(d: Draft) -> None:
@@ -208,7 +221,7 @@ def recover_tasks(d: Draft) -> None:
     for task in d.tasks:
         tool = d.spec.tools.get(task.tool)
         if task.status == "cancelling":
-            finish_task(d, task, "cancelled", shown="It was cancelled.", code="cancelled")
+            cut_task(d, task, STOPPED)
         elif tool is not None and tool.replay_safe:
             run_task(d, put_task(d, task, attempts=task.attempts + 1, started_at=d.now))
         else:

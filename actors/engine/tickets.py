@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -11,15 +11,17 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
+from ..contract.excerpt import Large
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
-from .state import Draft, milliseconds
+from .state import ENGINE, Draft, milliseconds
 
 
-def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
+def open_ticket(d: Draft, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
     ticket = new_ticket(d, wish, ticket_id=d.new_ticket_id(), fingerprint=call.fingerprint, call=call)
+    ticket = ticket if replaces is None else attrs.evolve(ticket, replaces=replaces)
     call = d.put(call, status=CallStatus.SUSPENDED, at=CallAt.PARKED, ticket=ticket)
     d.emit(
         "run.tool.suspended",
@@ -27,6 +29,20 @@ def open_ticket(d: Draft, call: CallRow, wish: Suspend) -> CallRow:
     )
     announce(d, ticket)
     d.do(ParkCall(call_id=call.call_id, ticket=ticket))
+    return call
+
+
+def ask_afresh(d: Draft, call: CallRow, ticket: Ticket, reason: str) -> CallRow:
+    """Ask what a ticket asked, with a new one: the old one does not fit what would happen now."""
+    call = withdraw(d, call, by=ENGINE, reason=reason)
+    if call.status is not CallStatus.SUSPENDED:
+        return open_ticket(d, d.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
+    name = d.new_ticket_id()
+    new = new_ticket(d, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
+    new = attrs.evolve(new, replaces=ticket.ticket_id)
+    call = d.put(call, at=CallAt.PARKED, ticket=new, decision=None)
+    announce(d, new)
+    d.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
 
 
@@ -55,6 +71,27 @@ def new_ticket(d: Draft, wish: Suspend, *, ticket_id: str, fingerprint: str, cal
     )
 
 
+_NO_TIME: Final = 1e-9
+"""Seconds that a ticket waited which expired in the moment it was made."""
+
+
+def wish_of(ticket: Ticket) -> Suspend:
+    """What was asked for, from the ticket that came of it; an expiry counts from the beginning."""
+    seconds = None if ticket.expires_at is None else (ticket.expires_at - ticket.requested_at).total_seconds()
+    on_expiry: Any = ticket.on_expiry
+    return Suspend(
+        action=ticket.action,
+        message=ticket.message,
+        parameters=ticket.parameters,
+        response_schema=ticket.response_schema,
+        resume_mode=ticket.resume_mode,
+        expires_after=None if seconds is None else max(seconds, _NO_TIME),
+        on_expiry=SetResult(ticket.expiry_result, ticket.expiry_code) if on_expiry == "set_result" else on_expiry,
+        reviewers=ticket.reviewers,
+        reason=ticket.reason,
+    )
+
+
 def announce(d: Draft, ticket: Ticket) -> None:
     """Write a new ticket, and its event."""
     d.tickets.append(ticket)
@@ -75,6 +112,7 @@ def announce(d: Draft, ticket: Ticket) -> None:
             expires_at=None if ticket.expires_at is None else timestamp(ticket.expires_at),
             on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,  # left out by identity, not equality
             reviewers=ticket.reviewers,
+            replaces=ticket.replaces,
         ),
     )
 
@@ -121,6 +159,7 @@ def close_call(
     shown: str,
     code: str | None = None,
     large: bool = False,
+    error_id: str | None = None,
 ) -> CallRow:
     """End a call. after_tool_execute runs once, also for failed and set results, but not for cancelled calls.
 
@@ -140,10 +179,11 @@ def close_call(
             call_id=call.call_id,
             tool=call.tool,
             status=status,
-            result=shown if large or status is not CallStatus.SUCCEEDED else result,
+            result=Large(result) if large else shown if status is not CallStatus.SUCCEEDED else result,
             code=code,
             attempts=call.attempts,
             duration_ms=spent,
+            error_id=error_id,
         ),
     )
     if hooked:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -15,10 +14,16 @@ import msgspec
 
 from greenroom.actors.contract.codec import SchemaError, message_of
 from greenroom.actors.errors import AgentDefinitionError
+from greenroom.supervision.border import failure_of_call
 
 T = TypeVar("T")
 
-_FENCE: Final = re.compile(r"\s*```(?:json|JSON)?[ \t]*\n(?P<inside>.*?)\n?[ \t]*```\s*", re.DOTALL)
+WORDS: Final = (
+    "Your final answer is one JSON value that is valid against this JSON Schema, and nothing else: no words before or"
+    " after it, no code fence. Call tools as usual before you give it.\n\n{schema}"
+)
+"""What the system text says of the form of the final answer."""
+_FENCE: Final = "```"
 
 
 @attrs.frozen(eq=False)
@@ -28,21 +33,28 @@ class Output(Generic[T]):
     Attributes:
         type: what they become.
         schema: JSON Schema of the answer; None for plain text.
+        words: asks a model for an answer of that schema; empty for plain text.
     """
 
     type: type[T]
     schema: Mapping[str, Any] | None
+    words: str = attrs.field(init=False)
+
+    @words.default
+    def _in_words(self) -> str:
+        if self.schema is None:
+            return ""
+        return WORDS.format(schema=msgspec.json.encode(self.schema).decode())
 
     def check(self, text: str) -> tuple[Any, str | None]:
         """(JSON value, None), or (None, what is wrong, with the path). Pure; a ```json fence is tolerated."""
         if self.schema is None:
             return text, None
-        fenced = _FENCE.fullmatch(text)
         try:
-            made = msgspec.json.decode(fenced["inside"] if fenced else text, type=self.type)
+            made = msgspec.json.decode(_unfenced(text), type=self.type)
             return msgspec.json.decode(msgspec.json.encode(made)), None
-        except Exception as error:  # noqa: BLE001 - what classes of the user's check while they are built may raise anything
-            return None, f"The answer is not JSON of the expected form: {message_of(error)}"
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - what classes of the user's check while they are built may raise anything
+            return None, f"The answer is not JSON of the expected form: {message_of(failure_of_call(error))}"  # noqa: ASYNC104 - the border has raised what passes
 
     def parse(self, value: Any) -> T:
         """The object for a stored JSON value.
@@ -54,8 +66,25 @@ class Output(Generic[T]):
             return cast("T", value)  # text, or what a tool that ends the run has returned
         try:
             return msgspec.convert(value, self.type)
-        except Exception as error:  # a decoding hook of a foreign type may raise anything: it does not fit
-            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(error)}") from error
+        except BaseException as error:  # a decoding hook of a foreign type may raise anything: it does not fit
+            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(failure_of_call(error))}") from error  # noqa: ASYNC104 - the border has raised what passes
+
+
+def _unfenced(text: str) -> str:
+    """What is inside of a fence that holds the whole text, which may say "json"; the text itself if there is none.
+
+    By hand: an expression would look for the closing fence behind each blank, in quadratic time.
+    """
+    whole = text.strip()
+    head, line, rest = whole.removeprefix(_FENCE).partition("\n")
+    if (
+        not whole.startswith(_FENCE)
+        or not line
+        or not rest.endswith(_FENCE)
+        or head.strip(" \t") not in {"", "json", "JSON"}
+    ):
+        return text
+    return rest.removesuffix(_FENCE).rstrip(" \t").removesuffix("\n")
 
 
 def read_output_type(agent: str, output_type: type[T]) -> Output[T]:

@@ -57,7 +57,7 @@ class Plugin:
         """When the model has answered; may edit or drop its calls, or end the run."""
 
     async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
-        """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend` or `Block`; the strongest counts.
+        """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend`, `Deny` or `Block`.
 
         Asked for each call in the model's order before any runs, again when the state has changed since, and again
         after a decision, with `ctx.decision`.

@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from ..contract.calls import CallStatus
-from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import Event
 from ..contract.messages import CallRequest, ModelResponse, Usage
 from ..contract.phases import LEAVING, CallAt, Cursor
-from ..contract.rows import CallRow
+from ..contract.rows import CallRow, RunRow
 from ..contract.spec import MODES
+from ..engine.denials import undoubted
 from ..engine.inputs import (
     Abandon,
     Activate,
@@ -46,6 +46,7 @@ from ..engine.inputs import (
     WorkStopped,
 )
 from ..engine.state import RunState
+from ..engine.tickets import wish_of
 from .index import writer_of
 from .record import Record
 from .report import Unreplayable
@@ -121,7 +122,11 @@ def _answered(record: Record, state: RunState, event: Event) -> Iterator[Input |
     if flight is None or state.row.cursor is not Cursor.INFERENCE:
         return
     payload: Any = event.payload
-    common: dict[str, Any] = {"usage": _usage(payload.get("usage")), "model": str(payload.get("model", ""))}
+    common: dict[str, Any] = {
+        "usage": _usage(payload.get("usage")),
+        "model": str(payload.get("model", "")),
+        "finish": payload.get("finish"),
+    }
     message = record.messages.get(flight.message_id)
     if message is not None:
         text: tuple[str, ...] = (message.content,) if message.content else ()
@@ -169,10 +174,17 @@ def _failed(state: RunState, events: tuple[Event, ...]) -> Iterator[Input]:
     retried = next((event for event in events if event.type == "run.inference.retried"), None)
     if retried is None or flight is None:
         return
-    code, detail = str(retried.payload.get("code")), str(retried.payload.get("detail"))
+    payload: Any = retried.payload
+    code, detail = str(payload.get("code")), str(payload.get("detail"))
     if detail.startswith(f"{code}: "):
-        text = detail.removeprefix(f"{code}: ")
-        yield ModelFailed(message_id=flight.message_id, kind=code, text=text, retryable=True)
+        yield ModelFailed(
+            message_id=flight.message_id,
+            kind=code,
+            text=detail.removeprefix(f"{code}: "),
+            retryable=True,
+            usage=_usage(payload.get("usage")),
+            delay_ms=payload.get("delay_ms", 0),
+        )
 
 
 def _reported(event: Event) -> Iterator[Input]:
@@ -195,28 +207,7 @@ def _suspended(record: Record, state: RunState, event: Event) -> Iterator[Input 
         return
     call = state.calls.get(str(event.payload.get("call_id")))
     if call is not None and call.at is CallAt.BODY and ticket.reason != "outcome_unknown":
-        yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish(ticket))
-
-
-_NO_TIME: Final = 1e-9
-"""Seconds that a ticket waited which expired in the moment it was made."""
-
-
-def wish(ticket: Ticket) -> Suspend:
-    """What a body asked for, from the ticket that it got."""
-    seconds = None if ticket.expires_at is None else (ticket.expires_at - ticket.requested_at).total_seconds()
-    on_expiry: Any = ticket.on_expiry
-    return Suspend(
-        action=ticket.action,
-        message=ticket.message,
-        parameters=ticket.parameters,
-        response_schema=ticket.response_schema,
-        resume_mode=ticket.resume_mode,
-        expires_after=None if seconds is None else max(seconds, _NO_TIME),
-        on_expiry=SetResult(ticket.expiry_result, ticket.expiry_code) if on_expiry == "set_result" else on_expiry,
-        reviewers=ticket.reviewers,
-        reason=ticket.reason,
-    )
+        yield CallSuspended(call_id=call.call_id, attempt=call.attempts, suspend=wish_of(ticket))
 
 
 def _ended(record: Record, state: RunState, name: str, position: int) -> Iterator[Input | Unreplayable]:
@@ -241,7 +232,7 @@ def _outcomes(call: CallRow, row: CallRow, found: Written) -> Iterator[Input]:
         if row.status is CallStatus.SUCCEEDED:
             yield _returned(call, row, found, large=other)
         elif row.status is CallStatus.FAILED:
-            yield CallRaised(**who, code=row.code or "tool_error", fatal=other)
+            yield CallRaised(**who | {"shown": undoubted(row.shown or "")}, code=row.code or "tool_error", fatal=other)
 
 
 def _returned(call: CallRow, row: CallRow | None, found: Written, *, large: bool = False) -> CallReturned:
@@ -316,6 +307,8 @@ _NEVER_FIRST: Final = _REPORTS | {
 """Events that an owner who takes a run up does not begin with."""
 
 
+_TOGETHER: Final = 256
+"""Events of one commit that are looked at: a new owner says something of each task before it asks the model again."""
 _LAST_ERROR: Final = " failed steps; the last one: "
 
 
@@ -324,7 +317,7 @@ def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
     code, detail = record.end()
     if event.type not in _NEVER_FIRST or row.cursor is Cursor.TOOLS:  # there it may change calls without an event
         digest = _digest(record, event)
-        yield Activate(admitted=True, agent_digest=digest)
+        yield Activate(admitted=True, agent_digest=digest, counts=_counted(record, row, position))
         if row.cursor is Cursor.ADMISSION:
             yield Activate(admitted=False, agent_digest=digest)
             yield Admit()
@@ -332,12 +325,22 @@ def _owned(record: Record, state: RunState, position: int) -> Iterator[Input]:
         yield Overran(item=_stubborn(event))
     if row.cursor is Cursor.STOPPING:
         yield from _stopped(record, row.stubborn, position)
-    if row.cursor is Cursor.INFERENCE and row.inference is not None and code in ("model_error", "consecutive_errors"):
+    if row.cursor is Cursor.INFERENCE and row.inference is not None and code in _OF_THE_MODEL:
         passes = code == "consecutive_errors"  # a failure that may pass, and the one too many
         kind, _, text = (detail.partition(_LAST_ERROR)[2] if passes else detail).partition(": ")
-        yield ModelFailed(message_id=row.inference.message_id, kind=kind, text=text, retryable=passes)
+        yield ModelFailed(
+            message_id=row.inference.message_id,
+            kind=kind,
+            text=text,
+            retryable=passes,
+            usage=_more(record.row.usage, row.usage),
+        )
     if code in ("run_timeout", "internal_error") and row.cursor not in LEAVING:
         yield DeadlinePassed()
+        yield DeadlinePassed(unowned=True)
+
+
+_OF_THE_MODEL: Final = ("model_error", "model_bug", "consecutive_errors")
 
 
 def _digest(record: Record, event: Event) -> str:
@@ -346,6 +349,23 @@ def _digest(record: Record, event: Event) -> str:
     before, detail = f"started with spec {started}, goes on with ", str(event.payload.get("detail"))
     changed = event.type == "run.degraded" and detail.startswith(before)
     return detail.removeprefix(before) if changed else started
+
+
+def _counted(record: Record, row: RunRow, position: int) -> bool:
+    """True if the request that an owner left behind counts as one: the event says so that asks again, in one commit."""
+    if row.cursor is not Cursor.INFERENCE:
+        return True
+    at = record.events[position].timestamp
+    together = takewhile(lambda event: event.timestamp == at, record.events[position : position + _TOGETHER])
+    retried = next((event for event in together if event.type == "run.inference.retried"), None)
+    return retried is not None and "usage" in retried.payload
+
+
+def _more(usage: Usage, before: Usage) -> Usage:
+    """What was used in between."""
+    given, known = attrs.astuple(usage), attrs.astuple(before)
+    names = [field.name for field in attrs.fields(Usage)]
+    return Usage(**{name: max(0, a - b) for name, a, b in zip(names, given, known, strict=True)})
 
 
 def _stubborn(event: Event) -> Stubborn:

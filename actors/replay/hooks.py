@@ -8,22 +8,23 @@ is not marked, so each answer that may begin there is told.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ..contract.calls import CallStatus
-from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.envelope import Event
 from ..contract.lifecycle import TerminationKind
 from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
 from ..contract.rows import CallRow, RequestChanges
+from ..engine.denials import undoubted
 from ..engine.effects import RunPhase
 from ..engine.gates import APPROVAL, NOT_OFFERED
 from ..engine.inputs import CallEdit, Overruled, PhaseDone
 from ..engine.state import RunState
-from .derive import wish
+from ..engine.tickets import wish_of
 from .index import writer_of
 from .record import Record
 from .writes import written
@@ -59,7 +60,7 @@ def told(record: Record, asked: RunPhase, state: RunState, position: int, *, plu
     if not plugins and asked.phase is not Phase.TOOL_GATE:
         yield done
         return
-    if not plugins:
+    if not plugins and not _is_doubt(record.events, position):
         yield from _allowed(record, done, position)
         yield msgspec.structs.replace(done, verdict=APPROVAL)
         return
@@ -84,6 +85,10 @@ def _begun(record: Record, done: PhaseDone, position: int) -> Iterator[tuple[Pha
         detail = str(events[position].payload.get("detail"))
         done, position = msgspec.structs.replace(done, ignored=(*done.ignored, detail)), position + 1
         yield done, position
+    if _is_doubt(events, position):
+        done = msgspec.structs.replace(done, doubt=str(events[position].payload.get("detail")))
+        position += 1
+        yield done, position
     before = position
     while position < len(events) and _gave_way(events[position], done.call_id):
         payload: Any = events[position].payload
@@ -95,6 +100,11 @@ def _begun(record: Record, done: PhaseDone, position: int) -> Iterator[tuple[Pha
 
 def _degraded(event: Event) -> bool:
     return event.type == "run.degraded" and event.payload.get("reason") == "plugin_error"
+
+
+def _is_doubt(events: Sequence[Event], position: int) -> bool:
+    event = events[position] if position < len(events) else None
+    return event is not None and event.type == "run.degraded" and event.payload.get("reason") == "predicate_failed"
 
 
 def _gave_way(event: Event, call_id: str | None) -> bool:
@@ -142,7 +152,7 @@ def _holds(record: Record, at: int) -> Iterator[Suspend]:
         ticket = record.tickets.get(str(event.payload.get("ticket_id")))
         if event.type != "run.approval.requested" or ticket is None or ticket.call_id is not None:
             return
-        yield wish(ticket)
+        yield wish_of(ticket)
 
 
 def _judged(record: Record, done: PhaseDone, state: RunState, at: int) -> Iterator[PhaseDone]:
@@ -152,6 +162,8 @@ def _judged(record: Record, done: PhaseDone, state: RunState, at: int) -> Iterat
     earlier = (other for other in state.calls.values() if other.index < call.index)
     if not call.provisional and any(other.at is not CallAt.SETTLED or other.batch is not None for other in earlier):
         yield msgspec.structs.replace(done, verdict=Block(""))  # of a provisional verdict only that it was one is seen
+    elif call.provisional and any(other.at is not CallAt.SETTLED for other in earlier):
+        yield msgspec.structs.replace(done, verdict=SetResult())  # as above, and it was one still
     event = record.events[at] if at < len(record.events) else None
     if event is None or event.payload.get("call_id") != call.call_id:
         return
@@ -173,10 +185,12 @@ def _verdicts(record: Record, event: Event, row: CallRow | None) -> Iterator[Ver
     if event.type == "run.tool.suspended":
         ticket = record.tickets.get(str(event.payload.get("ticket_id")))
         if ticket is not None and ticket.reason != "outcome_unknown":
-            yield wish(ticket)
+            yield wish_of(ticket)
     elif event.type == "run.tool.result" and row is not None and row.settled:
         yield SetResult(row.result, None if row.status is CallStatus.SUCCEEDED else row.code)
-        shown = row.shown or ""
+        shown = undoubted(row.shown or "")
+        if row.code == "permission_denied" and row.result is None:
+            yield Deny(shown)
         if shown.startswith(_BLOCKED):  # not from the termination: an owner that was given up meanwhile has another
             yield Block(shown.removeprefix(_BLOCKED))
 

@@ -12,9 +12,8 @@ from ..contract.envelope import Event
 from ..contract.phases import CallAt
 from ..contract.rows import CallRow
 from ..contract.state import KeyId, Keys, KeySpec
+from ..engine.tasks import STOPPED
 
-STOPPED: Final = "It was cancelled."
-"""What the event of a task says that somebody has cancelled (and not the end of its run)."""
 FAILED: Final = "the reducer of state key {key!r} failed: "
 """How a conflict begins of a reducer that has failed."""
 
@@ -72,7 +71,7 @@ def make_index(events: Sequence[Event], calls: Iterable[CallRow]) -> Index:
                 results[str(payload.get("call_id"))] = position
                 if payload.get("code") == "unknown_tool":
                     unoffered.append(position)
-            case "run.task.finished" if payload.get("result") == STOPPED:
+            case "run.task.finished" if str(payload.get("result")).startswith(STOPPED):
                 stops[str(payload.get("task_id"))] = position
             case _:
                 pass

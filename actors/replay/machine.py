@@ -93,7 +93,9 @@ def replaying(record: Record, spec: AgentSpec) -> Replaying:
 class _Replay:
     def __init__(self, record: Record, spec: AgentSpec) -> None:
         self._record = record
-        self._spec = attrs.evolve(spec, key=record.info.agent, keys={})  # what stands in for writes has its own
+        marks = {name: call.definition for name, call in record.calls.items()}  # the fingerprints are the recorded ones
+        # What stands in for writes has its own keys.
+        self._spec = attrs.evolve(spec, key=record.info.agent, keys={}, recorded=marks)
         self._bare = AgentSpec(key=record.info.agent)
         self._at: dict[int, Place] = {}
         self._effort = len(record.events) * WIDTH + EFFORT

@@ -16,13 +16,13 @@ from ..contract.calls import CallStatus
 from ..contract.envelope import Event
 from ..contract.ids import message_id
 from ..contract.phases import CallAt
-from ..contract.redaction import MASK
 from ..contract.rows import CallRow
+from ..contract.spans import MASK
 from ..contract.tasks import TaskRow
+from ..engine.denials import undoubted
 from ..engine.inputs import CallRaised, CallReturned, Input, SpawnAsked, TaskStopped
 from ..engine.state import RunState
-from ..engine.tasks import UNKNOWN_TEXT
-from .index import STOPPED
+from ..engine.tasks import STOPPED, UNKNOWN_TEXT
 from .record import Record
 from .report import Unreplayable
 from .writes import NOTHING, written
@@ -81,10 +81,11 @@ def task_ended(record: Record, state: RunState, task: TaskRow, position: int) ->
         shown = found.without_note(shown)
         for result, large in _results(shown):
             yield CallReturned(**who, result=result, shown=shown, large=large, batch=found.batch)
-    elif how == "cancelled" and shown == STOPPED:
+    elif how == "cancelled" and shown.startswith(STOPPED):
         yield TaskStopped(task_id=task.task_id, attempt=task.attempts)
     elif how.startswith("failed") and shown != UNKNOWN_TEXT:
         code = how.removeprefix("failed (").removesuffix(")")
+        shown = undoubted(shown)
         yield CallRaised(**who, code=code, shown=shown)
         if record.end()[0] == "tool_error":
             yield CallRaised(**who, code=code, shown=shown, fatal=True)

@@ -17,7 +17,7 @@ from greenroom.supervision import ActorContext
 
 from ..abc import Store
 from ..errors import StoreUnavailable
-from .clock import Clock
+from .clock import Clock, ClockWatch
 
 ALARM: Final = ":alarm"
 """Id of the child; no run id begins with a colon."""
@@ -30,12 +30,13 @@ PAUSE: Final = 1.0
 class Alarm:
     """The earliest timer of the runs that are not in memory, and those of the runs that nobody can work on."""
 
-    def __init__(self, store: Store, clock: Clock, wake: Callable[[str, bool], bool]) -> None:
+    def __init__(self, store: Store, clock: Clock, watch: ClockWatch, wake: Callable[[str, bool], bool]) -> None:
         """`wake(run_id, degraded)` gives a run an owner; False if it has one, or nobody can own it here.
 
         `degraded`: it is one that nobody could own, to be tried all the same.
         """
-        self._store, self._clock, self._wake = store, clock, wake
+        self._store, self._clock, self._watch, self._wake = store, clock, watch, wake
+        self._jumped = False
         self._at: float = math.inf
         self._set = trio.Event()
         self._refused = 0
@@ -44,6 +45,11 @@ class Alarm:
 
     def __repr__(self) -> str:
         return "<Alarm>"
+
+    def nudge(self) -> None:
+        """The clock has jumped: what is due is another moment of trio's time now."""
+        self._jumped = True
+        self._set.set()
 
     def by(self, moment: datetime | None) -> None:
         """A run leaves memory and has to be back at this moment."""
@@ -75,11 +81,20 @@ class Alarm:
         await self._look_ahead()
         ctx.ready()
         while True:
-            with trio.move_on_at(self._at):
-                await self._set.wait()
+            await self._sleep()
             self._set = trio.Event()
+            if self._jumped:
+                self._jumped = False
+                await self._look_ahead()
             if trio.current_time() >= self._at:
                 await self._strike()
+
+    async def _sleep(self) -> None:
+        if self._at == math.inf:
+            await self._set.wait()
+            return
+        with self._watch.waiting(self), trio.move_on_at(self._at):
+            await self._set.wait()
 
     async def _strike(self) -> None:
         now = self._clock.now()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import attrs
+import msgspec
 
 from ..agent import Agent
 from ..contract.envelope import timestamp
 from ..contract.ids import content_digest
 from ..contract.messages import Message, Producer
-from ..contract.rows import NewRun, RunInfo, RunRecord
+from ..contract.redaction import Redactor
+from ..contract.rows import NewRun, RunInfo, RunRecord, ThreadInfo
 from ..contract.spec import MODES, ExecutionMode
 from ..contract.state import StateWrite
+from ..contract.titles import title_of
 from ..engine.birth import created, row_at_birth
 from ..engine.tasks import left_behind, newest_input
 from ..errors import UsageError
@@ -45,6 +48,7 @@ class Birth:
     execution: ExecutionMode | None = None
     on_busy: str = "queue"
     has_deps: bool = False
+    title: str | None = None
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "text", input_of(self.text, "the input"))
@@ -53,6 +57,8 @@ class Birth:
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{name}={value!r}: give a str")
             object.__setattr__(self, name, value if value is None else text_of(value))
+        if self.title is not None:
+            object.__setattr__(self, "title", input_of(self.title, "the title"))
         for name in ("run_id", "thread_id", "session_id"):
             _check_id(name, getattr(self, name))
         if self.execution is not None and self.execution not in tuple(MODES):  # it may be anything, also unhashable
@@ -65,7 +71,7 @@ class Birth:
             )
 
     def content(self) -> str:
-        """Digest of what makes this start the same as another one with the same run id."""
+        """Digest of what makes this start the same as another one with the same run id; the title is a label only."""
         due = None if self.deadline is None else timestamp(self.deadline)
         return content_digest(
             [self.agent.key, self.text, self.thread_id, self.session_id, self.by, self.workspace, due, self.execution]
@@ -77,8 +83,10 @@ def _check_id(name: str, value: Any) -> None:
         raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
 
 
-def new_run(birth: Birth, now: datetime) -> NewRun:
+def new_run(birth: Birth, now: datetime, redactor: Redactor) -> NewRun:
     """The rows and the first event of a new run.
+
+    The title is kept without secrets: lists show titles, and a search looks into them.
 
     The input waits in the run's row and joins the thread when the run begins to work: a run that is held back by its
     thread does not put its question between the question and the answer of the run before it.
@@ -96,6 +104,7 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
         workspace=birth.workspace,
         deadline=None if birth.deadline is None else birth.deadline.astimezone(UTC),
         has_deps=birth.has_deps,
+        title=title_of(birth.title or birth.text, redactor),
     )
     message = Message(
         id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
@@ -106,15 +115,35 @@ def new_run(birth: Birth, now: datetime) -> NewRun:
     )
 
 
-def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime) -> NewRun:
+def in_thread(new: NewRun, thread_id: str) -> NewRun:
+    """The same new run in another thread."""
+    drafted = new.created
+    payload = msgspec.structs.replace(drafted.payload, thread_id=thread_id)
+    info = attrs.evolve(new.info, thread_id=thread_id)
+    return attrs.evolve(new, info=info, created=drafted._replace(payload=payload))
+
+
+def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
+    """True if a principal may read what is in a thread: all of its runs, or what its owner has emptied."""
+    if not thread.members:
+        return thread.owner == by
+    return thread.owner != "" and all(map(may_join, thread.members))
+
+
+def fork_of(
+    parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime, *, by: str | None = None
+) -> NewRun:
     """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
 
     What waits in the parent's row for its next step is history, too: it will stand in the thread before that step.
 
     Raises:
-        UsageError: the parent has no finished step of that number, or the run id can not be.
+        UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
     """
     _check_id("new_run_id", run_id)
+    if by is not None and not isinstance(by, str):
+        raise UsageError(f"by={by!r}: give a str")
+    who = LOCAL if by is None else text_of(by)
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:
         raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
@@ -126,7 +155,8 @@ def fork_of(parent: RunRecord, thread: Sequence[Message], step: int, run_id: str
         run_id=run_id,
         thread_id=f"{run_id}.thread",
         created_at=now,
-        content=content_digest(["fork", info.run_id, step]),
+        by=who,
+        content=content_digest(["fork", info.run_id, step, *([] if who == LOCAL else [who])]),
         forked_from=info.run_id,
         forked_step=step,
         deadline=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
@@ -17,11 +17,14 @@ class Board:
 
     Attributes:
         tails: the newest events of the runs that somebody follows.
+        listeners: called, synchronously, with each run that has changed and the events of its commit (none: something
+            else about it is new); must be short and must not raise.
         closed: nothing can be looked up here any more.
     """
 
     def __init__(self) -> None:
         self.tails = Tails()
+        self.listeners: set[Callable[[str, Sequence[bytes]], None]] = set()
         self.closed = False
         self._notices: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()  # kept by those who wait
 
@@ -67,10 +70,21 @@ class Board:
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """These events of a run, up to sequence `last`, have become durable."""
         self.tails.committed(run_id, last, frames)
-        self.changed(run_id)
+        self._changed(run_id, frames)
 
     def changed(self, run_id: str) -> None:
         """The run has changed durably, or nobody works on it any more."""
+        self._changed(run_id, ())
+
+    def posted(self, run_id: str) -> None:
+        """A command to the run is durable, and has not acted yet: lists say so."""
+        for listener in tuple(self.listeners):
+            listener(run_id, ())
+
+    def _changed(self, run_id: str, frames: Sequence[bytes]) -> None:
+        if self.listeners:
+            for listener in tuple(self.listeners):
+                listener(run_id, frames)
         notice = self._notices.pop(run_id, None)
         if notice is not None:
             notice.set()

@@ -13,12 +13,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-from greenroom.supervision import Mailbox
+from greenroom.supervision import Mailbox, failure_of_call
 
 from ..agent import Agent
-from ..contract.codec import normalise
+from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
+from ..contract.ids import body_error_id
 from ..contract.rows import CallRow, RunInfo
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
@@ -30,6 +31,7 @@ from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
 from .children import SLACK, Child, Children, Cue, Release
 from .foreign import Unusable, suspend_of, text_of
+from .journal import Journal
 from .questions import TaskPort
 
 _MAILBOX: Final = 8
@@ -45,6 +47,7 @@ class CallActor:
     _deps: Any
     _children: Children
     _threads: trio.CapacityLimiter
+    _journal: Journal
 
     def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
         """The body of an actor that starts with an attempt."""
@@ -108,6 +111,7 @@ class CallActor:
                 tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
             )
         except ToolFailed as error:
+            self._log(tool, cue, of_call, error)
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
@@ -132,14 +136,31 @@ class CallActor:
             if not ended.is_set():
                 self._children.give_up(child, (self._children.where(child),), child.ended)
                 late = out_of_time(tool)
+                self._log(tool, cue, None, late)
                 self._children.owe(
                     CallRaised(
                         call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal
                     )
                 )
 
-        self._children.start(f"limit:{cue.call_id}:{cue.attempt}", watch, broke=None)
+        self._children.start(f"limit:{cue.call_id}:{cue.attempt}", watch, broke=None, ours=True)
         return ended
+
+    def _log(self, tool: Tool[..., Any], cue: StartCall, of_call: str | None, error: ToolFailed) -> None:
+        run_id, call_id = self._info.run_id, cue.call_id
+        self._journal.tool_failed(
+            f"tool {tool.name!r} failed in call {call_id} of run {run_id}",
+            error,
+            code=error.code,
+            error_id=body_error_id(run_id, call_id, cue.attempt),
+            run_id=run_id,
+            thread_id=self._info.thread_id,
+            agent=self._agent.key,
+            tool=tool.name,
+            call_id=of_call or call_id,
+            task_id=None if of_call is None else call_id,
+            attempt=cue.attempt,
+        )
 
     def _context(
         self, tool: Tool[..., Any], cue: StartCall, state: WritableState, of_call: str | None
@@ -163,10 +184,11 @@ def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
     """What a wish to wait comes to; one that can not be stored is a failure of the tool."""
     try:
         return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
-    except Unusable as error:
-        text = f"The tool {tool.name!r} asked for a decision that can not be stored: {error}."
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's, and may do anything when they are read
+        why = error if isinstance(error, Unusable) else failure_text(failure_of_call(error))
+        text = f"The tool {tool.name!r} asked for a decision that can not be stored: {why}."
         fatal = tool.on_error == "raise"
-        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)
+        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
 
 def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, keys: Keys) -> ToolContext[Any]:

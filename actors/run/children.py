@@ -13,8 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from greenroom.supervision import Mailbox, cleanup, flatten
-from greenroom.supervision.exits import STRAY, is_stray
+from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
 
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
@@ -22,6 +21,8 @@ from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, O
 from .foreign import text_of
 from .questions import Questions
 
+PIECE: Final = 65_536
+"""Characters of streamed text in one event at most: with every one escaped, still within an event's limit."""
 BUFFER_LIMIT: Final = 65_536
 """Characters of one message that may wait for the store before its writer has to wait."""
 
@@ -84,6 +85,8 @@ class Child:
         ticket: what a parked call waits for.
         attempt: of a call: the newest one that its actor was given to run; 0 for none.
         muted: it was given up, and nothing counts that it still says.
+        ours: no code of the user's runs in it, so a cancel ends it, and it is never named stubborn.
+        pausing: it waits for a moment that its run's rows name: its owner may go at any time.
     """
 
     key: str
@@ -95,6 +98,8 @@ class Child:
     attempt: int = 0
     task: trio.lowlevel.Task | None = None
     muted: bool = False
+    ours: bool = False
+    pausing: bool = False
     _over: bool = attrs.field(init=False, default=False)
     _ended: trio.Event | None = attrs.field(init=False, default=None)
 
@@ -119,16 +124,21 @@ class Child:
             self.mailbox.close()
 
 
+Hold = Callable[[str], tuple[int, str]]
+"""Of a text that is still coming: how many characters may be shown, and what is to be kept of the rest."""
+
+
 class Stream:
     """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
 
     `put` waits while more than `BUFFER_LIMIT` characters wait for the store. What may be the beginning of a secret
-    waits for what follows it.
+    waits for what follows it, and is shortened if it grows too long: see `HoldBack.hold`. `take` gives at most `PIECE`
+    characters, so that an event stays small whatever the size of a chunk; the rest waits for the next one.
     """
 
-    def __init__(self, nudge: Callable[[], None], settled: Callable[[str], int]) -> None:
+    def __init__(self, nudge: Callable[[], None], hold: Hold) -> None:
         self._nudge = nudge
-        self._settled = settled
+        self._hold = hold
         self._parts: list[str] = []
         self._size = 0
         self._ready = 0
@@ -138,9 +148,13 @@ class Stream:
     def add(self, text: str) -> None:
         """Add text at once, whatever the size (for threads, which are bounded by their own pace)."""
         text = text_of(text)
-        self._parts.append(text)
+        if len(text) <= PIECE:
+            self._parts.append(text)
+        else:
+            self._parts.extend(text[at : at + PIECE] for at in range(0, len(text), PIECE))
         self._size += len(text)
-        self._ready = -1
+        if self._ready <= 0 or self._size <= PIECE:
+            self._ready = -1
         self._nudge()
 
     def hush(self) -> None:
@@ -158,17 +172,36 @@ class Stream:
         self.add(text)
 
     def take(self, *, last: bool = False) -> str:
-        """What may be shown of all that waits; all of it if nothing will follow."""
+        """What may be shown of all that waits, `PIECE` characters at most. `last`: nothing will follow what waits.
+
+        After the last text, take until nothing comes.
+        """
         self._look()
-        whole = "".join(self._parts)
-        cut = len(whole) if last else self._ready
-        text, held = whole[:cut], whole[cut:]
-        self._parts = [held] if held else []
-        self._size, self._ready = len(held), 0
-        if self._room is not None:
-            self._room.set()
-            self._room = None
-        return text
+        text = self._front()
+        cut = len(text) if last and not self._parts else min(self._ready, len(text))
+        if cut < len(text):
+            self._parts.insert(0, text[cut:])
+        self._size -= cut
+        self._ready = -1 if self._parts else 0
+        self._make_room()
+        return text[:cut]
+
+    def _front(self) -> str:
+        """The first `PIECE` characters that wait, taken out."""
+        size = count = 0
+        while count < len(self._parts) and size < PIECE:
+            size += len(self._parts[count])
+            count += 1
+        text = "".join(self._parts[:count])
+        del self._parts[:count]
+        if size > PIECE:
+            self._parts.insert(0, text[PIECE:])
+        return text[:PIECE]
+
+    @property
+    def waiting(self) -> int:
+        """Characters that wait, those that may be the beginning of a secret too."""
+        return self._size
 
     def __bool__(self) -> bool:
         """True if something waits that may be shown."""
@@ -176,9 +209,27 @@ class Stream:
         return self._ready > 0
 
     def _look(self) -> None:
-        if self._ready < 0:
-            self._parts = ["".join(self._parts)]
-            self._ready = self._settled(self._parts[0])
+        """Find out how much may be shown, a piece at most; drop what need not be kept of a secret that is too long."""
+        while self._ready < 0:
+            text = self._front()
+            more = bool(self._parts)
+            cut, kept = self._hold(text)
+            if len(kept) >= PIECE:  # nothing is held back for ever
+                cut, kept = len(text), ""
+            dropped = len(text) - cut - len(kept)
+            if dropped:
+                text = text[:cut] + kept
+                self._size -= dropped
+                self._make_room()
+            if text:
+                self._parts.insert(0, text)
+            if cut or not more:  # a piece is longer than what may be held back: the next round has a shorter text
+                self._ready = cut
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
 
 
 @attrs.define(eq=False)
@@ -205,6 +256,7 @@ def _after(before: Left, body: Callable[[Child], Awaitable[None]]) -> Callable[[
 
     async def later(child: Child) -> None:
         await before.ended.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()  # both came at once: a body that is cancelled must not begin
         await body(child)
 
     return later
@@ -226,7 +278,7 @@ class Children:
         self,
         nursery: trio.Nursery,
         nudge: Callable[[], None],
-        settled: Callable[[str], int],
+        hold: Hold,
         left: Mapping[str, Left] | None = None,
     ) -> None:
         self._nursery = nursery
@@ -234,8 +286,8 @@ class Children:
         self._hushed = False
         self._gone: trio.Event | None = None
         self._ended = False
-        self.crash: Exception | None = None
-        self._settled = settled
+        self.crash: BaseException | None = None
+        self._hold = hold
         self.nudge = nudge
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
@@ -249,17 +301,20 @@ class Children:
         key: str,
         body: Callable[[Child], Awaitable[None]],
         *,
-        broke: Callable[[Exception], Input] | None,
+        broke: Callable[[BaseException], Input] | None,
         grace: float = 5.0,
         tool: str | None = None,
+        ours: bool = False,
     ) -> Child:
         """Start a child. `broke` makes the input for an exception that leaves its body: a crash is a message, too.
 
-        Without `broke`, or if that raises, the crash is the run actor's own.
+        Without `broke`, or if that raises, the crash is the run actor's own. After `end` the body never begins.
         """
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
-        child = Child(key, trio.CancelScope(), grace, tool)
+        child = Child(key, trio.CancelScope(), grace, tool, ours=ours)
+        if self._ended:  # of one that is on its way out itself: nobody would cancel it later
+            child.scope.cancel("the run's owner has gone")
         before = self.left.get(key)
         if before is not None and not before.ended.is_set():
             body = _after(before, body)
@@ -268,25 +323,24 @@ class Children:
         return child
 
     async def _run(
-        self, child: Child, body: Callable[[Child], Awaitable[None]], broke: Callable[[Exception], Input] | None
+        self, child: Child, body: Callable[[Child], Awaitable[None]], broke: Callable[[BaseException], Input] | None
     ) -> None:
         child.task = trio.lowlevel.current_task()
         try:
             with child.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # cancelled before it began: it must not act
                 await body(child)
-        except BaseException as error:  # noqa: ASYNC103 - what is no Exception is raised
-            real = flatten(error)
-            if is_stray(real):
-                real = RuntimeError(STRAY)  # a fault of its code, not ours
-            if not isinstance(real, Exception):
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - what passes the border is raised by `failure_of`
+            try:
+                failure = failure_of(error)
+            except BaseException:
                 self._lost()
                 raise
-            self._broke(child, real, broke)
+            self._broke(child, failure, broke)
         finally:
             self._leave(child)
 
-    def _broke(self, child: Child, error: Exception, broke: Callable[[Exception], Input] | None) -> None:
+    def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
         """A crash becomes an input, or (without a word for it) the run actor's own crash."""
         if self._ended or child.muted:
             return
@@ -295,11 +349,11 @@ class Children:
             return
         try:
             self.owe(broke(error))
-        except Exception as own:  # noqa: BLE001 - what it means is that the run actor begins again
-            self.crash = own
+        except BaseException as own:  # noqa: BLE001, ASYNC103 - what it means is that the run actor begins again
+            self.crash = failure_of_call(own)
 
     def _lost(self) -> None:
-        """The workplace is being ended under a living run (KeyboardInterrupt in a tool): its owner goes, too.
+        """The workplace is being ended under a living run (a Ctrl-C that met a tool): its owner goes, too.
 
         That is nobody's crash: what is durable is the checkpoint.
         """
@@ -363,14 +417,15 @@ class Children:
 
     def message_stream(self, message_id: str) -> Streams:
         """The buffer of one message; made at its first use."""
-        return self.messages.get(message_id) or self.messages.setdefault(message_id, self._streams())
+        return self.messages.get(message_id) or self.messages.setdefault(message_id, self.streams())
 
     def call_stream(self, call_id: str, attempt: int) -> Streams:
         """The buffer of one attempt of a call; made at its first use."""
-        return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self._streams())
+        return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self.streams())
 
-    def _streams(self) -> Streams:
-        streams = Streams(Stream(self.nudge, self._settled), Stream(self.nudge, self._settled))
+    def streams(self) -> Streams:
+        """Buffers of nothing yet."""
+        streams = Streams(Stream(self.nudge, self._hold), Stream(self.nudge, self._hold))
         if self._hushed:
             streams.hush()
         return streams
@@ -435,7 +490,7 @@ class Children:
         """What has overrun its grace and lives, with what runs now: after a cancel and its grace both are the same."""
         left = {key: one for key, one in self.left.items() if not one.ended.is_set()}
         for key, child in self.live.items():
-            if not key.startswith(EXPIRE):  # ours, and bounded by the store's patience
+            if not child.ours:
                 item = Stubborn(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
                 left[key] = Left(item, child.ended)
         return left
@@ -447,10 +502,11 @@ class Children:
             fraction, text = streams.progress
             streams.progress = None
             out.append(CallProgressed(call_id=call_id, attempt=attempt, fraction=fraction, text=text))
-        text = streams.text.take(last=last)
-        if text:
+        while text := streams.text.take(last=last):
             out.append(CallPrinted(call_id=call_id, attempt=attempt, index=streams.printed, text=text))
             streams.printed += 1
+            if not last:
+                break  # the rest waits until this is durable: a slow disk makes no long queue
         return out
 
     def streamed(self) -> bool:

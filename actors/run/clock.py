@@ -1,32 +1,74 @@
-"""The one clock: wall time for what is stored, trio's time for what is waited for."""
+"""The one clock: wall time for what is stored and for what is due, trio's time for what is waited for.
+
+Theory of operation. A deadline and an expiry are moments of wall time: they mean what a clock on a wall says, also
+after the machine has slept (trio's clock does not move meanwhile, on Linux) or its clock has been set. So wall time is
+asked again each time. It may go back; the times in a run's log may not (`RunTime`). A task can only sleep in trio's
+time: it converts the moment when it begins to wait, and `ClockWatch` wakes it when the two clocks have moved apart.
+
+Under a virtual clock (trio's MockClock, or any that is not the system's) wall time is made of trio's, so that tests
+move stored times, too, and the clocks never part.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, Protocol
 
 import trio
+
+from greenroom.supervision import ActorContext
+
+from ..engine.state import RunState, shifted
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARGIN: Final = 0.001
 """Seconds added when waiting for a moment: stored times are whole milliseconds."""
 
+CLOCK: Final = ":clock"
+"""Id of the child that watches the clocks; no run id begins with a colon."""
+TICK: Final = 1.0
+"""Seconds between two looks at the clocks while a task waits for a moment: a timer may be that late."""
+JUMP: Final = 0.25
+"""Seconds by which the clocks must have moved apart: a correction that matters, and no slewing."""
+
 
 class Clock:
-    """now() = wall time at opening + trio time since then, so that trio's MockClock moves stored times too.
+    """`now()` is the wall time, UTC, in whole milliseconds.
 
-    Must be made inside a trio run. Times are UTC with whole milliseconds; they never go back while the clock lives.
+    Attributes:
+        jumps: wall time can be set, or go on while trio's stands still.
     """
 
-    def __init__(self, wall: datetime | None = None) -> None:
-        self._wall = wall or datetime.now(UTC)
-        self._start = trio.current_time()
+    def __init__(self, wall: datetime | Callable[[], datetime] | None = None) -> None:
+        """Must be made inside a trio run.
+
+        Args:
+            wall: None: the system's clock, or virtual time under a virtual clock. A datetime: it is that now, and moves
+                as trio's time does. A callable: asked each time.
+        """
+        trio_clock: Any = trio.lowlevel.current_clock()
+        self.jumps = callable(wall) or (wall is None and type(trio_clock).__module__.startswith("trio._core"))
+        self._ask = wall if callable(wall) else None
+        self._wall = wall if isinstance(wall, datetime) else datetime.now(UTC) if self._ask is None else self._ask()
         self._microseconds = (self._wall - _EPOCH) // timedelta(microseconds=1)
+        self._start = trio.current_time()
         self._newest = (0, _EPOCH)
+
+    def __repr__(self) -> str:
+        """What it says."""
+        return f"<Clock: {self.now().isoformat()}>"
 
     def now(self) -> datetime:
         """The present, UTC."""
-        millisecond = (self._microseconds + round((trio.current_time() - self._start) * 1e6)) // 1000
+        if self.jumps and self._ask is None:  # a run asks for each input: a datetime would cost several times as much
+            millisecond = time.time_ns() // 1_000_000
+        elif self._ask is not None:
+            millisecond = (self._ask() - _EPOCH) // timedelta(milliseconds=1)
+        else:
+            millisecond = (self._microseconds + round((trio.current_time() - self._start) * 1e6)) // 1000
         newest, moment = self._newest
         if millisecond != newest:  # many inputs are taken within one millisecond
             moment = _EPOCH + timedelta(milliseconds=millisecond)
@@ -34,5 +76,110 @@ class Clock:
         return moment
 
     def trio_time(self, moment: datetime) -> float:
-        """When `moment` is, on trio's clock (a hair later, so that `now()` has reached it)."""
-        return self._start + (moment - self._wall).total_seconds() + _MARGIN
+        """When `moment` is, on trio's clock (a hair later, so that `now()` has reached it), as the clocks are now.
+
+        Whoever waits for that longer than an instant does so in `ClockWatch.waiting`, and asks again when nudged.
+        """
+        start, wall = (trio.current_time(), self.now()) if self.jumps else (self._start, self._wall)
+        return start + (moment - wall).total_seconds() + _MARGIN
+
+    def apart(self) -> float:
+        """Seconds from trio's time to wall time; changes when they move apart."""
+        return (self.now() - _EPOCH).total_seconds() - trio.current_time()
+
+
+class Sleeper(Protocol):
+    """Who waits for a moment of wall time."""
+
+    def nudge(self) -> None:
+        """Look at the clock again."""
+
+
+class ClockWatch:
+    """Wakes who waits for moments of wall time when the clock was set, or the machine has slept.
+
+    It looks once a second, and only while a task waits: a process without timers stays idle.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sleepers: dict[Sleeper, None] = {}
+        self._some = trio.Event()
+
+    def __repr__(self) -> str:
+        """For how many it looks."""
+        return f"<ClockWatch of {len(self._sleepers)} sleepers>"
+
+    @contextmanager
+    def waiting(self, sleeper: Sleeper) -> Iterator[None]:
+        """For the time of the block the sleeper is nudged when the clocks have moved apart."""
+        if not self._clock.jumps:
+            yield
+            return
+        self._sleepers[sleeper] = None
+        self._some.set()
+        try:
+            yield
+        finally:
+            self._sleepers.pop(sleeper, None)
+
+    async def body(self, ctx: ActorContext[Any]) -> None:
+        """Look at the clocks, for ever."""
+        ctx.ready()
+        while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
+            self._some = trio.Event()
+            apart = self._clock.apart()
+            if not self._sleepers:
+                await self._some.wait()
+                apart = self._clock.apart()
+            while self._sleepers:
+                await trio.sleep(TICK)
+                if abs(self._clock.apart() - apart) > JUMP:
+                    apart = self._clock.apart()
+                    for sleeper in tuple(self._sleepers):
+                        sleeper.nudge()
+
+
+class RunTime:
+    """The time of one run's inputs: wall time that never goes back, and what of it was no activity."""
+
+    __slots__ = ("_clock", "_newest", "_since", "_steady")
+
+    def __init__(self, clock: Clock, state: RunState) -> None:
+        self._clock = clock
+        self._newest = _newest_of(state)
+        self._since, self._steady = max(clock.now(), self._newest), trio.current_time()
+
+    def next(self, state: RunState) -> tuple[datetime, RunState]:
+        """The time of the next input, and the state as it is to be taken then.
+
+        A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like one without an
+        owner: it is not active time.
+        """
+        now, steady = self._clock.now(), trio.current_time()
+        self._newest = now = max(now, self._newest)
+        if self._clock.jumps:
+            skew = (now - self._since).total_seconds() - (steady - self._steady)
+            if not -JUMP < skew < JUMP:
+                self._since, self._steady = now, steady
+                state = shifted(state, skew)
+        return now, state
+
+
+def _newest_of(state: RunState) -> datetime:
+    """The newest time that a run's rows tell of."""
+    row = state.row
+    tickets = [*row.holds, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
+    return max(
+        moment
+        for moment in (
+            state.info.created_at,
+            row.counters.active_since,
+            None if row.inference is None else row.inference.started_at,
+            *(call.started_at for call in state.calls.values()),
+            *(task.started_at for task in row.tasks),
+            *(ticket.requested_at for ticket in tickets),
+            *(ticket.decided_at for ticket in tickets),
+        )
+        if moment is not None
+    )

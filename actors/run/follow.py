@@ -15,7 +15,8 @@ import trio
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun
-from .tails import Slice, Tail, within
+from .services import patiently
+from .tails import Slice, Tail
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 PAGE: Final = 1000
 """Events read from the store at once by a follower, at most."""
 PAGE_BYTES: Final = 262_144
-"""Bytes after which what was read is cut: reading costs a thread's turn, so pages are longer than the tail's slices."""
-FIRST_PAGE: Final = 256
-"""Events read at first: a slice of events of the usual size. The next page is about as long as the last slice was."""
+"""Bytes after which a page ends: reading costs a thread's turn, so pages are longer than the tail's slices."""
 
 
 class Follower:
     """Gives a run's events in slices, each once, in order, only when they are durable. For one task.
+
+    The iteration waits for a store that can not be read now; `fetch` and `finished` raise StoreUnavailable.
 
     Attributes:
         run_id: whose.
@@ -45,7 +46,6 @@ class Follower:
         self.tail = tail
         self._runtime = runtime
         self._until = until
-        self._page = FIRST_PAGE
         self._seen: RunRecord | None = None
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
         self._known = False  # the run stood at `after` or later and was not done: its end will come as an event
@@ -64,10 +64,10 @@ class Follower:
             if found is not None:
                 return found
             notice = self._runtime.board.notice(self.run_id)
-            found = await self.fetch()
+            found = await patiently(self.fetch)
             if found is not None:
                 return found
-            if await self.finished():
+            if await patiently(self.finished):
                 break
             if not self.behind():
                 await notice.wait()
@@ -100,13 +100,11 @@ class Follower:
             return found
         board, after = self._runtime.board, self.after
         with board.looking():
-            frames = await self._runtime.store.events(self.run_id, after=after, limit=self._page)
+            frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
         if not frames:
             self._looked, self._known = True, False
             return None
-        taken, full = within(frames, PAGE_BYTES)
-        self._page = min(PAGE, len(taken) + len(taken) // 4 + 1 if full else 2 * self._page)
-        return self.given(Slice(after + 1, taken))
+        return self.given(Slice(after + 1, frames))
 
     def given(self, found: Slice) -> Slice:
         """Move the cursor behind a slice that begins at it."""

@@ -8,18 +8,29 @@ who handed it in is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 
-from ..contract.codec import normalise
+from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.decisions import Command, Decision, SetResult, Suspend
-from ..contract.messages import CallRequest, ModelResponse, Usage
+from ..contract.messages import (
+    CallRequest,
+    FinishReason,
+    ModelResponse,
+    Usage,
+    not_an_object,
+    read_arguments,
+)
 from ..engine.judge import unusable_schema
 from ..errors import UsageError
 
 LATEST: Final = 100 * 365 * 86_400.0
 """Seconds that a ticket may wait at most: a hundred years, for a moment beyond year 9999 has no date."""
+
+FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
+MOST_TOKENS: Final = 2**53 - 1
+"""The greatest whole number that every reader of JSON knows exactly."""
 
 
 class Unusable(Exception):
@@ -124,25 +135,68 @@ def response_of(response: Any) -> ModelResponse:
     """
     if not isinstance(response, ModelResponse):
         raise Unusable(f"it is {type(response).__name__}, not ModelResponse")
-    if not isinstance(response.usage, Usage):
-        raise Unusable(f"usage is {type(response.usage).__name__}, not Usage")
     return ModelResponse(
         text=tuple(_str(text, "a text") for text in response.text),
         calls=tuple(map(_call, response.calls)),
-        usage=response.usage,
+        usage=usage_of(response.usage),
         model=_str(response.model, "model"),
         refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
+        finish=_finish(response),
     )
+
+
+def usage_of(usage: Any) -> Usage:
+    """A usage that can be added up.
+
+    Raises:
+        Unusable: it is none, or a count is not a whole number from 0 to 2**53 - 1.
+    """
+    if not isinstance(usage, Usage):
+        raise Unusable(f"usage is {type(usage).__name__}, not Usage")
+    for field in attrs.fields(Usage):
+        count = getattr(usage, field.name)
+        if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+            raise Unusable(f"usage.{field.name} is {count!r:.80}; give a whole number, 0 or more")
+    return usage
+
+
+def _finish(response: ModelResponse) -> FinishReason:
+    """Why the answer ended: what the model says, else what the parts of the answer say."""
+    finish: Any = response.finish
+    if finish is None:
+        alone = response.refusal is not None and not response.text
+        return "tool_calls" if response.calls else "refusal" if alone else "stop"
+    if finish not in FINISHES:
+        raise Unusable(f"finish is {finish!r:.80}; use one of {', '.join(FINISHES)}")
+    known: FinishReason = finish
+    return known
 
 
 def _call(call: CallRequest) -> CallRequest:
     name = _str(call.tool, "the name of a tool")
+    arguments, fault = _arguments(call)
     return CallRequest(
         call_id=_str(call.call_id, f"the id of a call of {name!r}"),
         tool=name,
-        arguments=object_of(call.arguments, f"the arguments of {name!r}"),
+        arguments=arguments,
         provider_id=None if call.provider_id is None else _str(call.provider_id, f"the id of a call of {name!r}"),
+        fault=fault,
     )
+
+
+def _arguments(call: CallRequest) -> tuple[Mapping[str, Any], str | None]:
+    """The arguments of a call, or why they are none: that is the model's fault, and goes back to it."""
+    given: Any = call.arguments
+    if call.fault is not None:
+        return {}, _str(call.fault, "a fault")[:MESSAGE_LIMIT]
+    if given is None or isinstance(given, str | bytes):
+        given, fault = read_arguments(given)
+        if fault is not None:
+            return {}, text_of(fault)[:MESSAGE_LIMIT]
+    if not isinstance(given, Mapping):
+        return {}, not_an_object(given)
+    data, why = normalise(given)
+    return (data, None) if why is None else ({}, f"the arguments can not be used ({why})"[:MESSAGE_LIMIT])
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from ..contract.envelope import Event, decode_event
 from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.rows import RunRecord
-from ..errors import RunDegraded, UnknownRun, UsageError
+from ..errors import RunDegraded, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
 from .follow import Follower, follow
 from .services import patiently
 from .view import RunView, make_outcome, make_view
+from .waits import waiting_for
 
 if TYPE_CHECKING:
     from .run_actor import RunActor
@@ -77,6 +78,8 @@ class Run(Generic[T]):
     async def wait(self) -> Completed[T] | Waiting | Failed | Cancelled:
         """Wait until the run is at rest: done, or waiting with every command acted on. Durable rows only.
 
+        What a run that does not come to rest waits for is in `view().waiting_for`, and in the log `greenroom.run`.
+
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
@@ -107,16 +110,37 @@ class Run(Generic[T]):
             if known is not None and known.row.status in _WORKING and live is not None:
                 await notice.wait()  # its owner is here: what comes next is told here
                 continue
-            record = await patiently(self._record)
+            looked = await self._readable(notice)
+            if looked is None:
+                continue
+            record = looked
             done = record.row.status is RunStatus.DONE
             if done:
                 await runtime.roster.gone(self.id, record)
+            if record.at_rest and not done and runtime.asks_anew(record):
+                await notice.wait()
+                continue
             if done or (record.at_rest and not final):
                 return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
             reason = runtime.degraded(record)
             if reason is not None and (final or not record.at_rest):
                 raise RunDegraded(self.id, *reason)
             await notice.wait()
+
+    async def _readable(self, notice: trio.Event) -> RunRecord | None:
+        """The run's record; None if it could not be read while its owner was still at it, and that has changed."""
+        try:
+            return await patiently(self._record)
+        except StoreDown:
+            raise
+        except StoreError as error:
+            reason = self._runtime.roster.degraded(self.id)
+            if reason is not None:
+                raise RunDegraded(self.id, *reason) from error
+            if self._runtime.roster.get(self.id) is None:
+                raise
+        await notice.wait()
+        return None
 
     async def view(self) -> RunView:
         """One consistent, durable snapshot.
@@ -128,12 +152,24 @@ class Run(Generic[T]):
         with self._runtime.board.looking():
             thread = tuple(await self._runtime.store.messages(record.info.thread_id))
         done = record.row.status is RunStatus.DONE
+        if record.at_rest and not done:
+            self._runtime.asks_anew(record)  # the next view shows the new ticket
         reason = None if done else self._runtime.lacking(record)
-        return make_view(record, thread, self._runtime.redactor, None if reason is None else reason[0])
+        waits = await waiting_for(self._runtime, record, reason)
+        degraded = None if reason is None else reason[0]
+        return make_view(record, thread, self._runtime.redactor, degraded, waits)
 
     async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:
         with self._runtime.board.looking():
-            record = await self._runtime.store.load(self.id, calls=calls)
+            try:
+                record = await self._runtime.store.load(self.id, calls=calls)
+            except StoreUnavailable:
+                raise
+            except StoreError:  # a row can not be read: of a run that is done its own row is enough
+                outline = await self._runtime.store.outline(self.id)  # noqa: ASYNC120 - a read that is cancelled has nothing to report
+                if outline is None or outline.row is None or outline.status is not RunStatus.DONE:
+                    raise
+                record = RunRecord(info=outline.info, row=outline.row)
         if record is None:
             raise UnknownRun(self.id)
         return record

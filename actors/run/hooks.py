@@ -6,16 +6,17 @@ the run, or a cancellation on its way out.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
 import trio
 
-from greenroom.supervision.exits import STRAY, flatten, is_stray
-from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
+from greenroom.supervision.border import failure_of, failure_of_call
+from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..agent import Agent
 from ..contract.decisions import Suspend
@@ -34,13 +35,25 @@ from ..tools.invoke import shown_text
 from .foreign import Unusable, suspend_of, text_of
 from .watch import GRACE, UNWATCHED, Watch
 
+T = TypeVar("T")
 LAST: Final = 30.0
 """Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
 _HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
 
 
 class HookFailed(Exception):
-    """A hook raised, took too long, or asked for what can not be; the text says which."""
+    """A hook raised, took too long, or asked for what can not be; the text says which.
+
+    Attributes:
+        level: how loud it is told in the log.
+    """
+
+    def __init__(self, text: str, *, level: int = logging.ERROR) -> None:
+        super().__init__(text)
+        self.level = level
+
+
+def _untold(plugin: str, failure: HookFailed) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +63,7 @@ class Asked:
     Attributes:
         phase, step, call_id: which one. agent: whose plugins.
         snapshot: what all hooks read. context: makes what one is told, from a view of the state.
-        watch: who looks whether they end in time.
+        watch: who looks whether they end in time. tell: who is told of each hook that fails, ignored ones included.
     """
 
     phase: Phase
@@ -60,6 +73,7 @@ class Asked:
     snapshot: Snapshot
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext[Any]]
     watch: Watch = UNWATCHED
+    tell: Callable[[str, HookFailed], None] = _untold
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -129,8 +143,9 @@ class _Board:
         asked = self._asked
         try:
             answer = await call_hook(asked, plugin, asked.context(state, edits))
-            return _checked(plugin, asked, answer)
+            return read_answer(plugin, asked.phase, lambda: _checked(plugin, asked, answer))
         except HookFailed as failure:
+            asked.tell(name_of(plugin), failure)
             if self._fatal(plugin):
                 raise
             self.ignored.append(text_of(str(failure)))
@@ -153,8 +168,8 @@ class _Board:
         try:
             for key, write in answer.writes:
                 trial.apply(key, write)
-        except Exception as error:  # noqa: BLE001 - a reducer is user code
-            return self._unmergeable(plugin, error)
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code
+            return self._unmergeable(plugin, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
         self.state = trial
         self._touched.update(touched)
         self._taken[name_of(plugin)] = answer
@@ -168,10 +183,13 @@ class _Board:
         changed = {edit.call_id for edit in new}
         self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
 
-    def _unmergeable(self, plugin: Plugin, error: Exception) -> bool:
+    def _unmergeable(self, plugin: Plugin, error: BaseException) -> bool:
         text = text_of(f"{where(plugin, self._asked.phase)}: {shown_text(error)}")
+        failure = HookFailed(text)
+        failure.__cause__ = error
+        self._asked.tell(name_of(plugin), failure)
         if self._fatal(plugin):
-            raise HookFailed(text) from error
+            raise failure
         self.ignored.append(text)
         return True
 
@@ -255,34 +273,40 @@ async def call_hook(asked: Asked, plugin: Plugin, ctx: PhaseContext[Any]) -> Any
     limit, name = limit_of(plugin, asked.phase), name_of(plugin)
     late = f"{where(plugin, asked.phase)}: it did not finish within {limit:g} s"
     if name in asked.watch.given_up:
-        raise HookFailed(f"{late}, and did not obey either")
+        raise HookFailed(f"{late}, and did not obey either", level=logging.WARNING)
     with asked.watch.over(name, limit), trio.move_on_after(limit) as time:
         answer = await _answer(plugin, asked.phase, ctx)
         if not time.cancel_called:
             return answer
-    raise HookFailed(late)
+    raise HookFailed(late, level=logging.WARNING)
 
 
 async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
     """The supervision boundary of a hook's code."""
-    hook = getattr(plugin, phase.value)
     try:
-        return await hook(ctx)
-    except (Exception, BaseExceptionGroup) as error:  # the supervision boundary of user code
-        real = flatten(error)
-        if is_stray(real):
-            raise HookFailed(f"{where(plugin, phase)}: {STRAY}") from error
+        return await getattr(plugin, phase.value)(ctx)
+    except BaseException as error:
+        real = failure_of(error)
         if isinstance(real, Suspend) and isinstance(ctx, GateContext):
-            return real
+            return real  # noqa: ASYNC104 - the border has raised what passes
         if isinstance(real, Suspend):
-            raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error
-        if not isinstance(real, Exception):  # Cancelled and the like, or a group with one of them
-            raise_bare(real)
-        raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from error
-    except trio.Cancelled as error:
-        if is_stray(error):  # the phase's nursery would end the other hooks with it, and take their silence for consent
-            raise HookFailed(f"{where(plugin, phase)}: {STRAY}") from error  # noqa: ASYNC104 - it is nobody's here
+            raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error  # noqa: ASYNC104 - the border has raised what passes
+        raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from real  # noqa: ASYNC104 - the border has raised what passes
+
+
+def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:
+    """What a hook has answered. Its values are the plugin's, and may do anything when they are read.
+
+    Raises:
+        HookFailed: the answer can not be used.
+    """
+    try:
+        return read()
+    except HookFailed:
         raise
+    except BaseException as error:  # noqa: BLE001 - the values of an answer are the program's
+        failure = failure_of_call(error)
+        raise HookFailed(f"{where(plugin, phase)}: its answer can not be read: {shown_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

@@ -15,9 +15,10 @@ from greenroom.supervision import Mailbox
 from ..abc import Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
+from ..contract.excerpt import is_large
 from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.phases import LEAVING, PHASE_OF, CallAt, Cursor
-from ..contract.rows import Claim
+from ..contract.rows import Claim, RunRecord
 from ..contract.spec import AgentSpec
 from ..engine.effects import (
     AnswerBody,
@@ -48,9 +49,12 @@ from ..engine.inputs import (
 )
 from ..engine.machine import due, step, timed
 from ..engine.state import RunState
+from ..state.fitting import misfit
+from ..state.snapshot import Snapshot
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost, Left
+from .clock import RunTime
 from .performer import Performer
-from .services import Services, patiently
+from .services import MISFIT, Degraded, Services, patiently
 
 Hint = InboxItem
 """What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
@@ -103,6 +107,7 @@ class Incarnation:
         self._mailbox, self._performer, self._orders = mailbox, performer, orders
         self._children: Children = performer.children
         self._encoder = EventEncoder(state.info, services.redactor)
+        self._time = RunTime(services.clock, state)
         self.durable = state
         self._outbox: list[_Entry] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self._receipts: list[Receipt] = []
@@ -146,8 +151,8 @@ class Incarnation:
 
     def feed(self, message: Input) -> None:
         """Step the machine, submit, put aside what must wait, perform the rest."""
-        before = self._state
-        taken = step(self._spec, before, message, self._services.clock.now())
+        now, before = self._time.next(self._state)
+        taken = step(self._spec, before, message, now)
         self._state = taken.state
         if taken.commit is None:
             self._spread(taken.effects)
@@ -303,14 +308,7 @@ class Incarnation:
     def _owed(self, message: Input) -> None:
         """A child's input; what it streamed before goes first."""
         if isinstance(message, ModelAnswered | ModelFailed):
-            streams = self._children.messages.pop(message.message_id, None)
-            flight = self._state.row.inference
-            if streams is not None and flight is not None:
-                text, reasoning = streams.text.take(last=True), streams.reasoning.take(last=True)
-                if reasoning or (
-                    text and flight.text_index
-                ):  # a text that was never streamed comes whole, with the answer
-                    self.feed(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
+            self._feed_streamed(message)
         elif isinstance(message, CallReturned | CallRaised | CallSuspended):
             for late in self._children.close_call_stream(message.call_id, message.attempt):
                 self.feed(late)
@@ -318,6 +316,26 @@ class Incarnation:
             for late in self._children.close_call_stream(message.task_id, message.attempt):
                 self.feed(late)
         self.feed(message)
+
+    def _feed_streamed(self, message: ModelAnswered | ModelFailed) -> None:
+        """What a model streamed and nobody has taken yet. A text of which nothing was shown comes with the answer.
+
+        But a text that is too large for one event comes in deltas first, also from a model that does not stream.
+        """
+        streams = self._children.messages.pop(message.message_id, None)
+        flight = self._state.row.inference
+        if flight is None:
+            return
+        shown = bool(flight.text_index)
+        if not shown and isinstance(message, ModelAnswered) and is_large(text := "".join(message.response.text)):
+            streams, shown = streams or self._children.streams(), True
+            if not streams.text.waiting:
+                streams.text.add(text)
+        while streams is not None:
+            text, reasoning = streams.text.take(last=True) if shown else "", streams.reasoning.take(last=True)
+            if not text and not reasoning:
+                return
+            self.feed(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
 
     def _hint(self, hint: Hint) -> None:
         if hint.position == self._state.row.inbox + 1:
@@ -344,7 +362,15 @@ class Incarnation:
         record = await patiently(self._services.store.load, self._claim.run_id)
         self._admitting = False
         if record is not None and self._state.row.cursor is Cursor.ADMISSION:
+            self._check_keys(record)
             self.feed(Admit(state=record.state))
+
+    def _check_keys(self, record: RunRecord) -> None:
+        """The runs before it in the thread have written keys: does the agent declare them as they are stored?"""
+        agent = self._performer.agent
+        text = None if agent is None else misfit(agent.declared_state, Snapshot.restored(0, record.state))
+        if text is not None:
+            raise Degraded(MISFIT, text)
 
     def _stopped(self) -> bool:
         """The work has been cancelled: when all of it has ended, or its grace is over, the machine is told."""
@@ -392,7 +418,7 @@ class Incarnation:
             for ticket_id in ticket_ids:
                 await expire(ticket_id, f"{EXPIRE}{ticket_id}")
 
-        self._children.start(f"{EXPIRE}{ticket_ids[0]}", body, broke=None)
+        self._children.start(f"{EXPIRE}{ticket_ids[0]}", body, broke=None, ours=True)
 
     def _next_time(self) -> float:
         if self._stop_at is not None:
@@ -418,7 +444,7 @@ class Incarnation:
         if at == math.inf:
             await self._mailbox.wait()
         else:
-            with trio.move_on_at(at):
+            with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
                 await self._mailbox.wait()
 
     def _over(self) -> bool:
@@ -444,6 +470,7 @@ class Incarnation:
         return idle and not any(key.startswith(EXPIRE) for key in self._children.live)
 
     def _busy(self) -> bool:
-        """True while something works; a parked call and an expiry that waits for its answer can go on elsewhere."""
-        working = (c for c in self._children.live.values() if c.ticket is None and not c.key.startswith(EXPIRE))
+        """True while something works; a parked call, a wait to ask again and an expiry can go on elsewhere."""
+        live = self._children.live.values()
+        working = (c for c in live if c.ticket is None and not c.pausing and not c.key.startswith(EXPIRE))
         return any(working) or bool(self._children.inputs)

@@ -2,80 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
+import attrs
 import trio
 
+from greenroom.supervision import failure_of_call
+
 from ..abc import Model, ReasoningDelta, TextDelta
-from ..contract.messages import ModelRequest, ModelResponse
+from ..contract.codec import message_of
+from ..contract.messages import ModelRequest, ModelResponse, Usage
 from ..engine.effects import CallModel
-from ..engine.inputs import Input, ModelAnswered, ModelFailed
-from ..errors import ModelError
+from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
+from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError
 from ..tools.invoke import TEXT_LIMIT, shown_text
 from .children import Child, Children
-from .foreign import Unusable, response_of, text_of
+from .foreign import Unusable, response_of, text_of, usage_of
+
+Tell = Callable[[BaseException], None]
+"""Is told of what a model has raised, for the log."""
 
 
-def streaming(
-    effect: CallModel,
-    *,
-    find_model: Callable[[], Model],
-    make_request: Callable[[], Awaitable[ModelRequest]],
-    children: Children,
-    delay: float,
-) -> Callable[[Child], Awaitable[None]]:
-    """The body of a child that asks the model once. A model that is not there is a failure of that request."""
+@attrs.define(eq=False)
+class Asking:
+    """A child that asks the model once. A model that is not there is a failure of that request.
 
-    async def body(child: Child) -> None:
-        if delay:
-            await trio.sleep(delay)
-        request = await make_request()
-        children.owe(await ask(find_model(), request, effect.message_id, children))
-
-    return body
-
-
-async def ask(model: Model, request: ModelRequest, message_id: str, children: Children) -> Input:
-    """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
-    try:
-        async with model.stream(request) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    await children.message_stream(message_id).text.put(event.text)
-                elif isinstance(event, ReasoningDelta):
-                    await children.message_stream(message_id).reasoning.put(event.text)
-                else:
-                    return _answered(message_id, event)
-    except ModelError as error:
-        return _failed(message_id, error)
-    text = f"{model.name} ended its stream without a response"
-    return ModelFailed(message_id=message_id, kind="interrupted", text=text, retryable=True)
-
-
-def _failed(message_id: str, error: ModelError) -> ModelFailed:
-    return ModelFailed(
-        message_id=message_id, kind=error.kind, text=text_of(str(error))[:TEXT_LIMIT], retryable=error.retryable
-    )
-
-
-def _answered(message_id: str, response: ModelResponse) -> Input:
-    try:
-        return ModelAnswered(message_id=message_id, response=response_of(response))
-    except Unusable as error:
-        text = f"the model's answer can not be used: {error}"
-        return ModelFailed(message_id=message_id, kind="provider", text=text, retryable=False)
-
-
-def broken(message_id: str) -> Callable[[Exception], Input]:
-    """What a crash of the model's code means: a failure that asking again will not mend.
-
-    A ModelError that comes out of a group of errors is what it says.
+    Attributes:
+        find_model: the model, when the time has come. make_request: what it is asked.
+        jitter: draws the factor of the back-off, should the request fail.
+        tell: is told of what the model has raised, for the log.
+        sent: the model has been asked.
     """
 
-    def failed(error: Exception) -> Input:
-        if isinstance(error, ModelError):
-            return _failed(message_id, error)
-        text = text_of(shown_text(error))
-        return ModelFailed(message_id=message_id, kind="provider", text=text, retryable=False)
+    effect: CallModel
+    find_model: Callable[[], Model]
+    make_request: Callable[[Model], Awaitable[ModelRequest]]
+    children: Children
+    jitter: Callable[[], float]
+    tell: Tell
+    sent: bool = attrs.field(init=False, default=False)
 
-    return failed
+    def __repr__(self) -> str:
+        return f"<Asking for {self.effect.message_id}>"
+
+    async def run(self, child: Child) -> None:
+        """The child's body: wait, ask, and owe what comes of it."""
+        if self.effect.delay:
+            child.pausing = True  # nothing is lost if the owner goes now: the wait is in the row
+            await trio.sleep(self.effect.delay)
+            child.pausing = False
+        model = self.find_model()
+        request = await self.make_request(model)
+        self.children.owe(await self._ask(model, request))
+
+    async def _ask(self, model: Model, request: ModelRequest) -> Input:
+        """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
+        message_id, self.sent = self.effect.message_id, True
+        try:
+            async with model.stream(request) as events, _closed(events):
+                async for event in events:
+                    if isinstance(event, TextDelta):
+                        await self.children.message_stream(message_id).text.put(event.text)
+                    elif isinstance(event, ReasoningDelta):
+                        await self.children.message_stream(message_id).reasoning.put(event.text)
+                    else:
+                        return self._answered(event)
+        except ModelError as error:
+            self.tell(error)
+            return self._failed(error)
+        cut = ModelError(f"{model.name} ended its stream without a response", kind="interrupted")
+        self.tell(cut)
+        return self._failure(cut.kind, str(cut), retryable=cut.retryable)
+
+    def _answered(self, response: ModelResponse) -> Input:
+        try:
+            return ModelAnswered(message_id=self.effect.message_id, response=response_of(response))
+        except Unusable as error:
+            self.tell(error)
+            return self._failure("provider", f"the model's answer can not be used: {error}", usage=response)
+
+    def broke(self, error: BaseException) -> Input:
+        """What a crash of the model's code means: a failure that asking again will not mend.
+
+        A ModelError that comes out of a group of errors is what it says.
+        """
+        self.tell(error)
+        if isinstance(error, AgentDefinitionError):  # a model of that name is not there: no bug in a model
+            return self._failure("provider", message_of(error))
+        return self._failed(error) if isinstance(error, ModelError) else self._failure(BUG, shown_text(error))
+
+    def _failed(self, error: ModelError) -> ModelFailed:
+        kind: str = "provider"
+        retryable, retry_after = False, None
+        try:
+            kind = error.kind if error.kind in MODEL_ERROR_KINDS else kind
+            retryable, retry_after = bool(error.retryable), error.retry_after
+        except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
+            failure_of_call(broken)
+        return self._failure(
+            kind, message_of(error)[:TEXT_LIMIT], retryable=retryable, retry_after=_seconds(retry_after), usage=error
+        )
+
+    def _failure(
+        self,
+        kind: str,
+        text: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        usage: ModelError | ModelResponse | None = None,
+    ) -> ModelFailed:
+        return ModelFailed(
+            message_id=self.effect.message_id,
+            kind=kind,
+            text=text_of(text),
+            retryable=retryable,
+            retry_after=retry_after,
+            usage=_known(usage) if self.sent else Usage(),
+            jitter=self.jitter(),
+        )
+
+
+def _known(source: ModelError | ModelResponse | None) -> Usage:
+    """What a request has cost that came to nothing, as far as it is known."""
+    try:
+        found = usage_of(getattr(source, "usage", None))
+    except Unusable:
+        return ONE_REQUEST
+    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
+        failure_of_call(broken)
+        return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
+    return found if found.requests else found + ONE_REQUEST
+
+
+def _seconds(value: Any) -> float | None:
+    """What a provider asks to wait; None if the value is no number."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # NaN is not either
+    return value if known else None
+
+
+@asynccontextmanager
+async def _closed(events: AsyncIterator[Any]) -> AsyncIterator[None]:
+    """Run what an async generator has to tidy up here, in the model's own task, and not when it is collected."""
+    try:
+        yield
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()

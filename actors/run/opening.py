@@ -31,9 +31,12 @@ from greenroom.supervision import (
     flatten,
     open_supervisor,
 )
+from greenroom.supervision.exits import cause_of
 
 from ..abc import Store
 from ..agent import Agent
+from ..contract.codec import message_of
+from ..contract.ids import error_id
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor
 from ..errors import RuntimeFailed, StoreDown, UsageError
@@ -41,12 +44,12 @@ from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .alarm import ALARM
 from .board import Board
-from .clock import Clock
+from .clock import CLOCK, Clock
 from .holdback import HoldBack
+from .journal import RUN, Journal
 from .passivation import PASSIVATION
 from .roster import GRACE
 from .runtime import Runtime
-from .services import log_crash
 from .workplace import WORKPLACE
 
 T = TypeVar("T")
@@ -130,11 +133,12 @@ async def open_runtime(
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
-    board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(hidden)
-    exits = _Exits(redactor)
+    board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(Redactor(hidden))
+    journal = Journal(redactor)
+    exits = _Exits(journal)
     try:
         async with open_supervisor(
-            name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, redactor)
+            name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, journal)
         ) as supervisor:
             runtime = Runtime(
                 real_store,
@@ -163,11 +167,12 @@ async def open_runtime(
             else:
                 await _close(runtime, drain)
     except SupervisorGaveUp as error:
-        raise RuntimeFailed(f"the runtime can not go on: {error.__cause__}") from error.__cause__
+        cause = cause_of(error)
+        raise RuntimeFailed(f"the runtime can not go on: {message_of(cause)}") from cause
     except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
         if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
-        raise RuntimeFailed(f"the runtime can not go on: {exits.lost}") from exits.lost
+        raise RuntimeFailed(f"the runtime can not go on: {message_of(exits.lost)}") from exits.lost
 
 
 async def _close(runtime: Runtime, drain: float) -> None:
@@ -189,8 +194,8 @@ class _Exits:
             that can not be is an error of whoever opens the runtime.
     """
 
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
         self.lost: BaseException | None = None
         self.open = False
@@ -198,16 +203,18 @@ class _Exits:
     def told(self, ref: Ref[Any], exit_: Exit) -> None:
         """A child of the supervisor has ended for good."""
         if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
-            log_crash(self._redactor, f"{ref.name} while the runtime closed", exit_.error)
-        if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM):
+            self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
+        if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM, CLOCK):
             self.of_run(ref, exit_)
-        elif isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open):
-            self.lost = self.lost or exit_.error or RuntimeError(f"{ref.name} has returned")
+        elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.lost is None:
+            self.lost = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
 
 
-def _log_restart(redactor: Redactor, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
+def _log_restart(journal: Journal, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
     if isinstance(exit_, Crashed):
-        log_crash(redactor, f"the actor of run {ref.id} (incarnation {attempt} follows)", exit_.error)
+        what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
+        found: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
+        journal.bug(RUN, what, exit_.error, code="internal_error", **found)
 
 
 def _check_options(max_running: Any, **seconds: Any) -> None:
@@ -244,7 +251,7 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
     try:
         await supervisor.start_child_ready(spec)
     except (SupervisorStopping, StartFailed) as error:
-        failure = error.__cause__ or error
+        failure = cause_of(error)
     else:
         return
     await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
@@ -257,6 +264,7 @@ async def _begin_parts(supervisor: Supervisor, runtime: Runtime) -> None:
         (WORKPLACE, runtime.workplace.body),
         (PASSIVATION, runtime.passivation.body),
         (ALARM, runtime.alarm.body),
+        (CLOCK, runtime.clock_watch.body),
     ):
         await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
 
@@ -275,7 +283,7 @@ async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) ->
             ChildSpec(id=STORE, start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
         )
     except StartFailed as error:
-        refused = error.__cause__ or error
+        refused = cause_of(error)
     if refused is not None:
         raise refused
 

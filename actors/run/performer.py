@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,6 +13,7 @@ import trio
 
 from ..abc import Model
 from ..agent import Agent
+from ..contract.ids import body_error_id, error_id, phase_error_id
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RunInfo
@@ -32,14 +34,16 @@ from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..models import resolve_model
 from ..plugins.plugin import has_hook
-from ..tools.invoke import PREDICATE_TIMEOUT, shown_text, wants_approval
+from ..tools.definition import Tool
+from ..tools.invoke import PREDICATE_TIMEOUT, YES, Wanted, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .foreign import text_of
-from .hooks import Asked, limit_of, most_seconds, run_hooks
-from .model_actor import broken, streaming
+from .hooks import Asked, HookFailed, limit_of, most_seconds, run_hooks
+from .journal import PLUGIN, RUN, TOOL
+from .model_actor import Asking
 from .requests import asking, model_request
-from .services import Services, log_crash, patiently
+from .services import Services, patiently
 from .verdicts import BUILT_IN, run_gates
 from .watch import Watch
 
@@ -98,21 +102,22 @@ class Performer:
     def _call_model(self, effect: CallModel) -> None:
         agent = self._need_agent()
 
-        async def request() -> ModelRequest:
-            return model_request(agent, self.info.run_id, effect, await self._thread())
+        async def request(asked: Model) -> ModelRequest:
+            native = asked.structured == "native"
+            return model_request(agent, self.info.run_id, effect, await self._thread(), native=native)
 
         def model() -> Model:
             other = None if effect.changes is None else effect.changes.model
             return self.services.directory.model_for(agent) if other is None else resolve_model(other)
 
-        body = streaming(
-            effect,
-            find_model=model,
-            make_request=request,
-            children=self.children,
-            delay=effect.delay * self.services.jitter() if effect.delay else 0.0,
-        )
-        self.children.start(f"model:{effect.message_id}", body, broke=broken(effect.message_id))
+        def tell(error: BaseException) -> None:
+            what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
+            name = error_id(self.info.run_id, effect.message_id)
+            fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
+            self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
+
+        child = Asking(effect, model, request, self.children, self.services.jitter, tell)
+        self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
 
     async def _thread(self) -> list[Message]:
         if self.history is None:
@@ -128,6 +133,7 @@ class Performer:
             deps=self.deps,
             children=self.children,
             threads=self.services.threads,
+            journal=self.services.journal,
         )
 
     def _start_call(self, effect: StartCall) -> None:
@@ -184,16 +190,20 @@ class Performer:
                 children.give_up(doomed, (children.where(doomed),), doomed.ended)
             children.owe(stopped)
 
-        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped)
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
 
-    def _call_broke(self, call_id: str, error: Exception) -> Input:
+    def _call_broke(self, call_id: str, error: BaseException) -> Input:
         """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.
 
         If it was only waiting, the machine ignores that, for nothing is lost: the decision starts a new actor.
         """
-        log_crash(self.services.redactor, f"the actor of call {call_id} of run {self.info.run_id}", error)
-        text = text_of(f"The call's actor crashed: {shown_text(error)}")
         attempt = self.children.live[call_key(call_id)].attempt
+        name = body_error_id(self.info.run_id, call_id, attempt)
+        what = f"the actor of call {call_id} of run {self.info.run_id} crashed"
+        self.services.journal.bug(
+            RUN, what, error, error_id=name, code="internal_error", **self._who(), call_id=call_id
+        )
+        text = text_of(f"The call's actor crashed: {shown_text(error)}")
         return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
 
     def _grace(self, tool_name: str) -> float:
@@ -208,17 +218,20 @@ class Performer:
         call = None if effect.call_id is None else state.calls[effect.call_id]
         children = self.children
 
-        def broke(error: Exception) -> Input:
-            where = f"the hooks of {effect.phase.value} of run {self.info.run_id}"
-            log_crash(self.services.redactor, where, error)
+        def broke(error: BaseException) -> Input:
+            where = f"the hooks of {effect.phase.value} of run {self.info.run_id} crashed"
+            self.services.journal.bug(PLUGIN, where, error, code="plugin_error", **self._where(effect))
             text = text_of(f"{effect.phase.value}: {shown_text(error)}")
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
         async def body(child: Child) -> None:
             history = await self._thread() if effect.phase in agent.spec.hooked else []
-            asked = attrs.evolve(asking(effect, state, agent, self.deps, history), watch=watch)
+            asked = attrs.evolve(
+                asking(effect, state, agent, self.deps, history), watch=watch, tell=partial(self._log_hook, effect)
+            )
             if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
-                children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None)
+                await trio.lowlevel.checkpoint_if_cancelled()  # a read of the store may have hidden a cancel
+                children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None, ours=True)
             if effect.phase is not Phase.TOOL_GATE or call is None:
                 done = await run_hooks(asked)
             else:
@@ -241,22 +254,60 @@ class Performer:
         if effect.phase is not Phase.RUN_END and watch.next_look() < math.inf:
             children.watched[child.key] = watch.next_look(), look
 
+    def _log_hook(self, effect: RunPhase, plugin: str, failure: HookFailed) -> None:
+        fields = {"code": "plugin_error", "plugin": plugin, **self._where(effect)}
+        if failure.__cause__ is not None:
+            what = f"plugin {plugin!r} failed in {effect.phase.value} of run {self.info.run_id}"
+            self.services.journal.bug(PLUGIN, what, failure.__cause__, **fields)
+        else:
+            self.services.journal.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
+
     def _predicate(
         self, agent: Agent[Any], call: CallRow, effect: RunPhase, watch: Watch
-    ) -> Callable[[], Awaitable[bool]] | None:
+    ) -> Callable[[], Awaitable[Wanted]] | None:
         """How to find out whether the tool itself wants an approval; None if it never does."""
         tool = agent.tool(call.tool)
         if tool is None or tool.spec.gate == "never":
             return None
-        if tool.spec.gate == "always" or BUILT_IN in watch.given_up:
+        if tool.spec.gate == "always":
             return _always
+        if BUILT_IN in watch.given_up:
+            return partial(self._unanswered, tool, effect)
         ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
 
-        async def wants() -> bool:
+        async def wants() -> Wanted:
             with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
-                return await wants_approval(tool, ctx, call.arguments)
+                wanted = await wants_approval(tool, ctx, call.arguments)
+            self._log_doubt(tool.name, wanted, effect)
+            return wanted
 
         return wants
+
+    async def _unanswered(self, tool: Tool[..., Any], effect: RunPhase) -> Wanted:
+        """A predicate that hides from the end of its time is not asked again."""
+        wanted = unanswered(tool)
+        self._log_doubt(tool.name, wanted, effect)
+        return wanted
+
+    def _log_doubt(self, tool: str, wanted: Wanted, effect: RunPhase) -> None:
+        if wanted.doubt is None:
+            return
+        what = f"run {self.info.run_id}: a person is asked, for {wanted.doubt}"
+        fields = {"code": "predicate_failed", "tool": tool, **self._where(effect)}
+        if wanted.error is None:
+            self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+        else:
+            self.services.journal.bug(TOOL, what, wanted.error, **fields)
+
+    def _who(self) -> dict[str, Any]:
+        """Fields of every log line about this run."""
+        return {"run_id": self.info.run_id, "thread_id": self.info.thread_id, "agent": self.info.agent}
+
+    def _where(self, effect: RunPhase) -> dict[str, Any]:
+        """Fields of every log line about a phase."""
+        phase, step, call_id = effect.phase.value, effect.step, effect.call_id
+        name = phase_error_id(self.info.run_id, phase, step, call_id)
+        return {**self._who(), "error_id": name, "phase": phase, "step": step, "call_id": call_id}
 
     def _need_agent(self) -> Agent[Any]:
         if self.agent is None:
@@ -271,8 +322,8 @@ def _watch(agent: Agent[Any], effect: RunPhase, given_up: frozenset[str]) -> Wat
     return Watch(min(limits, default=math.inf), given_up)
 
 
-async def _always() -> bool:
-    return True
+async def _always() -> Wanted:
+    return YES
 
 
 async def _give_up(children: Children, asked: Asked, _: Child) -> None:

@@ -23,10 +23,16 @@ from .hooks import Asked
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-def model_request(agent: Agent[Any], run_id: str, effect: CallModel, history: list[Message]) -> ModelRequest:
-    """The request of a step: instructions, thread and tools, as the hooks have changed them."""
+def model_request(
+    agent: Agent[Any], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
+) -> ModelRequest:
+    """The request of a step: instructions, thread and tools, as the hooks have changed them.
+
+    `native`: the model asks for the form of the final answer itself; else the system text does.
+    """
     changes = effect.changes
-    system = (Message(id="system", role="system", content=agent.instructions),) if agent.instructions else ()
+    text = "\n\n".join(filter(None, (agent.instructions, "" if native else agent.output_words)))
+    system = (Message(id="system", role="system", content=text),) if text else ()
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
     if changes is not None:
         messages = _placed(system, history, changes)
@@ -40,6 +46,7 @@ def model_request(agent: Agent[Any], run_id: str, effect: CallModel, history: li
         run_id=run_id,
         step=effect.step,
         answers=effect.answers,
+        output_schema=agent.output_schema,
     )
 
 

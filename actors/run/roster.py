@@ -23,13 +23,15 @@ from greenroom.supervision import (
 from greenroom.supervision.spec import Backoff
 
 from ..agent import Agent
+from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
 from ..contract.rows import RunRecord
 from ..errors import RuntimeClosed
+from .burial import GAVE_UP
 from .children import Left
 from .incarnation import Hint, Orders
-from .run_actor import Born, RunActor
-from .services import Services
+from .run_actor import Born, Burial, RunActor
+from .services import Services, logger
 
 GRACE: Final = 6.0
 """Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little
@@ -39,6 +41,10 @@ CRASHES: Final = 2
 CRASH_WINDOW: Final = 60.0
 ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
 """When a provider of deps that has failed is asked again. Each run has its own; they are not asked all at once."""
+
+
+def _said(error: BaseException | None) -> str:
+    return "it returned" if error is None else failure_text(error)
 
 
 @attrs.define(eq=False, repr=False)
@@ -54,6 +60,7 @@ class Roster:
     _max_running: int | None
     _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
     _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
+    _said: dict[str, str] = attrs.field(init=False, factory=dict)
     _refusals: dict[str, int] = attrs.field(init=False, factory=dict)
     _working: set[str] = attrs.field(init=False, factory=set)
     _resting: set[str] = attrs.field(init=False, factory=set)
@@ -83,6 +90,10 @@ class Roster:
         if self.closing:
             raise RuntimeClosed("the runtime is closing; open it again to start or resume runs")
 
+    def queued(self, run_id: str) -> bool:
+        """True if a run has its thread and waits for a slot."""
+        return run_id in self._queue
+
     def degraded(self, run_id: str) -> tuple[str, str] | None:
         """Why nobody works on a run here, or None."""
         return self._degraded.get(run_id)
@@ -91,7 +102,7 @@ class Roster:
         """A command is durable: hint it to the run's actor (`StoreHooks`)."""
         actor = self._actors.get(run_id)
         if actor is None:
-            if not self.closing:
+            if not self.closing and not (item.command.kind == "cancel" and self.bury(run_id)):
                 self.spawn(run_id)
             return
         if item.command.kind == "cancel":
@@ -103,6 +114,30 @@ class Roster:
                 actor.ref.tell(item)
             except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
                 actor.ref.nudge()
+
+    def bury(self, run_id: str) -> bool:
+        """End a run that was given up here, because its end is needed. False if the run was not given up."""
+        actor, reason = self._actors.get(run_id), self._degraded.get(run_id)
+        if actor is not None:
+            actor.needed = actor.needed or actor.burial is not None
+            return actor.burial is not None
+        if reason is None or reason[0] != GAVE_UP or self.closing:
+            return False
+        self._inter(run_id, reason[1], needed=True)
+        return True
+
+    def _inter(self, run_id: str, why: str, *, needed: bool) -> None:
+        self.spawn(run_id, abandon=why, burial=Burial(why=why, held=lambda: tuple(self._held)))
+        if (actor := self._actors.get(run_id)) is not None:
+            actor.needed = needed
+
+    async def left(self, run_id: str) -> None:
+        """Wait until a run has no owner here."""
+        actor = self._actors.get(run_id)
+        if actor is not None and actor.ref is not None:
+            await actor.ref.exited.wait()
+        else:
+            await trio.lowlevel.checkpoint()
 
     def wake(self, run_id: str, *, degraded: bool = False) -> bool:
         """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here.
@@ -165,6 +200,7 @@ class Roster:
         deps: Any = None,
         held: bool = False,
         abandon: str | None = None,
+        burial: Burial | None = None,
         left: Mapping[str, Left] | None = None,
     ) -> None:
         """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
@@ -188,6 +224,7 @@ class Roster:
             deps=deps,
             has_deps=deps is not None,
             abandon=abandon,
+            burial=burial,
             left=left or {},
         )
         if held:
@@ -230,25 +267,36 @@ class Roster:
         self._forget(ref.id)
         refusals = self._refusals.pop(ref.id, 0)
         if actor is not None and actor.degraded is not None:
-            self._degraded[ref.id] = actor.degraded
+            self._degrade(ref.id, actor.degraded)
             self.services.alarm.at_deadline(ref.id, actor.deadline)
             if actor.passing:
                 self._refusals[ref.id] = refusals + 1
                 self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
             if held:
                 self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
+        else:
+            self._said.pop(ref.id, None)
         if isinstance(exit_, GaveUp) and not self.closing:
-            why = f"the run's owner crashed again and again: {type(exit_.error).__name__}: {exit_.error}"
+            why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:
                 self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
-            else:  # its end could not be written either: it stays for the next start, and who waits for it is told
-                self._degraded[ref.id] = ("gave_up", self.services.redactor.text(why))
+            elif actor.burial is None:  # its end could not be written either
+                self._inter(ref.id, why, needed=actor.needed)
+            else:  # not even the barest one: it stays for the next start, and who waits for it is told
+                self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
         elif actor is not None and actor.told > actor.heard and not self.closing:
             self.spawn(ref.id)  # told in its last moments, when it was leaving memory
         self._admit()
         self._look_idle()
         self.services.board.changed(ref.id)
         self.services.rests.changed(ref.id)
+
+    def _degrade(self, run_id: str, reason: tuple[str, str]) -> None:
+        """Nobody works on the run here: the log is told once for each reason."""
+        self._degraded[run_id] = reason
+        if self._said.get(run_id) != reason[0]:
+            self._said[run_id] = reason[0]
+            logger.warning("nobody works on run %s here (%s): %s", run_id, *reason)
 
     def _forget(self, run_id: str) -> None:
         self._actors.pop(run_id, None)

@@ -14,7 +14,7 @@ incarnation takes a new claim and rebuilds the run from the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -34,10 +34,12 @@ from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, De
 from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
+from ..state.fitting import misfit
+from .burial import GAVE_UP, bury_if_needed
 from .children import Children, ClaimLost, Left
 from .incarnation import Hint, Incarnation, Orders
 from .performer import Performer
-from .services import Degraded, Services, patiently
+from .services import MISFIT, Degraded, Services, patiently
 
 PATIENCE: Final = 5.0
 """Seconds that a cancel waits for the deps of a run, so that its run_end hooks can have them."""
@@ -57,6 +59,19 @@ class Born:
     history: tuple[Message, ...] | None
 
 
+@attrs.frozen(kw_only=True)
+class Burial:
+    """What is to become of a run that was given up.
+
+    Attributes:
+        why: it was given up.
+        held: the runs that may wait for its thread.
+    """
+
+    why: str
+    held: Callable[[], Collection[str]]
+
+
 @attrs.define(eq=False)
 class RunActor:
     """What the supervisor starts, and starts again. Lives as long as somebody owns the run in this process.
@@ -64,7 +79,8 @@ class RunActor:
     Attributes:
         orders: what the runtime wants of it.
         abandon: why the run is to be ended as failed(internal_error) at once.
-        degraded: why nobody works on the run: deps_missing or agent_unknown, with a sentence.
+        burial: how to end a run whose ordinary end could not be written. needed: that end is needed.
+        degraded: why nobody works on the run: deps_missing, agent_unknown or state_mismatch, with a sentence.
         passing: that may pass by itself.
         ref: its address.
         life: the present incarnation, or the last one.
@@ -82,6 +98,8 @@ class RunActor:
     deps: Any = None
     has_deps: bool = False
     abandon: str | None = None
+    burial: Burial | None = None
+    needed: bool = False
     degraded: tuple[str, str] | None = None
     passing: bool = False
     ref: Ref[Hint] | None = None
@@ -102,6 +120,11 @@ class RunActor:
         return None if self.born is None else self.born.state
 
     @property
+    def asking(self) -> bool:
+        """True while the provider of deps is asked."""
+        return self._asking is not None
+
+    @property
     def unread(self) -> bool:
         """True if a command has come that has not acted, durably."""
         durable = self.durable
@@ -120,12 +143,16 @@ class RunActor:
 
     def hurry(self) -> None:
         """A cancel has come: a provider that does not answer holds it up for a while only."""
+        self.needed = True
         self._patient_until = min(self._patient_until, trio.current_time() + PATIENCE)
         if self._asking is not None:
             self._asking.deadline = min(self._asking.deadline, self._patient_until)
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """One incarnation."""
+        if self.burial is not None:
+            await self._bury(self.burial)
+            return
         self.life, self.heard, self._patient_until = None, math.inf, math.inf
         was_born = self.born is not None
         begun = await self._begin(ctx)
@@ -140,11 +167,26 @@ class RunActor:
             if life.passive:
                 self.heard = self.told
                 self.services.alarm.by(life.durable.row.next_due)
+        except Degraded as error:
+            self.degraded, self.passing = (error.reason, str(error)), error.passing
         except ClaimLost as error:
             if was_born and error.args == ("lease_lost",):
                 raise  # somebody else took the newborn up first and has left it: begin again from the store
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
+
+    async def _bury(self, burial: Burial) -> None:
+        self.heard = self.told
+        done = False
+        while not done:
+            needed = self.needed
+            try:
+                done = await bury_if_needed(self.services, self.run_id, burial.why, burial.held(), wanted=needed)
+            except StoreDown:  # the runtime fails of it and says so
+                break
+            if needed == self.needed:
+                break
+        self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
     async def _begin(self, ctx: ActorContext[Hint]) -> tuple[Incarnation, Sequence[Input]] | None:
         """A life, and its first inputs; None if there is nothing to work on, or nobody can."""
@@ -168,7 +210,10 @@ class RunActor:
             agent=agent,
             deps=self.deps,
             children=Children(
-                self.services.workplace.nursery, ctx.mailbox.nudge, self.services.holdback.settled, self.left
+                self.services.workplace.nursery,
+                ctx.mailbox.nudge,
+                self.services.holdback.within(state.info.workspace).hold,
+                self.left,
             ),
             history=None if history is None else list(history),
         )
@@ -222,6 +267,10 @@ class RunActor:
         try:
             if self.agent is None:
                 self.agent = await directory.agent_for(info)
+            text = misfit(self.agent.declared_state, state.snapshot)
+            if text is not None:
+                self.degraded, self.passing = (MISFIT, text), False
+                return None
             if not self.has_deps:
                 deps = await self._ask_deps(info, self._ends_at(state, inbox))
                 self.deps = self.deps if self.has_deps else deps
@@ -239,11 +288,19 @@ class RunActor:
             return self._patient_until
         if state.deadline is None:
             return math.inf
-        return max(self.services.clock.trio_time(state.deadline), trio.current_time()) + PATIENCE
+        return self._at_deadline(state.deadline)
+
+    def _at_deadline(self, deadline: datetime) -> float:
+        return max(self.services.clock.trio_time(deadline), trio.current_time()) + PATIENCE
+
+    def nudge(self) -> None:
+        """The clock has jumped: the deadline, up to which a provider is waited for, is at another time of trio's."""
+        if self._asking is not None and self.deadline is not None:
+            self._asking.deadline = min(self._at_deadline(self.deadline), self._patient_until)
 
     async def _ask_deps(self, info: RunInfo, until: float) -> Any:
         try:
-            with trio.CancelScope(deadline=until) as self._asking:
+            with self.services.clock_watch.waiting(self), trio.CancelScope(deadline=until) as self._asking:
                 return await self.services.directory.deps_for(info)
         finally:
             self._asking = None
@@ -259,7 +316,7 @@ class RunActor:
         if any(_is_cancel(item) for item in inbox):
             return (CancelUnowned(items=inbox),)
         if due(state, self.services.clock.now())[0]:
-            return (DeadlinePassed(),)
+            return (DeadlinePassed(unowned=True),)
         return ()  # it stays as it is: its inbox is for whoever has the agent and the deps
 
 

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import secrets as random_ids
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 import trio
 
-from greenroom.supervision import Supervisor
-from greenroom.supervision.exits import STRAY, is_stray
+from greenroom.supervision import Supervisor, failure_of
 
-from ..abc import Model, RunPage, RunQuery, Store
+from ..abc import Model, RunOrder, RunPage, RunQuery, Store
 from ..agent import Agent
+from ..contract.calls import CallStatus
 from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Answer, Command, Decision, InboxItem
-from ..contract.envelope import EventEncoder
+from ..contract.ids import error_id
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
-from ..contract.rows import NewRun, RunInfo, RunRecord
+from ..contract.rows import RunInfo, RunRecord
 from ..contract.spec import ExecutionMode
-from ..engine.judge import Judge, reject
-from ..engine.state import RunState
+from ..engine.judge import ArgumentCheck, Judge, reject
 from ..errors import (
     AgentDefinitionError,
-    RunExists,
     RuntimeClosed,
     StoreDown,
     StoreUnavailable,
@@ -38,20 +38,21 @@ from ..errors import (
 )
 from ..models import resolve_model
 from ..replay.report import ReplayReport
-from ..state.snapshot import Snapshot
 from .alarm import Alarm
 from .birth import LOCAL, Birth, fork_of, inheriting, new_run
 from .board import Board
-from .clock import Clock
+from .clock import Clock, ClockWatch
 from .follow import Follower, follow
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
 from .handle import Run
 from .holdback import HoldBack
+from .journal import DEPS, RUN, Journal
+from .listing import query_of, shown_page
 from .passivation import Passivation
 from .replaying import load_record, mode_for, replay_run
 from .roster import Roster
-from .run_actor import Born
-from .services import Degraded, Services, logger
+from .services import Degraded, Services, patiently
+from .starting import begin, join
 from .workplace import Workplace
 
 T = TypeVar("T")
@@ -80,6 +81,8 @@ class StartOptions(TypedDict, total=False):
     deadline: datetime | None
     execution: ExecutionMode | None
     on_busy: Literal["queue", "refuse"]
+    title: str | None
+    may_join: Callable[[RunInfo], bool] | None
 
 
 @attrs.define(eq=False, repr=False)
@@ -105,19 +108,26 @@ class Runtime:
     supervisor: Supervisor
     max_running: int | None
     passivate_after: float | None
+    journal: Journal = attrs.field(init=False)
     alarm: Alarm = attrs.field(init=False)
+    clock_watch: ClockWatch = attrs.field(init=False)
     passivation: Passivation = attrs.field(init=False)
     outage: Exception | None = attrs.field(init=False, default=None)
+    _bad_deps: set[str] = attrs.field(init=False, factory=set)
     workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.alarm = Alarm(self.store, self.clock, self._wake)
+        self.clock_watch = ClockWatch(self.clock)
+        self.journal = Journal(self.redactor)
+        self.alarm = Alarm(self.store, self.clock, self.clock_watch, self._wake)
         self.passivation = Passivation(self.passivate_after)
         services = Services(
             store=self.store,
             clock=self.clock,
+            clock_watch=self.clock_watch,
             redactor=self.redactor,
+            journal=self.journal,
             holdback=self.holdback,
             board=self.board,
             rests=self.rests,
@@ -151,11 +161,20 @@ class Runtime:
             options: run_id (default: a new one), thread_id (default: a thread of its own), session_id, by (a
                 principal), workspace, deps (this run's dependencies), deadline (absolute, with timezone, includes
                 waiting), execution (another mode than the agent's), on_busy ("queue" or "refuse" when the thread has
-                an active run).
+                an active run), title (one line for lists of runs: its first line, redacted, cut at 80 characters;
+                default: that of the text. It is a label: the same start with another title is the same start), may_join
+                (whose threads the run may join, see below).
+
+        A run reads the whole thread that it joins. `may_join` says of a run whether the caller may see it; it is asked
+        of each run in the thread, also of pruned ones whose messages are left there (of these once for each combination
+        of by, agent, session_id and workspace). One False refuses the start. A thread whose runs are all pruned belongs
+        to its owner: `by` has to be the principal of its first run. The answer holds in the transaction that writes the
+        run. None: any thread, for a caller who may see everything.
 
         Raises:
             UsageError: a value can not be. UnknownAgent: no agent has this key. AgentDefinitionError: it has no model.
-            RunExists: the id is taken by another run. ThreadBusy: on_busy is "refuse" and the thread has an active run.
+            RunExists: the id is taken by another run. RunPruned: it was taken by a run that is pruned. ThreadBusy:
+                on_busy is "refuse" and the thread has an active run. ThreadForbidden: `may_join` refuses the thread.
             StoreUnavailable: not started. RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
@@ -163,32 +182,18 @@ class Runtime:
         self.model_for(known)
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
-            raise UsageError(
-                f"start() has no option {sorted(unknown)[0]!r}; it has {', '.join(StartOptions.__annotations__)}"
-            )
+            known_names, wrong = list(StartOptions.__annotations__), sorted(unknown)[0]
+            near = "".join(f"; did you mean {name}?" for name in get_close_matches(wrong, known_names, n=1))
+            raise UsageError(f"start() has no option {wrong!r}{near}; it has {', '.join(known_names)}")
         deps, values = options.get("deps"), dict[str, Any](options)
+        may_join = values.pop("may_join", None)
         values.pop("deps", None)
         values["run_id"] = options.get("run_id") or f"run_{random_ids.token_hex(8)}"
         birth = Birth(agent=known, text=text, has_deps=deps is not None, **values)
-        new = new_run(birth, self.clock.now())
-        return await self._create(new, known, deps, fresh=birth.thread_id is None)
-
-    async def _create(self, new: NewRun, agent: Agent[Any], deps: Any, *, fresh: bool) -> Run[Any]:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        info = new.info
-        encoder = EventEncoder(info, self.redactor)
-        (frame,) = encoder.frames(0, info.created_at, (new.created,))
-        with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
-            with self.board.looking():
-                created = await self.store.create_run(new, frame)
-            if created.existing is None and created.claim is not None:
-                state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
-                born = Born(claim=created.claim, state=state, history=new.messages if fresh else None)
-                self.roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
-        if created.existing is not None and created.existing.content != info.content:
-            raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
-        known = created.existing or info
-        return Run(known.run_id, known.thread_id, self)
+        new = new_run(birth, self.clock.now(), self.redactor)
+        if birth.thread_id is None:
+            return await begin(self, new, known, deps)
+        return await join(self, new, known, deps, may_join)
 
     async def get(self, run_id: str) -> Run[Any]:
         """The run of this id.
@@ -197,10 +202,10 @@ class Runtime:
             UnknownRun: there is none. RuntimeClosed: the runtime is closed.
         """
         with self.board.looking():
-            record = await self.store.load(run_id)
-        if record is None:
+            outline = await self.store.outline(run_id)
+        if outline is None:
             raise UnknownRun(run_id)
-        return Run(run_id, record.info.thread_id, self)
+        return Run(run_id, outline.info.thread_id, self)
 
     async def runs(
         self,
@@ -209,32 +214,54 @@ class Runtime:
         agent: str | None = None,
         thread_id: str | None = None,
         prefix: str = "",
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: RunOrder = "newest",
         limit: int = 100,
         cursor: str | None = None,
+        counts: bool = False,
     ) -> RunPage:
-        """A page of runs, newest first; with `prefix`, those whose id begins with it.
+        """A page of runs; each line has its title and what it asks, both without secrets.
+
+        All filters that are given must match: status, agent, thread_id, by (the principal that started the run), prefix
+        (what its id begins with), since and until (when it was created: from, and before, with a time zone), and text
+        (what its title or id contains; upper and lower case are the same). `order` is "newest", or "waiting_longest":
+        waiting runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next one begins
+        at its `cursor`. `counts` also counts all runs that are not done, by status.
 
         Raises:
-            UsageError: the status is not known, the limit is out of range, or the cursor belongs to another query.
+            UsageError: a value can not be, or the cursor belongs to another query.
             RuntimeClosed: the runtime is closed.
         """
         self.board.check_open()
-        try:
-            wanted = None if status is None else RunStatus(status)
-        except ValueError as error:
-            known = ", ".join(item.value for item in RunStatus)
-            raise UsageError(f"status={status!r} is not known; use one of {known}") from error
-        for name, value in (("agent", agent), ("thread_id", thread_id), ("cursor", cursor)):
-            if value is not None and not isinstance(value, str):
-                raise UsageError(f"{name}={value!r}: give a str")
-        if not isinstance(prefix, str):
-            raise UsageError(f"prefix={prefix!r}: give the beginning of a run's id")
-        if not isinstance(limit, int) or isinstance(limit, bool):
-            raise UsageError(f"limit={limit!r}: give a whole number")
+        query = query_of(
+            status=status, agent=agent, thread_id=thread_id, prefix=prefix, by=by, since=since, until=until,
+            text=text, order=order, limit=limit, cursor=cursor, counts=counts,
+        )  # fmt: skip
+        return await self.list_runs(query)
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        """A page of runs, by a query; see `runs`.
+
+        Raises:
+            UsageError: a value can not be, or the cursor belongs to another query.
+            RuntimeClosed: the runtime is closed.
+        """
         with self.board.looking():
-            return await self.store.runs(
-                RunQuery(status=wanted, agent=agent, thread_id=thread_id, prefix=prefix, limit=limit, cursor=cursor)
-            )
+            page = await self.store.runs(query)
+        return shown_page(page, self.redactor)
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs, as `runs` shows them; an id that is not there is left out.
+
+        Raises:
+            RuntimeClosed: the runtime is closed.
+        """
+        with self.board.looking():
+            page = await self.store.summaries(run_ids, counts=counts)
+        return shown_page(page, self.redactor)
 
     def follow(
         self, run_id: str, *, after: int = 0, until: Literal["end", "rest"] = "end"
@@ -255,16 +282,25 @@ class Runtime:
             raise UsageError(f"follow(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
         return follow(self, run_id, after, until)
 
-    async def fork(self, run_id: str, *, step: int, new_run_id: str | None = None, deps: Any = None) -> Run[Any]:
+    async def fork(
+        self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: Any = None
+    ) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
         Step 0 is before its first one. It has the history and the state keys of both scopes as they were then; nothing
         that is written later, by either, reaches the other.
 
+        Args:
+            run_id: of the run to begin from.
+            step: a finished step of it, or 0.
+            new_run_id: of the fork; the same fork again returns the same run. None: a new id.
+            by: the principal that asks; "local" if not given, as for `start`, whoever started the parent.
+            deps: dependencies of the fork.
+
         Raises:
-            UnknownRun: no such run. UsageError: it has no finished step of that number. UnknownAgent: its agent is
-                not here. AgentDefinitionError: that has no model.
-            RunExists: the new id is taken. RuntimeClosed: the runtime is closing.
+            UnknownRun: no such run. UsageError: it has no finished step of that number, or an argument is invalid.
+            UnknownAgent: its agent is not here. AgentDefinitionError: that has no model.
+            RunExists: the new id is taken, or a run that is pruned had it. RuntimeClosed: the runtime is closing.
         """
         self.roster.check_open()
         with self.board.looking():
@@ -275,12 +311,13 @@ class Runtime:
         self.model_for(agent)
         with self.board.looking():
             thread = await self.store.messages(record.info.thread_id)
-        new = fork_of(record, thread, step, new_run_id or f"run_{random_ids.token_hex(8)}", self.clock.now())
+        name = new_run_id or f"run_{random_ids.token_hex(8)}"
+        new = fork_of(record, thread, step, name, self.clock.now(), by=by)
         if deps is not None:
             new = attrs.evolve(new, info=attrs.evolve(new.info, has_deps=True))
         with self.board.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
-        return await self._create(new, agent, deps, fresh=True)
+        return await begin(self, new, agent, deps)
 
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
         """Work again on a run that had no agent or deps here; harmless for one that is worked on.
@@ -291,14 +328,14 @@ class Runtime:
         """
         self.roster.check_open()
         with self.board.looking():
-            record = await self.store.load(run_id)
-        if record is None:
+            outline = await self.store.outline(run_id)
+        if outline is None:
             raise UnknownRun(run_id)
-        if record.row.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
-            agent = self._agent(record.info.agent)
+        if outline.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
+            agent = self._agent(outline.info.agent)
             self.model_for(agent)
             self.roster.spawn(run_id, agent=agent, deps=deps)
-        return Run(run_id, record.info.thread_id, self)
+        return Run(run_id, outline.info.thread_id, self)
 
     async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:
         """Re-run a stored run against what is recorded of it, and report the first difference.
@@ -404,24 +441,26 @@ class Runtime:
         await trio.lowlevel.checkpoint_if_cancelled()
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
-            check = await self._argument_check(run_id, command)
+            check, definition = await self._tools_of(run_id, command)
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
-                answer = await self.store.post(run_id, command, Judge(self.clock.now(), check))
+                answer = await self.store.post(run_id, command, Judge(self.clock.now(), check, definition))
         except (StoreUnavailable, StoreDown) as error:
             answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
+        if answer.code == "fingerprint_mismatch":
+            self.roster.wake(run_id)  # a changed tool: the run asks again as soon as it has an owner
         return answer
 
-    async def _argument_check(self, run_id: str, command: Command) -> Any:
-        """How edited arguments are checked: by the tools of the run's agent."""
+    async def _tools_of(self, run_id: str, command: Command) -> tuple[ArgumentCheck, Callable[[str], str]]:
+        """How edited arguments are checked, and what is known of a tool's definition: by the run's agent."""
         decision = command.decision
         if decision is None or command.kind != "decide":
-            return lambda _tool, _arguments: None
+            return (lambda _tool, _arguments: None), (lambda _tool: "")
         actor = self.roster.get(run_id)
         agent = None if actor is None else actor.agent
         if agent is None:
-            record = await self.store.load(run_id)
-            agent = None if record is None else self.agents.get(record.info.agent)
+            outline = await self.store.outline(run_id)
+            agent = None if outline is None else self.agents.get(outline.info.agent)
 
         def check(tool_name: str, arguments: Any) -> str | None:
             tool = None if agent is None else agent.tool(tool_name)
@@ -429,7 +468,26 @@ class Runtime:
                 return f"the tool {tool_name!r} is not here, so its arguments can not be checked"
             return tool.check(arguments)
 
-        return check
+        def definition(tool_name: str) -> str:
+            return "" if agent is None else agent.spec.definition(tool_name, "")
+
+        return check, definition
+
+    def asks_anew(self, record: RunRecord) -> bool:
+        """True if a tool has changed since a person was asked about a call, and the run is about to ask again.
+
+        A run that waits is not in memory after a restart, and so has not noticed: it gets an owner.
+        """
+        name = record.info.run_id
+        actor = self.roster.get(name)
+        agent = (None if actor is None else actor.agent) or self.agents.get(record.info.agent)
+        asked = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
+        if agent is None or all(
+            agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in asked
+        ):
+            return False
+        self.roster.wake(name)
+        return self.roster.get(name) is not None
 
     @staticmethod
     def new_id() -> str:
@@ -441,6 +499,7 @@ class Runtime:
     def posted(self, run_id: str, item: InboxItem) -> None:
         """A command is durable: hint it to the run's actor (`StoreHooks`)."""
         self.roster.posted(run_id, item)
+        self.board.posted(run_id)
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """Events of a run are durable: who follows it is told (`StoreHooks`)."""
@@ -453,10 +512,10 @@ class Runtime:
         """
         self.outage = error
         if error is None:
-            logger.warning("the store answers again")
+            self.journal.note(RUN, logging.WARNING, "the store answers again")
         else:
-            text = self.redactor.text(f"{type(error).__name__}: {error}")
-            logger.warning("the store does not answer (%s); it is tried again for its patience", text)
+            text = f"the store does not answer ({failure_text(error)}); it is tried again for its patience"
+            self.journal.note(RUN, logging.WARNING, text)
 
     async def agent_for(self, info: RunInfo) -> Agent[Any]:
         """The agent of a run that is taken up (`Directory`)."""
@@ -481,15 +540,25 @@ class Runtime:
                 deps = await deps
         except LookupError as error:
             raise Degraded("deps_missing", self.redactor.text(f"the provider has none: {message_of(error)}")) from error
-        except trio.Cancelled as error:
-            if not is_stray(error):
-                raise
-            text = f"the provider failed, and is asked again: {STRAY}"
-            raise Degraded("deps_missing", text, passing=True) from error  # noqa: ASYNC104 - nobody's here
-        except Exception as error:  # user code: what it can not give now it may give in a while
-            text = self.redactor.text(f"the provider failed, and is asked again: {failure_text(error)}")
-            raise Degraded("deps_missing", text, passing=True) from error
+        except BaseException as error:  # noqa: BLE001 - user code: what it can not give now it may give in a while
+            failure = failure_of(error)
+            name = self._log_provider(info, failure)
+            said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
+            text = self.redactor.text(said)
+            raise Degraded("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
+        self._bad_deps.discard(info.run_id)
         return deps
+
+    def _log_provider(self, info: RunInfo, failure: BaseException) -> str:
+        """The traceback once for each run, then a line for each time that the provider fails again; the error's id."""
+        name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
+        fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
+        if info.run_id in self._bad_deps:
+            self.journal.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
+        else:
+            self._bad_deps.add(info.run_id)
+            self.journal.bug(DEPS, what, failure, **fields)
+        return name
 
     def model_for(self, agent: Agent[Any]) -> Model:
         """The model that an agent is to use (`Directory`).
@@ -535,7 +604,7 @@ class Runtime:
 
     async def recover(self) -> None:
         """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""
-        for run_id, held in await self.store.to_do():
+        for run_id, held in await patiently(self.store.to_do):
             self.roster.spawn(run_id, held=held)
 
 

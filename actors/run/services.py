@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import attrs
 import trio
+
+from greenroom.supervision.reporting import report
 
 from ..abc import Model, Store
 from ..agent import Agent
@@ -18,8 +19,9 @@ from ..contract.rows import RunInfo
 from ..errors import StoreUnavailable
 from .alarm import Alarm
 from .board import Board
-from .clock import Clock
+from .clock import Clock, ClockWatch
 from .holdback import HoldBack
+from .journal import Journal
 from .passivation import Passivation
 from .workplace import Workplace
 
@@ -28,6 +30,9 @@ P = ParamSpec("P")
 
 RETRY: Final = 0.5
 """Seconds between two tries of what a run needs of a store that does not answer."""
+
+MISFIT: Final = "state_mismatch"
+"""Why a run is degraded whose stored state keys the agent's release declares otherwise."""
 
 logger = logging.getLogger("greenroom.run")
 
@@ -73,7 +78,7 @@ class Degraded(Exception):
     """A run can not be worked on now.
 
     Attributes:
-        reason: deps_missing or agent_unknown.
+        reason: deps_missing, agent_unknown or state_mismatch.
         passing: asking again may help, though nobody has done anything about it here.
     """
 
@@ -88,20 +93,23 @@ class Services:
     """Shared by all runs of one runtime.
 
     Attributes:
-        store, clock, redactor: one each.
+        store, clock, redactor, journal: one each.
+        clock_watch: wakes who waits for a moment when the clock jumps.
         holdback: what may be shown of a text that is still coming.
         board: every durable change of a run. rests: only those at which it is done or waits.
         threads: slots for sync tools.
         workplace: where the tasks of all runs live.
         alarm: wakes runs that are not in memory.
         passivation: says when runs that rest leave memory.
-        jitter: a random number in [0.5, 1.5) for retry delays.
+        jitter: a random number in [0.5, 1.5): a factor of the back-off.
         directory: the runtime.
     """
 
     store: Store
     clock: Clock
+    clock_watch: ClockWatch
     redactor: Redactor
+    journal: Journal
     holdback: HoldBack
     board: Board
     rests: Board
@@ -111,11 +119,6 @@ class Services:
     passivation: Passivation
     jitter: Callable[[], float]
     directory: Directory
-
-
-def log_crash(redactor: Redactor, what: str, error: BaseException) -> None:
-    """A crash of our own that does no harm is still told to the operator, with its stack and without secrets."""
-    logger.error("crashed: %s\n%s", what, redactor.text("".join(traceback.format_exception(error))))
 
 
 async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -132,6 +135,7 @@ async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.k
             return await ask(*args, **kwargs)
         except StoreUnavailable:
             if not told:  # without its error, which may name what is a secret
-                logger.warning("the store can not be read; it is asked again every %g s until it answers", RETRY)
+                text = f"the store can not be read; it is asked again every {RETRY:g} s until it answers"
+                report(logger, logging.WARNING, text)
             told = True
             await trio.sleep(RETRY)

@@ -1,4 +1,4 @@
-"""Asking the gates of one call, and finding the verdict that counts: block > suspend > set_result > allow."""
+"""Asking the gates of one call, and finding the verdict that counts: block > deny > suspend > set_result > allow."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import attrs
+import msgspec
 
-from ..contract.decisions import Allow, Block, SetResult, Suspend, Verdict
+from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.phases import Phase
+from ..engine.gates import APPROVAL
 from ..engine.inputs import Overruled, PhaseDone
 from ..plugins.plugin import Plugin, name_of
 from ..state.access import State
 from ..state.values import shown
+from ..tools.invoke import NO, Wanted
 from .foreign import Unusable, data_of, suspend_of, text_of
-from .hooks import Asked, HookFailed, call_hook, together, where
+from .hooks import Asked, HookFailed, call_hook, read_answer, together, where
 
 BUILT_IN: Final = "(approval)"
 """The name under which the approval that a tool itself needs is a gate."""
 
-_RANK: Final = {Block: 3, Suspend: 2, SetResult: 1}
-_WORD: Final[dict[type, Any]] = {Block: "block", Suspend: "suspend", SetResult: "set_result"}
+_RANK: Final = {Block: 4, Deny: 3, Suspend: 2, SetResult: 1}
+_WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend", SetResult: "set_result"}
 
 
-async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awaitable[bool]] | None) -> PhaseDone:
-    """Ask the gates of a call: block > suspend > set_result > allow; of equals the first registered one counts.
+async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awaitable[Wanted]] | None) -> PhaseDone:
+    """Ask the gates of a call: block > deny > suspend > set_result > allow; of equals the first registered one counts.
 
     Args:
         asked: the phase, with the call's context.
@@ -37,8 +40,9 @@ async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awai
     async def ask(plugin: Plugin) -> Verdict | None:
         try:
             answer = await call_hook(asked, plugin, asked.context(State(asked.snapshot, known), ()))
-            return _verdict(plugin, answer)
+            return read_answer(plugin, asked.phase, lambda: _verdict(plugin, answer))
         except HookFailed as failure:
+            asked.tell(name_of(plugin), failure)
             if plugin.on_error == "fail":
                 raise
             ignored.append(text_of(str(failure)))
@@ -51,9 +55,18 @@ async def run_gates(asked: Asked, *, approved: bool, built_in: Callable[[], Awai
     except HookFailed as failure:
         return asked.done(failure=text_of(str(failure)), ignored=tuple(ignored))
     named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
-    if built_in is not None and await built_in():
-        named.append((BUILT_IN, Suspend(reason="tool_permission", message="This call needs an approval.")))
-    return _strongest(asked, named, tuple(ignored))
+    wanted = NO
+    if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
+        wanted = await built_in()  # else no person is asked, so nothing need be found
+    if wanted.needed:
+        named.append((BUILT_IN, APPROVAL if wanted.doubt is None else _doubted(wanted.doubt)))
+    done = _strongest(asked, named, tuple(ignored))
+    return done if wanted.doubt is None else msgspec.structs.replace(done, doubt=text_of(wanted.doubt))
+
+
+def _doubted(doubt: str) -> Suspend:
+    """People who decide have to know that nobody may have wanted them to be asked."""
+    return Suspend(reason="tool_permission", message=text_of(f"It is not known whether this is allowed: {doubt}."))
 
 
 def _strongest(asked: Asked, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
@@ -87,8 +100,10 @@ def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
                 return SetResult(data_of(answer.value, "the result"), code)
             case Block(reason=str()):
                 return Block(text_of(answer.reason))
+            case Deny(text=str()):
+                return Deny(text_of(answer.text))
             case _:
-                way = "return gr.Block, Suspend, SetResult, Allow or None"
+                way = "return gr.Block, Deny, Suspend, SetResult, Allow or None"
                 raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
     except Unusable as error:
         raise HookFailed(f"{named}: it asked for what can not be stored: {error}") from error

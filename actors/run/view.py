@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,9 +16,11 @@ from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.redaction import Redactor
-from ..contract.rows import RunRecord
+from ..contract.rows import RunInfo, RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
+from ..contract.titles import title_of
+from ..contract.waits import WaitingFor
 from ..engine.ending import tool_text
 from ..state.values import copied, copied_message, copied_ticket
 
@@ -40,7 +42,10 @@ class RunView:
         step: the current step, from 1.
         last_sequence: of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: why nobody works on the run here (deps_missing, agent_unknown, gave_up), or None.
+        degraded: why nobody works on the run here (deps_missing, agent_unknown, state_mismatch,
+            gave_up), or None.
+        title: one line that says what the run is about, without secrets; its id if nothing better is known.
+        waiting_for: what the run waits for: its thread, a slot, people...; None if it works or is done.
     """
 
     run_id: str
@@ -60,10 +65,13 @@ class RunView:
     pending: int
     tasks: Mapping[str, TaskView] = attrs.field(factory=dict)
     degraded: str | None = None
+    title: str = ""
+    waiting_for: WaitingFor | None = None
 
 
 def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     """The tickets that can be decided, of calls and of the run itself, as people may see them."""
+    redactor = redactor.within(record.info.workspace)
     parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     return tuple(
         copied_ticket(
@@ -82,9 +90,16 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     )
 
 
-def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor, degraded: str | None) -> RunView:
+def make_view(
+    record: RunRecord,
+    thread: tuple[Message, ...],
+    redactor: Redactor,
+    degraded: str | None,
+    waiting_for: WaitingFor | None = None,
+) -> RunView:
     """The snapshot of a record (loaded with all calls) and its thread."""
     info, row = record.info, record.row
+    redactor = redactor.within(info.workspace)
     messages = list(thread)
     if row.draft is not None:
         messages.append(row.draft)
@@ -98,7 +113,8 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
             for call in record.calls
             if call.step == row.step and call.settled
         ]
-    messages += row.pending_input
+    known = {message.id for message in messages} if row.pending_input else ()
+    messages += (message for message in row.pending_input if message.id not in known)
     return RunView(
         run_id=info.run_id,
         agent=info.agent,
@@ -108,7 +124,7 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         status=row.status,
         termination=shown_termination(row.termination, redactor) if row.status is RunStatus.DONE else None,
         calls={call.call_id: call.status for call in record.calls},
-        tickets=open_tickets(record, redactor),
+        tickets=() if row.status is RunStatus.DONE else open_tickets(record, redactor),
         usage=row.usage,
         messages=tuple(map(copied_message, messages)),
         state={one.key: copied(one.value) for scope in SCOPES[::-1] for one in record.state if one.scope == scope},
@@ -117,7 +133,18 @@ def make_view(record: RunRecord, thread: tuple[Message, ...], redactor: Redactor
         pending=len(record.inbox),
         tasks={task.task_id: task for task in shown_tasks(row.tasks)},
         degraded=degraded,
+        title=_title(info, messages, redactor),
+        waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
+
+
+def _title(info: RunInfo, messages: Sequence[Message], redactor: Redactor) -> str:
+    """The run's title; of one that was written before there were titles, the beginning of what it was asked."""
+    if info.title:
+        return redactor.text(info.title)
+    own = f"{info.run_id}.m1"
+    asked = next((message.content for message in messages if message.id == own), "")
+    return title_of(asked, redactor) or info.run_id
 
 
 def shown_termination(termination: Termination | None, redactor: Redactor) -> Termination | None:
@@ -133,15 +160,17 @@ Outcome = Completed[Any] | Waiting | Failed | Cancelled
 def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor) -> Outcome:
     """What a run at rest came to. Without the agent the output stays plain JSON data."""
     row = record.row
-    termination = shown_termination(row.termination, redactor)
+    termination = shown_termination(row.termination, redactor.within(record.info.workspace))
     if row.status is not RunStatus.DONE or termination is None:
         return Waiting(tickets=open_tickets(record, redactor))
+    cut: dict[str, Any] = {"outcome_unknown": row.unknown}
     match termination.kind:
         case TerminationKind.CANCELLED:
-            return Cancelled(reason=termination.detail, by=termination.by, code=termination.code)
+            return Cancelled(reason=termination.detail, by=termination.by, code=termination.code, **cut)
         case TerminationKind.ERROR | TerminationKind.BLOCKED:
             code = termination.code or "internal_error"
-            return Failed(code=code, message=termination.detail or FAILURES[code].message, termination=termination)
+            message = termination.detail or FAILURES[code].message
+            return Failed(code=code, message=message, termination=termination, **cut)
         case TerminationKind.STOPPED:
             return Stopped(
                 output=copied(row.output),
@@ -149,11 +178,13 @@ def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor
                 termination=termination,
                 code=termination.code or "stopped",
                 detail=termination.detail,
+                finish=row.finish,
+                **cut,
             )
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
             given = copied(row.output)
             output = given if agent is None else _typed(agent, given)
-            return Completed(output=output, usage=row.usage, termination=termination)
+            return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
 
 
 def _typed(agent: Agent[Any], value: Any) -> Any:

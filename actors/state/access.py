@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from ..contract.state import Batch, KeyId, Keys, KeySpec, Write
+from ..contract.state import SCOPES, Batch, KeyId, Keys, KeySpec, Write
 from ..errors import StateError, UsageError
 from .keys import StateKey
 from .snapshot import EMPTY, Snapshot
@@ -62,10 +62,13 @@ class State:
         """The value of a key, or its default.
 
         Raises:
-            StateError: never written and no default; or what is stored does not have the key's type.
+            StateError: never written and no default; or what is stored does not have the key's type; or a key of that
+                name that is not declared is stored with the other scope.
         """
         named: Any = key
         found, data = self._data(named)
+        if not found:
+            self._check_scope(named)
         value: T = named.decode(data) if found else named.initial()
         return value
 
@@ -88,6 +91,17 @@ class State:
             raise StateError(
                 f"there are two state keys named {str(key.id)!r}; declare one, import it where it is used, or rename it"
             )
+
+    def _check_scope(self, key: StateKey[Any]) -> None:
+        """A scope that changed between releases must not be read as the default, silently."""
+        for scope in SCOPES:
+            other = KeyId(scope, key.name)
+            cell = self._snapshot.cells.get(other)
+            if cell is not None and cell.persistent and other not in self._known and other not in self._used:
+                raise StateError(
+                    f"state key {key.name!r} is stored with scope {scope!r} and read with scope {key.scope!r}; "
+                    "give it the scope that it has, another name, or declare both keys in Agent(state=[...])"
+                )
 
 
 class WritableState(State):

@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 import attrs
 from immutables import Map
 
+from greenroom.supervision.border import failure_of_call
+
 from ..contract.codec import failure_text
 from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
 
@@ -118,6 +120,6 @@ def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any]
         return Clash(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
     try:
         return (spec.reduce(current, write.value),)
-    except Exception as error:  # noqa: BLE001 - a reducer is user code; its failure is a clash, not a crash of the run
-        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(error)}"
-        return Clash(write.key, before.by, text)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a clash, not a crash of the run
+        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(failure_of_call(error))}"
+        return Clash(write.key, before.by, text)  # noqa: ASYNC104 - the border has raised what passes

@@ -18,6 +18,8 @@ import attrs
 import msgspec
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
 
+from greenroom.supervision.border import failure_of_call
+
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
@@ -77,8 +79,8 @@ def check_kind(kind: Any) -> None:
         converter.structure(None, kind)
     except StructureHandlerNotFoundError as error:
         raise Unfit(_unknown(error.type_)) from error
-    except Exception:  # noqa: BLE001 - None is no such value: any complaint about that, also of user code, is fine
-        return
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - None is no such value: any complaint about that is fine
+        failure_of_call(error)
 
 
 def _check_names(kind: Any) -> None:
@@ -131,8 +133,12 @@ def copied_message(message: Message) -> Message:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, whatever it is."""
-    return _SHOWN.repr(value)
+    """A value in a message: short, whatever it is, and whatever its own `__repr__` does."""
+    try:
+        return _SHOWN.repr(value)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a value's own code
+        failure_of_call(error)
+        return f"<a {type(value).__name__} that can not be shown>"  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _json(value: Any, path: str, depth: int) -> Any:

@@ -18,6 +18,7 @@ import trio
 from greenroom.actors.abc import StoreHooks
 from greenroom.actors.errors import StoreDown, StoreUnavailable
 
+from ._outages import Damaged
 from ._requests import Request
 from .faults import Outage
 
@@ -48,6 +49,10 @@ def closed() -> StoreDown:
 
 def failed(error: BaseException) -> StoreDown:
     """What callers of a store that has failed for good are told."""
+    if isinstance(error, StoreDown | Damaged):  # says the way out itself
+        down = StoreDown(str(error))
+        down.__cause__ = error
+        return down
     down = StoreDown(f"the store has failed for good: {error}; start again, every run can be resumed")
     down.__cause__ = error
     return down

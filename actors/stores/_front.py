@@ -5,19 +5,16 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 
 import trio
 
-from greenroom.actors.abc import Created, Deliver, Store
+from greenroom.actors.abc import Created, Deliver, Pruned, Store
 from greenroom.actors.contract.decisions import Answer, Command
 from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun
+from greenroom.actors.errors import UsageError
 
 from ._moments import milliseconds
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request
-
-PRUNED_AT_ONCE: Final = 100
-"""Runs per transaction of prune: others wait no longer than for that."""
 
 
 class Front(Store):
@@ -63,15 +60,31 @@ class Front(Store):
         self._put(request)
         return (await request.answer()).answer
 
-    async def prune(self, before: datetime) -> int:
-        """Delete done runs that ended before a time; threads stay. Cancelled half-way, some are deleted."""
-        pruned = 0
+    @abc.abstractmethod
+    async def _sizes(self) -> tuple[int, int]:
+        """Bytes of the storage, and how many of them are free."""
+
+    @abc.abstractmethod
+    async def _forecast(self, before: datetime) -> Pruned:
+        """What a prune would delete."""
+
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
+        """Delete done runs that ended before a time, in short transactions. See `Store.prune`."""
+        if not isinstance(before, datetime) or before.tzinfo is None:
+            raise UsageError(
+                f"prune(before={before!r}): give a datetime with a timezone, such as datetime.now(UTC) - ..."
+            )
+        if dry_run:
+            return await self._forecast(before)
+        size, _ = await self._sizes()
+        runs = messages = 0
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._refuse()
-            request = PruneRequest(milliseconds(before), PRUNED_AT_ONCE)
+            request = PruneRequest(milliseconds(before))
             self._put(request)
-            count = await request.answer()
-            pruned += count
-            if count < PRUNED_AT_ONCE:
-                return pruned
+            swept = await request.answer()
+            runs, messages = runs + swept.runs, messages + swept.messages
+            if not swept.more:
+                left, reusable = await self._sizes()
+                return Pruned(runs=runs, messages=messages, freed=max(0, size - left), reusable=reusable)

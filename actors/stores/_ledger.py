@@ -2,41 +2,88 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
 import attrs
 
-from greenroom.actors.abc import Created, Receipt
+from greenroom.actors.abc import ASKED, Created, Pruned, Receipt, RunCounts, RunSummary
+from greenroom.actors.contract.asked import asked_of
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.phases import LEAVING
-from greenroom.actors.contract.rows import CallRow, Claim, Commit, Facts, Judge, NewRun, RunInfo, RunRow
+from greenroom.actors.contract.rows import (
+    CallRow,
+    Claim,
+    Commit,
+    Facts,
+    Judge,
+    NewRun,
+    RunInfo,
+    RunOutline,
+    RunRow,
+    ThreadInfo,
+)
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import LeaseLost, ThreadBusy, UnknownRun
+from greenroom.actors.contract.waiting import waiting
+from greenroom.actors.errors import LeaseLost, UnknownRun
 
 from . import _verdict
 from ._history import Entry, History, in_order
-from ._moments import milliseconds
-from ._requests import Posted
+from ._moments import milliseconds, moment
+from ._requests import Posted, Swept
 
 
 @attrs.define(eq=False)
 class Thread:
-    """A thread: its history, its state keys, who works on it and who waits for it (oldest first)."""
+    """A thread: its history, its state keys, who works on it and who waits for it (oldest first).
 
+    Attributes:
+        owner, created_at, created: as in `ThreadInfo`, which calls the last one `runs`.
+        runs: the runs that are left, by id, oldest first.
+        gone: facts -> the first pruned run with these facts, while messages are left.
+        late: number of a run that ended before it was admitted -> its input, until its turn has come.
+    """
+
+    owner: str
+    created_at: datetime
+    created: int = 0
+    runs: dict[str, Run] = attrs.field(factory=dict)
+    gone: dict[tuple[str | None, ...], RunInfo] = attrs.field(factory=dict)
     messages: list[Message] = attrs.field(factory=list)
     ids: set[str] = attrs.field(factory=set)
     state: History = attrs.field(factory=History)
     active: str | None = None
     held: dict[str, None] = attrs.field(factory=dict)
+    late: dict[int, tuple[Message, ...]] = attrs.field(factory=dict)
+
+    def place(self, before: int | None) -> None:
+        """Append the input of runs that ended in the line: of those that stood before the run of this number."""
+        for number in sorted(self.late):
+            if before is None or number < before:
+                self.append(message for message in self.late.pop(number) if message.id not in self.ids)
 
     def append(self, messages: Iterable[Message]) -> None:
         """Append to the history."""
         for message in messages:
             self.messages.append(message)
             self.ids.add(message.id)
+
+    def remove(self, run: Run) -> int:
+        """Remove a pruned run, and what no run that is left or to come can see; how many messages that was."""
+        info = run.info
+        del self.runs[info.run_id]
+        self.late.pop(run.number, None)
+        if self.runs:
+            self.gone.setdefault((info.by, info.agent, info.session_id, info.workspace), info)
+            self.state.forget(next(iter(self.runs.values())).number)
+            return 0
+        removed = len(self.messages)
+        self.messages, self.ids, self.state, self.gone = [], set(), History(), {}
+        return removed
 
     def repeated(self, messages: Sequence[Message]) -> str | None:
         """The first id that the thread has already, or that comes twice."""
@@ -57,7 +104,8 @@ class Run:
         token: of the newest claim. broken: the token whose commits fail since one of them could not be written.
         consumed: position of the newest consumed inbox item.
         newest_ticket: call -> ticket id. ids, targets: command id, target key -> position in the inbox.
-        ended: milliseconds; None while the run is not done.
+        ended: milliseconds; None while the run is not done. since: milliseconds; None while the run does not wait.
+        open_tickets: the tickets that are open, in their order.
     """
 
     number: int
@@ -69,6 +117,8 @@ class Run:
     broken: int = 0
     consumed: int = 0
     ended: int | None = None
+    since: int | None = None
+    open_tickets: dict[str, Ticket] = attrs.field(factory=dict)
     calls: dict[str, CallRow] = attrs.field(factory=dict)
     tickets: dict[str, Ticket] = attrs.field(factory=dict)
     newest_ticket: dict[str, str] = attrs.field(factory=dict)
@@ -92,6 +142,54 @@ class Run:
     def held(self) -> bool:
         """True if the run waits for its thread."""
         return self.info.run_id in self.thread.held
+
+    def note_open(self, ticket: Ticket) -> None:
+        """A ticket has been written."""
+        if ticket.status == "open":
+            self.open_tickets[ticket.ticket_id] = ticket
+        else:
+            self.open_tickets.pop(ticket.ticket_id, None)
+
+    def note_wait(self, at: datetime) -> None:
+        """The row has been written at this time: since when does the run wait?"""
+        if self.row.status is not RunStatus.WAITING:
+            self.since = None
+            return
+        began = milliseconds(at) if self.since is None else self.since
+        self.since = min([began, *(milliseconds(one.requested_at) for one in self.open_tickets.values())])
+
+    def summary(self) -> RunSummary:
+        """The run's line in a list."""
+        opened = () if self.ended is not None else tuple(self.open_tickets.values())
+        return RunSummary(
+            info=self.info,
+            row=self.row,
+            pending=self.pending,
+            held=self.held,
+            ended_at=None if self.ended is None else moment(self.ended),
+            waiting_since=None if self.since is None else moment(self.since),
+            asked=tuple(map(asked_of, opened[:ASKED])),
+            asked_count=len(opened),
+        )
+
+    def outline(self) -> RunOutline:
+        """The run without its calls, tickets and commands."""
+        row = self.row
+        return RunOutline(
+            info=self.info,
+            stage=row.stage,
+            step=row.step,
+            last_sequence=row.last_sequence,
+            posted=len(self.inbox),
+            consumed=self.consumed,
+            held=self.held,
+            behind=self.thread.active if self.held else None,
+            row=row,
+        )
+
+    def ticket(self, target: str) -> Ticket | None:
+        """The ticket with that id, else the newest of the call with that id."""
+        return self.tickets.get(target) or self.tickets.get(self.newest_ticket.get(target, ""))
 
     def unconsumed(self) -> tuple[InboxItem, ...]:
         """The accepted commands that nobody has consumed, in order."""
@@ -122,7 +220,7 @@ class Run:
         ticket = call = None
         if command.decision is not None:
             target = command.decision.target
-            ticket = self.tickets.get(self.newest_ticket.get(target, "") if target not in self.tickets else target)
+            ticket = self.ticket(target)
             call = self.calls.get(target if ticket is None else ticket.call_id or "")
         facts = Facts(
             stage=self.row.stage,
@@ -132,6 +230,9 @@ class Run:
             call=call,
             leaving=self.row.cursor in LEAVING,
         )
+        if command.kind == "send":
+            inputs, size = waiting(self.row, (item.command for item in self.unconsumed()))
+            facts = attrs.evolve(facts, inputs=inputs, input_bytes=size)
         prior = self._prior(facts.target_key, call)
         return facts if prior is None else attrs.evolve(facts, prior=prior)
 
@@ -145,12 +246,19 @@ class Run:
 
 
 class Ledger:
-    """All threads and runs."""
+    """All threads and runs; `open` has those that are not done."""
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
         self.runs: dict[str, Run] = {}
+        self.open: dict[str, Run] = {}
+        self.pruned: dict[str, str] = {}
         self._numbers = 0
+
+    def counts(self) -> RunCounts:
+        """How many runs are not done."""
+        found = Counter(run.row.status.value for run in self.open.values())
+        return RunCounts(created=found["created"], running=found["running"], waiting=found["waiting"])
 
     def timers(self) -> Iterator[tuple[datetime, str]]:
         """When which waiting run has a timer that fires."""
@@ -172,9 +280,13 @@ class Ledger:
         run_id, thread_id = new.info.run_id, new.info.thread_id
         if (existing := self.runs.get(run_id)) is not None:
             return Created(claim=None, held=existing.held, existing=existing.info)
-        thread = self.threads.get(thread_id) or Thread()
+        if run_id in self.pruned:
+            return Created(claim=None, pruned=self.pruned[run_id])
+        thread = self.threads.get(thread_id) or Thread(new.info.by, new.info.created_at)
+        if new.thread_runs not in (None, thread.created):
+            return Created(claim=None, thread_changed=True)
         if thread.active is not None and new.on_busy == "refuse":
-            raise ThreadBusy(_verdict.busy_text(thread_id, thread.active))
+            raise _verdict.busy(thread_id, thread.active)
         fault = _verdict.birth_fault(new)
         copied = self._copied(new, thread)
         known = {message.id for message in copied}
@@ -185,15 +297,17 @@ class Ledger:
         self.threads[thread_id] = thread
         self._numbers += 1
         run = Run(number=self._numbers, info=new.info, row=new.row, thread=thread, frames=[frame])
-        self.runs[run_id] = run
-        held = thread.active is not None
-        if held:
+        self.runs[run_id] = self.open[run_id] = thread.runs[run_id] = run
+        thread.created += 1
+        behind = thread.active
+        if behind is not None:
             thread.held[run_id] = None
         else:
             thread.active = run_id
         thread.append(messages)
         run.write_state(new.state, new.row.step)
-        return Created(claim=Claim(run_id=run_id, token=run.token), held=held)
+        claim = Claim(run_id=run_id, token=run.token)
+        return Created(claim=claim, held=behind is not None, behind=behind)
 
     def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
         """The history that a fork's new thread begins with."""
@@ -244,21 +358,28 @@ class Ledger:
             if ticket.ticket_id not in run.tickets and ticket.call_id is not None:
                 run.newest_ticket[ticket.call_id] = ticket.ticket_id
             run.tickets[ticket.ticket_id] = ticket
+            run.note_open(ticket)
         if commit.messages:
             run.thread.append(commit.messages)
         if commit.state:
             run.write_state(commit.state, commit.written_at)
+        run.note_wait(commit.at)
 
     def _end(self, run: Run, commit: Commit) -> str | None:
         """The run is done: the oldest one that its thread holds back may work."""
         run.ended = milliseconds(commit.at)
+        del self.open[run.info.run_id]
         thread = run.thread
         thread.held.pop(run.info.run_id, None)
+        if commit.row.pending_input:
+            thread.late[run.number] = commit.row.pending_input
         if thread.active != run.info.run_id:
             return None
         thread.active = next(iter(thread.held), None)
         if thread.active is not None:
             del thread.held[thread.active]
+        if thread.late:
+            thread.place(None if thread.active is None else self.runs[thread.active].number)
         return thread.active
 
     def post(self, run_id: str, command: Command, judge: Judge) -> Posted:
@@ -283,13 +404,36 @@ class Ledger:
             run.targets[key] = position
         return Posted(answer, InboxItem(position=position, command=command))
 
-    def prune(self, before: int, limit: int) -> int:
+    def prune(self, before: int, limit: int) -> Swept:
         """Forget up to `limit` runs that ended before `before` (milliseconds); of their threads, what nobody sees."""
-        old = [name for name, run in self.runs.items() if run.ended is not None and run.ended < before][:limit]
-        touched = {id(thread): thread for thread in (self.runs.pop(name).thread for name in old)}
-        oldest: dict[int, int] = {}
-        for run in self.runs.values() if touched else ():
-            oldest.setdefault(id(run.thread), run.number)  # they are kept in the order of their numbers
-        for key, thread in touched.items():
-            thread.state.forget(oldest.get(key))
-        return len(old)
+        old = list(islice(self._old(before), limit))
+        messages = 0
+        for run in old:
+            run_id = run.info.run_id
+            del self.runs[run_id]
+            self.pruned[run_id] = run.info.content
+            messages += run.thread.remove(run)
+        return Swept(len(old), messages, more=len(old) == limit)
+
+    def forecast(self, before: int) -> Pruned:
+        """What a prune would forget."""
+        old = list(self._old(before))
+        counts = Counter(run.info.thread_id for run in old)
+        empty = [self.threads[name] for name, count in counts.items() if count == len(self.threads[name].runs)]
+        return Pruned(runs=len(old), messages=sum(len(thread.messages) for thread in empty))
+
+    def _old(self, before: int) -> Iterator[Run]:
+        return (run for run in self.runs.values() if run.ended is not None and run.ended < before)
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """To whom a thread belongs."""
+        thread = self.threads.get(thread_id)
+        if thread is None:
+            return None
+        return ThreadInfo(
+            thread_id=thread_id,
+            owner=thread.owner,
+            created_at=thread.created_at,
+            runs=thread.created,
+            members=(*thread.gone.values(), *(run.info for run in thread.runs.values())),
+        )

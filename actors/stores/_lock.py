@@ -1,7 +1,9 @@
 """One process owns a file: an OS lock on `<db>.lock`, which also says who holds it and where to talk to them.
 
 The lock goes with the process, whatever kills it. The lock file itself stays: deleting it would let two processes lock
-two different files of one name.
+two different files of one name. It lies beside the file that the path leads to, not beside a symbolic link. Names that
+are no symbolic links (hard links, bind mounts) have lock files of their own: for them there is the lock on the inode
+(`_inode.py`). This one says who the owner is, also to earlier releases.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import contextlib
 import fcntl
 import os
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +21,8 @@ import attrs
 import msgspec
 
 from greenroom.actors.errors import StoreOpenError
+
+from ._inode import REFUSED, is_owned, refused
 
 _LARGEST: Final = 4096
 """Bytes of a lock file that are read: more is none of ours."""
@@ -38,16 +44,31 @@ class Owner:
     token_file: str | None = None
 
 
+def resolved(database: Path) -> Path:
+    """The absolute path of the file, through all symbolic links (also one that leads to no file yet).
+
+    Raises:
+        StoreOpenError: the links lead in a circle.
+    """
+    try:
+        return database.resolve()
+    except (OSError, RuntimeError) as error:
+        raise StoreOpenError(f"{database} leads nowhere ({error}); name another file") from error
+
+
 def lock_path(database: Path) -> Path:
-    """Where the lock of a database is."""
-    return database.with_name(f"{database.name}.lock")
+    """Where the lock of a database is: beside the file that the path leads to."""
+    real = resolved(database)
+    return real.with_name(f"{real.name}.lock")
 
 
 class FileLock:
     """The lock of one database, held from `acquire` to `release`."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, lock: Callable[[int, int], None] = fcntl.flock) -> None:
+        """`lock`: how a descriptor is locked; another one in tests of file systems without locks."""
         self._database = database
+        self._lock = lock
         self._descriptor: int | None = None
 
     def __repr__(self) -> str:
@@ -58,7 +79,8 @@ class FileLock:
         """Take the lock and say who has it.
 
         Raises:
-            StoreOpenError: another process (or another store of this one) has it, or the file can not be made.
+            StoreOpenError: another process (or another store of this one) has it, the file can not be made, or its file
+                system has no locks.
         """
         path = lock_path(self._database)
         try:
@@ -66,12 +88,17 @@ class FileLock:
         except OSError as error:
             raise StoreOpenError(f"{path}: {error.strerror}; the lock file must be writable") from error
         try:
-            _take(descriptor, path)
-        except OSError as error:
+            _take(descriptor, path, self._lock)
+        except BlockingIOError:
             owner = _read(descriptor)
             os.close(descriptor)
-            raise StoreOpenError(_busy(self._database, owner)) from error
+            raise StoreOpenError(in_use(self._database, owner)) from None
+        except OSError as error:
+            os.close(descriptor)
+            words = refused(path, error) if error.errno in REFUSED else f"{path} can not be locked: {error.strerror}"
+            raise StoreOpenError(words) from error
         self._descriptor = descriptor
+        _held.add(self)
         self.announce(Owner(pid=os.getpid()))
 
     def announce(self, owner: Owner) -> None:
@@ -94,8 +121,26 @@ class FileLock:
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
+    def forget(self) -> None:
+        """Close the descriptor of a forked child: the lock and what it says are its parent's."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
-def _take(descriptor: int, path: Path) -> None:
+
+_held: Final[weakref.WeakSet[FileLock]] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_in_child)  # a lock lasts as long as any copy of its descriptor
+
+
+def _take(descriptor: int, path: Path, lock: Callable[[int, int], None]) -> None:
     """Lock it. `owner_of` holds a shared lock for some microseconds: that is waited for, an owner is not.
 
     Raises:
@@ -104,7 +149,7 @@ def _take(descriptor: int, path: Path) -> None:
     until = time.monotonic() + _LOOKED_AT
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until or _has_owner(path):
                 raise
@@ -126,12 +171,18 @@ def _has_owner(path: Path) -> bool:
 
 
 def owner_of(database: Path) -> Owner | None:
-    """Who has the database open now; None if nobody has.
+    """Who has the database open now, under whatever name; None if no process has.
 
     Raises:
         StoreOpenError: the lock file can not be read.
     """
-    path = lock_path(database)
+    beside = _owner_beside(lock_path(database))
+    if beside is not None:
+        return beside
+    return Owner(pid=0) if is_owned(database) else None
+
+
+def _owner_beside(path: Path) -> Owner | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -161,7 +212,8 @@ def _read(descriptor: int) -> Owner:
     )
 
 
-def _busy(database: Path, owner: Owner) -> str:
+def in_use(database: Path, owner: Owner) -> str:
+    """That the file has an owner, and the ways out."""
     who = f"process {owner.pid}" if owner.pid else "another process"
     if owner.pid == os.getpid():
         return f"{database} is open already in this process (pid {owner.pid}); use that runtime, or close it first"

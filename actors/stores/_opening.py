@@ -6,14 +6,16 @@ import contextlib
 import os
 import sqlite3
 import stat
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from greenroom.actors.errors import StoreOpenError
 
+from ._inode import Hold
+from ._lock import Owner, in_use
+from ._outages import Misread, connect, examine, is_suspect, primary_code
+from ._prune import INCREMENTAL
 from ._schema import APPLICATION_ID, MIGRATIONS, NEXT_GENERATION, Migration, migrate, version_of
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -40,34 +42,42 @@ _SETTINGS: Final = (
 )
 
 
-_users: Final[Counter[tuple[int, int]]] = Counter()
-_users_lock: Final = threading.Lock()
+def begin_using(path: Path, *, own: bool) -> Hold:
+    """Take a share in the file; the first store of the process looks at its header. `own`: also lock the inode.
 
-
-def begin_using(path: Path) -> Callable[[], None]:
-    """Count one more store of this process that has the file open; the first looks at its header. Returns the end.
-
-    POSIX drops every lock that a process has on a file when it closes any descriptor of it, also those of SQLite
-    (https://www.sqlite.org/howtocorrupt.html, section 2.2). Another process would then believe that nobody has the
-    file, and delete its WAL. So a file in use is opened by SQLite alone.
+    Args:
+        path: resolved.
+        own: this store writes.
 
     Raises:
-        StoreOpenError: it is not a database, or it is cut off.
+        StoreOpenError: not a database, cut off, owned under another name, or it can not be opened.
     """
-    found = path.stat()
-    key = (found.st_dev, found.st_ino)
-    with _users_lock:
-        if not _users[key]:
-            _check_header(path)
-        _users[key] += 1
+    try:
+        hold = Hold(path)
+    except OSError as error:
+        raise StoreOpenError(f"{path}: {error.strerror}; the file must be readable") from error
+    with contextlib.ExitStack() as undo:
+        undo.callback(hold.close)
+        if own:
+            _own(path, hold)
+        if hold.fresh:
+            _check_header(path, hold)
+        undo.pop_all()
+    return hold
 
-    def end() -> None:
-        with _users_lock:
-            _users[key] -= 1
-            if not _users[key]:
-                del _users[key]
 
-    return end
+def _own(path: Path, hold: Hold) -> None:
+    try:
+        if not hold.own():
+            raise StoreOpenError(in_use(path, Owner(pid=os.getpid() if hold.owned_here else 0)))
+    except OSError as error:
+        raise StoreOpenError(f"{path} can not be locked: {error.strerror}") from error
+    names = path.stat().st_nlink
+    if names > 1:  # SQLite keeps the WAL beside one name: under another one, what a killed process wrote is not seen
+        raise StoreOpenError(
+            f"{path} has {names} names (hard links), and SQLite's journal belongs to one of them; remove the others "
+            "(a backup by `cp` is a file of its own)"
+        )
 
 
 def make_ready(path: Path) -> None:
@@ -80,37 +90,43 @@ def make_ready(path: Path) -> None:
     _check_file(path)
 
 
-def open_writer(path: Path, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
+def open_writer(
+    hold: Hold, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS, compact: bool = False
+) -> sqlite3.Connection:
     """The one connection that writes: migrated, WAL, every older claim void.
 
     Call it with the lock held, after `make_ready` and `begin_using`. `busy` is how many seconds a statement waits for a
-    foreign lock.
+    foreign lock, `compact`: write the file anew if it can not give free pages back, however large it is.
 
     Raises:
         StoreOpenError: with what is wrong with the file, and the way out.
     """
+    path = hold.path
     unclean = _unclean(path)
-    with _explained(path), contextlib.ExitStack() as undo:
-        connection = _connect(path, "rw", busy)
+    with _explained(hold, busy), contextlib.ExitStack() as undo:
+        connection = connect(path, "rw", busy)
         undo.callback(connection.close)
         fresh = _check_kind(connection, path, len(migrations))
         if unclean and not fresh:
-            _check_pages(connection, path)
+            _check_pages(connection, hold, busy)
         _set_up(connection, path)
         migrate(connection, migrations)
+        _compact(connection, path, wanted=compact)
         connection.execute(NEXT_GENERATION)
         undo.pop_all()
     return connection
 
 
-def open_reader(path: Path, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
+def open_reader(hold: Hold, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
     """A connection that can not write, of a file with our tables. Call it after `begin_using`.
 
     Raises:
         StoreOpenError: with what is wrong with the file, and the way out.
     """
-    with _explained(path), contextlib.ExitStack() as undo:
-        connection = _connect(path, "rw" if os.access(path, os.W_OK) else "ro", busy)
+    path = hold.path
+    hold.check()
+    with _explained(hold, busy), contextlib.ExitStack() as undo:
+        connection = connect(path, "rw" if os.access(path, os.W_OK) else "ro", busy)
         undo.callback(connection.close)
         connection.execute("PRAGMA query_only = ON")
         _check_kind(connection, path, versions)
@@ -120,15 +136,46 @@ def open_reader(path: Path, *, busy: float, versions: int = len(MIGRATIONS)) -> 
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Foreign errors in our words."""
+def _explained(hold: Hold, busy: float) -> Iterator[None]:
+    """Foreign errors in our words. That a file is damaged is said after a check of the whole file has said so."""
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreOpenError(explain(path, error)) from error
+        if not is_suspect(error):
+            raise StoreOpenError(explain(hold.path, error)) from error
+        try:
+            finding = examine(hold, busy)
+        except Misread as unread:
+            raise StoreOpenError(str(unread)) from unread
+        if finding is None:
+            raise StoreOpenError(f"{hold.path} was misread ({error}), and is sound; look at the disk") from Misread(
+                "it was misread"
+            )
+        raise StoreOpenError(f"{hold.path} is damaged ({finding}); restore it from a backup") from error
+    except MemoryError as error:
+        raise StoreOpenError(f"{hold.path} can not be opened: there is no memory for it") from error
+
+
+def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> None:
+    """Let a file of an older release give free pages back, too: for that it has to be written anew, once.
+
+    A small one costs some milliseconds, so that is done unasked. A large one is left for `compact=True`: writing it
+    takes seconds, and room for a second copy on the disk.
+    """
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL:
+        return
+    if not wanted and path.stat().st_size > CHECKED_WHOLE:
+        return
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    try:
+        connection.execute("VACUUM")
+    except sqlite3.Error:
+        if wanted:
+            raise
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; one with tables stays as it is until VACUUM
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreOpenError(f"{path}: this place can not do WAL ({mode}); use a local disk, not a network mount")
@@ -140,17 +187,6 @@ def _check_old(connection: sqlite3.Connection, path: Path, versions: int) -> Non
     """A reader can not migrate."""
     if (version := version_of(connection)) < versions:
         raise StoreOpenError(f"{path} has schema version {version}, needed is {versions}; open it for writing once")
-
-
-def _connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=busy,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-    )
 
 
 def _check_library() -> None:
@@ -203,13 +239,12 @@ def _unclean(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
-def _check_header(path: Path) -> None:
+def _check_header(path: Path, hold: Hold) -> None:
     size = path.stat().st_size
     if size == 0:
         return
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER)
+        header = hold.read(_HEADER, 0)
     except OSError as error:
         raise StoreOpenError(f"{path}: {error.strerror}; the file must be readable") from error
     if not header.startswith(_MAGIC[: len(header)]):
@@ -239,18 +274,22 @@ def _check_kind(connection: sqlite3.Connection, path: Path, versions: int) -> bo
     return False
 
 
-def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+def _check_pages(connection: sqlite3.Connection, hold: Hold, busy: float) -> None:
     """After an unclean end: is a file of moderate size whole?"""
-    if path.stat().st_size > CHECKED_WHOLE:
+    if hold.path.stat().st_size > CHECKED_WHOLE:
         return
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise StoreOpenError(f"{path} is damaged ({found}); restore it from a backup")
+    if found == "ok":
+        return
+    finding = examine(hold, busy)  # with another connection: a page that was misread stays in the cache of this one
+    if finding is None:
+        raise StoreOpenError(f"{hold.path} was misread ({found}), and is sound; look at the disk") from Misread(
+            "it was misread"
+        )
+    raise StoreOpenError(f"{hold.path} is damaged ({finding}); restore it from a backup")
 
 
 _WORDS: Final = {
-    sqlite3.SQLITE_NOTADB: "is not a database, or is damaged; restore it from a backup",
-    sqlite3.SQLITE_CORRUPT: "is damaged; restore it from a backup",
     sqlite3.SQLITE_BUSY: "is locked by another program; close it there",
     sqlite3.SQLITE_LOCKED: "is locked by another program; close it there",
     sqlite3.SQLITE_READONLY: "can not be written; allow writing, or open it with read_only=True",
@@ -259,11 +298,6 @@ _WORDS: Final = {
     sqlite3.SQLITE_FULL: "has no room on its disk; make some",
     sqlite3.SQLITE_IOERR: "can not be read or written (I/O error); look at the disk",
 }
-
-
-def primary_code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code; 0 if the error has none."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def explain(path: Path, error: sqlite3.Error) -> str:

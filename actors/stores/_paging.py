@@ -1,45 +1,65 @@
-"""Cursors for lists of runs: opaque to callers, and good only for the query that they came from."""
+"""Pages of events, bounded in bytes; and queries for lists of runs, checked, with their opaque cursors."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from greenroom.actors.abc import RunQuery
+from greenroom.actors.abc import ORDERS, RunQuery
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.errors import UsageError
 
-LARGEST_PAGE: Final = 1_000
-"""Runs per page: more would hold a reader, and its snapshot, too long."""
+
+def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
+    """The frames up to the one that brings them to `max_bytes`; what follows is not asked for."""
+    if max_bytes is None:
+        return tuple(frames)
+    taken, size = [], 0
+    for frame in frames:
+        taken.append(frame)
+        size += len(frame)
+        if size >= max_bytes:
+            break
+    return tuple(taken)
+
+
+Position = tuple[int, int]
+"""Where a page ends: when the run began to wait (0 in the order of age), and its number, in the order of creation."""
 
 
 def _digest(query: RunQuery) -> str:
     status = None if query.status is None else query.status.value
-    return content_digest([status, query.agent, query.thread_id, query.prefix])[:8]
+    parts: list[str | None] = [status, query.agent, query.thread_id, query.prefix]
+    if query.by is not None or query.text is not None or query.since or query.until or query.order != ORDERS[0]:
+        moments = [None if moment is None else moment.isoformat() for moment in (query.since, query.until)]
+        parts += [query.by, query.text, *moments, query.order]
+    return content_digest(parts)[:8]
 
 
-def encode(query: RunQuery, number: int) -> str:
-    """The cursor of the page that follows run `number` (runs are numbered in the order of their creation)."""
-    return base64.urlsafe_b64encode(msgspec.json.encode([_digest(query), number])).decode()
+def encode(query: RunQuery, position: Position) -> str:
+    """The cursor of the page that follows a run."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([_digest(query), *position])).decode()
 
 
-def start(query: RunQuery) -> int | None:
-    """The number below which the page begins; None for the first page.
+def start(query: RunQuery) -> Position | None:
+    """Behind which position the page begins; None for the first page.
 
     Raises:
-        UsageError: limit out of range, or the cursor is not one of this query.
+        UsageError: limit out of range, a value can not be, or the cursor is not one of this query.
     """
-    if not 1 <= query.limit <= LARGEST_PAGE:
-        raise UsageError(f"limit={query.limit}: give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor")
+    query.check()
     if query.cursor is None:
         return None
     try:
-        digest, number = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int])
+        digest, *position = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int, int])
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"cursor={query.cursor!r} is none of ours; start again without one") from error
+        raise UsageError(f"cursor={query.cursor!r:.200} is none of ours; start again without one") from error
     if digest != _digest(query):
-        raise UsageError("this cursor is of another query; keep status, agent and thread_id, or start without a cursor")
-    return number
+        raise UsageError("this cursor is of another query; keep the filters and the order, or start without a cursor")
+    since, number = position
+    if not (0 <= since < 2**63 and 0 <= number < 2**63):
+        raise UsageError(f"cursor={query.cursor!r:.200} is none of ours; start again without one")
+    return since, number

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from greenroom.actors.abc import RunPage, RunQuery, RunSummary
 from greenroom.actors.contract import codec
+from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.contract.decisions import Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable, UnknownRun
+from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
 
 from . import _paging
 from ._moments import milliseconds, moment
+from ._outages import Damaged, Misread, is_outage, is_suspect, passes
 from ._schema import DUE, TO_DO
-from ._sql import OPEN
-
-LAST: Final = "\U0010ffff"
-"""What no other character sorts behind."""
+from ._sql import OPEN, active_run, find_ticket, load_row
+from .faults import READ, Faults
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -45,12 +47,24 @@ _STATE_AT: Final = _NEWEST.format(
 _IDLE_READERS: Final = 4
 """Connections that are kept open for the next reader: as many as read at once."""
 
+BELIEVED: Final = 30.0
+"""Seconds for which a file that was checked counts as sound: readers that fail at once do not all check it."""
+
 
 class Readers:
     """Connections that can only read. Usable from any thread; a connection serves one reader at a time."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        faults: Faults | None = None,
+        examine: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`connect` makes a connection, `examine` checks the whole file: what is wrong with it; None if it is sound."""
+        self._connect, self._faults, self._examine = connect, faults, examine
+        self._examining = threading.Lock()
+        self._sound_until = -math.inf
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = False
 
@@ -62,11 +76,33 @@ class Readers:
         """
         try:
             with self._snapshot() as connection:
+                if self._faults is not None:
+                    self._faults(READ)
                 return query(connection, *args, **kwargs)
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(f"the store does not answer now: {error}; try again") from error
-        except sqlite3.Error as error:
-            raise StoreError(f"the store can not be read: {error}; restore it from a backup") from error
+        except StoreOpenError as error:  # of a new connection
+            if passes(error):
+                raise StoreUnavailable(f"the store does not answer now: {error}; try again") from error
+            raise
+        except (sqlite3.Error, OSError, MemoryError) as error:
+            if is_suspect(error):
+                raise self._looked_at(error) from error
+            if is_outage(error):
+                raise StoreUnavailable(f"the store does not answer now: {_words(error)}; try again") from error
+            raise StoreError(f"the store can not be read: {error}") from error
+        except SchemaError as error:
+            raise StoreError(f"a row of the store can not be read: {error}") from error
+
+    def _looked_at(self, error: Exception) -> StoreError:
+        """What SQLite's word that the file is damaged came to: one reader checks the file, the others wait for that."""
+        with self._examining:
+            try:
+                finding = None if time.monotonic() < self._sound_until else self._examine()
+            except Misread as unread:
+                return unread
+            if finding is not None:
+                return Damaged(f"the store can not be read: the file is damaged ({finding}); restore it from a backup")
+            self._sound_until = max(self._sound_until, time.monotonic() + BELIEVED)
+        return Misread(f"the store was misread ({error}), and its file is sound; try again")
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -79,8 +115,13 @@ class Readers:
         try:
             connection.execute("BEGIN")
             yield connection
-        finally:
-            self._give_back(connection)
+        except (sqlite3.Error, OSError, MemoryError):
+            connection.close()  # what was misread is in its cache
+            raise
+        except BaseException:  # a statement that is not finished would hold on to this snapshot
+            connection.close()
+            raise
+        self._give_back(connection)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -105,6 +146,10 @@ class Readers:
         """Close what is idle; a connection that reads now is closed after that."""
         self._closed = True
         self._close_idle(0)
+
+
+def _words(error: Exception) -> str:
+    return "there is no memory" if isinstance(error, MemoryError) else str(error)
 
 
 def epoch(connection: sqlite3.Connection) -> str:
@@ -155,7 +200,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=codec.load(RunRow, row),
+        row=load_row(connection, number, run_id, row),
         calls=rows,
         tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
         inbox=_inbox(connection, number, consumed),
@@ -164,24 +209,87 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
     )
 
 
+def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
+    """What a run's own row says, also if a part of it can not be read."""
+    sql = (
+        "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held', created_at, info, row,"
+        " (SELECT thread_id FROM threads WHERE number = thread) FROM runs WHERE run_id = ?"
+    )
+    found = connection.execute(sql, (run_id,)).fetchone()
+    if found is None:
+        return None
+    thread, agent, stage, step, last, posted, consumed, held, created, info, row, thread_id = found
+    columns = RunInfo(
+        run_id=run_id,
+        thread_id=thread_id,
+        agent=agent,
+        agent_digest="",
+        created_at=moment(created),
+        execution="sequential",
+        by="",
+    )
+    return RunOutline(
+        info=_readable(RunInfo, info) or columns,
+        stage=Stage(stage),
+        step=step,
+        last_sequence=last,
+        posted=posted,
+        consumed=consumed,
+        held=bool(held),
+        behind=active_run(connection, thread) if held else None,
+        row=_readable(RunRow, row),
+    )
+
+
+def _readable(cls: type[T], blob: bytes) -> T | None:
+    """A row; None if it can not be read."""
+    try:
+        return codec.load(cls, blob)
+    except SchemaError:
+        return None
+
+
+def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:
+    """The ticket with that id, else the newest of the call with that id."""
+    found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return None if found is None else find_ticket(connection, found[0], target)
+
+
+def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
+    """To whom a thread belongs."""
+    sql = "SELECT number, owner, created_at, runs FROM threads WHERE thread_id = ?"
+    found = connection.execute(sql, (thread_id,)).fetchone()
+    if found is None:
+        return None
+    number, owner, created, runs = found
+    gone = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
+    left = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
+    members = tuple(codec.load(RunInfo, info) for (info,) in (*gone, *left))
+    return ThreadInfo(thread_id=thread_id, owner=owner, created_at=moment(created), runs=runs, members=members)
+
+
 def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tuple[CallRow, ...]:
     sql = "SELECT body FROM calls WHERE run = ?1 AND (?2 IS NULL OR step = ?2) ORDER BY step, idx"
-    return tuple(codec.load(CallRow, body) for (body,) in connection.execute(sql, (number, step)))
+    return tuple(codec.load(CallRow, body) for (body,) in connection.execute(sql, (number, step)).fetchall())
 
 
 def _tickets(connection: sqlite3.Connection, number: int, calls: frozenset[str] | None) -> tuple[Ticket, ...]:
-    """All tickets, or the open ones and those of the calls."""
-    sql = "SELECT call_id, status, body FROM tickets WHERE run = ? ORDER BY rowid"
-    return tuple(
-        codec.load(Ticket, body)
-        for call_id, status, body in connection.execute(sql, (number,))
-        if calls is None or status == "open" or call_id in calls
-    )
+    """All tickets, or the open ones and those of the calls, as they were made."""
+    if calls is None:
+        found = connection.execute("SELECT rowid, body FROM tickets WHERE run = ? ORDER BY rowid", (number,)).fetchall()
+    else:
+        sql = "SELECT rowid, body FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
+        rows = dict(connection.execute(sql, (number,)))
+        for call_id in calls:
+            sql = "SELECT rowid, body FROM tickets INDEXED BY tickets_call WHERE run = ? AND call_id = ?"
+            rows.update(connection.execute(sql, (number, call_id)))
+        found = sorted(rows.items())
+    return tuple(codec.load(Ticket, body) for _, body in found)
 
 
 def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[InboxItem, ...]:
     sql = "SELECT position, body FROM inbox WHERE run = ? AND position > ? ORDER BY position"
-    rows = connection.execute(sql, (number, consumed))
+    rows = connection.execute(sql, (number, consumed)).fetchall()
     return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
 
 
@@ -202,7 +310,7 @@ def _state(
     connection: sqlite3.Connection, number: int, thread: int, which: str, step: int = 0
 ) -> tuple[StateWrite, ...]:
     """The newest value of each of the run's and its thread's keys; what others wrote has no revision of this run."""
-    rows = connection.execute(which, {"run": number, "thread": thread, "step": step})
+    rows = connection.execute(which, {"run": number, "thread": thread, "step": step}).fetchall()
     return tuple(
         StateWrite(
             key=key,
@@ -214,13 +322,16 @@ def _state(
     )
 
 
-def events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[bytes]:
-    """Encoded events, in order."""
+def events(
+    connection: sqlite3.Connection, run_id: str, after: int, limit: int, max_bytes: int | None
+) -> Sequence[bytes]:
+    """A page of encoded events, in order."""
     sql = (
         "SELECT frame FROM events WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ?"
         " ORDER BY seq LIMIT ?"
     )
-    return tuple(frame for (frame,) in connection.execute(sql, (run_id, after, limit)))
+    with closing(connection.execute(sql, (run_id, after, limit))) as rows:  # read row by row, as far as the page goes
+        return _paging.page((frame for (frame,) in rows), max_bytes)
 
 
 def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]:
@@ -232,38 +343,4 @@ def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:
     """A thread's history, in order."""
     sql = "SELECT body FROM messages WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"
-    return tuple(codec.load(Message, body) for (body,) in connection.execute(sql, (thread_id,)))
-
-
-def runs(connection: sqlite3.Connection, query: RunQuery, below: int | None) -> RunPage:
-    """A page of runs, newest first, those with a number under `below`."""
-    where, values, table = ["1"], list[Any](), "runs"
-    if below is not None:
-        where.append("number < ?")
-        values.append(below)
-    if query.status is not None:
-        where.append(f"ended_at IS {'NOT' if query.status is RunStatus.DONE else ''} NULL AND status = ?")
-        values.append(query.status.value)
-        table = table if query.status is RunStatus.DONE else OPEN
-    if query.agent is not None:
-        where.append("agent = ?")
-        values.append(query.agent)
-    if query.thread_id is not None:
-        where.append("thread = (SELECT number FROM threads WHERE thread_id = ?)")
-        values.append(query.thread_id)
-    if query.prefix:
-        where.append("number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)")  # by the index of the ids
-        values += [query.prefix, query.prefix + LAST]
-    sql = (
-        f"SELECT number, posted - consumed, info, row FROM {table}"  # noqa: S608 - only the constants above
-        f" WHERE {' AND '.join(where)} ORDER BY number DESC LIMIT ?"
-    )
-    found = connection.execute(sql, (*values, query.limit + 1)).fetchall()
-    page = found[: query.limit]
-    return RunPage(
-        runs=tuple(
-            RunSummary(info=codec.load(RunInfo, info), row=codec.load(RunRow, row), pending=pending)
-            for _, pending, info, row in page
-        ),
-        cursor=_paging.encode(query, page[-1][0]) if len(found) > len(page) else None,
-    )
+    return tuple(codec.load(Message, body) for (body,) in connection.execute(sql, (thread_id,)).fetchall())

@@ -135,12 +135,20 @@ class PostRequest(Asked[Posted]):
             Asked.settle(self, result, hooks)
 
 
+@attrs.frozen
+class Swept:
+    """What one slice of a prune came to; `more`: another one is needed."""
+
+    runs: int = 0
+    messages: int = 0
+    more: bool = True
+
+
 @attrs.define(eq=False)
-class PruneRequest(Asked[int]):
-    """Delete up to `limit` done runs that ended before a time (UTC milliseconds)."""
+class PruneRequest(Asked[Swept]):
+    """One slice of a prune: delete some done runs that ended before a time (UTC milliseconds)."""
 
     before: int
-    limit: int
 
 
 Request = CommitRequest | CreateRequest | ClaimRequest | PostRequest | PruneRequest

@@ -14,6 +14,8 @@ from typing import Final
 
 import attrs
 
+from ._derived import define_functions
+
 APPLICATION_ID: Final = 0x47724E72
 """The letters "GrNr", big-endian."""
 
@@ -116,6 +118,77 @@ _FOURTH: Final = Migration(
     ),
 )
 
+WAITS: Final = "waiting_since IS NOT NULL"
+_ABOUT: Final = "agent, started_by, created_at, search"
+"""What a list can be filtered by and never changes: indexes hold it, so that a filter does not read whole rows."""
+_OLDEST_OPEN: Final = "SELECT min(requested_at) FROM tickets WHERE run = runs.number AND tickets.status = 'open'"
+_WAITING: Final = "status = 'waiting'"
+
+_FIFTH: Final = Migration(
+    summary="lists of runs: titles, what is asked, who started, since when a run waits",
+    statements=(
+        # search: title and id in lower case. waiting_since: with status 'waiting' only. brief: of an open ticket.
+        "ALTER TABLE runs ADD COLUMN title TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN search TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN started_by TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN waiting_since INTEGER",
+        "ALTER TABLE tickets ADD COLUMN requested_at INTEGER",
+        "ALTER TABLE tickets ADD COLUMN brief BLOB",
+        "UPDATE tickets SET requested_at = greenroom_requested(body) WHERE status = 'open'",
+        "UPDATE tickets SET brief = greenroom_brief(body) WHERE status = 'open'",
+        "CREATE INDEX tickets_open ON tickets(run) WHERE status = 'open'",
+        "UPDATE runs SET started_by = greenroom_by(info)",
+        "UPDATE runs SET title = greenroom_title((SELECT frame FROM events WHERE run = runs.number AND seq = 1))",
+        "UPDATE runs SET search = greenroom_search(title, run_id)",
+        f"UPDATE runs SET waiting_since = coalesce(({_OLDEST_OPEN}), created_at) WHERE ended_at IS NULL AND {_WAITING}",  # noqa: S608
+        f"CREATE INDEX runs_list ON runs(number, {_ABOUT})",
+        "CREATE INDEX runs_by ON runs(started_by, number)",
+        "CREATE INDEX runs_done ON runs(number) WHERE ended_at IS NOT NULL",
+        f"CREATE INDEX runs_waiting ON runs(number, {_ABOUT}) WHERE {WAITS}",
+        f"CREATE INDEX runs_longest ON runs(waiting_since, number, {_ABOUT}) WHERE {WAITS}",
+        # With the status, so that those that work can be counted without a look at their rows.
+        "DROP INDEX runs_to_do",
+        f"CREATE INDEX runs_to_do ON runs(number, status) WHERE {TO_DO}",
+    ),
+)
+
+_SIXTH: Final = Migration(
+    summary="a thread has an owner; pruned run ids are remembered; pruning works in slices",
+    statements=(
+        # owner: the principal whose run began the thread; '' if that is not known. runs: how many were ever created in
+        # the thread. vacant: no run of it is left.
+        "ALTER TABLE threads ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE threads ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE threads ADD COLUMN runs INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE threads ADD COLUMN vacant INTEGER NOT NULL DEFAULT 0",
+        """UPDATE threads SET
+            runs = (SELECT count(*) FROM runs WHERE thread = threads.number),
+            created_at = coalesce((SELECT min(created_at) FROM runs WHERE thread = threads.number), 0),
+            vacant = NOT EXISTS (SELECT 1 FROM runs WHERE thread = threads.number)""",
+        # The oldest run that is left has begun the thread, unless messages of a run that was pruned precede it: such a
+        # thread has an unknown owner.
+        """UPDATE threads SET owner = (
+            SELECT started_by FROM runs WHERE thread = threads.number ORDER BY number LIMIT 1)
+            WHERE NOT vacant AND NOT EXISTS (
+                SELECT 1 FROM messages WHERE thread = threads.number AND run NOT IN (SELECT number FROM runs))""",
+        "CREATE INDEX threads_vacant ON threads(number) WHERE vacant",
+        # The ids of pruned runs, with the digests of what was asked for ('' if that is not known). The input of a run
+        # is its first message.
+        "CREATE TABLE pruned(run_id TEXT NOT NULL PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID",
+        """INSERT OR IGNORE INTO pruned(run_id, content)
+            SELECT substr(id, 1, length(id) - 3), '' FROM messages
+            WHERE id LIKE '%.m1' AND run NOT IN (SELECT number FROM runs)""",
+        # Of the pruned runs whose messages are left in a thread: the facts of one run for each combination.
+        """CREATE TABLE members(
+            thread INTEGER NOT NULL, facts TEXT NOT NULL, info BLOB NOT NULL,
+            PRIMARY KEY(thread, facts)) WITHOUT ROWID""",
+        # Runs and threads that are pruned and whose rows in other tables are still to be deleted. No number is reused.
+        """CREATE TABLE garbage(
+            kind TEXT NOT NULL CHECK(kind IN ('run', 'thread')), number INTEGER NOT NULL,
+            PRIMARY KEY(kind, number)) WITHOUT ROWID""",
+    ),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """At every opening: a claim's token is above its generation's base, so all older claims are void at once."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -124,7 +197,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may grow other events than the original, under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
 """In order, never changed once released: the n-th makes version n out of version n - 1."""
 
 
@@ -139,6 +212,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MI
     Raises:
         sqlite3.Error: a statement failed; that migration has changed nothing.
     """
+    define_functions(connection)
     for version in range(version_of(connection) + 1, len(migrations) + 1):
         connection.execute("BEGIN EXCLUSIVE")
         try:

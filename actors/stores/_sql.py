@@ -10,11 +10,14 @@ import attrs
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import TERMINAL
+from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunRow
+from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
 from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.contract.titles import searched
+from greenroom.actors.contract.waiting import apart, waiting, whole
 
+from ._derived import brief_of
 from ._moments import milliseconds
 
 Row = tuple[Any, ...]
@@ -33,38 +36,38 @@ _INSERT_EVENTS: Final = {
 
 _MOVE_RUN: Final = (
     "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
-    " leaving = ?"
+    " leaving = ?, waiting_since = CASE WHEN ? THEN coalesce(waiting_since, ?) END"
     " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL"
 )
 _END_RUN: Final = (
     "UPDATE runs SET row = ?, stage = ?, status = ?, step = ?, last_seq = ?, consumed = max(consumed, ?), next_due = ?,"
-    " leaving = ?, ended_at = ?"
+    " leaving = ?, waiting_since = NULL, ended_at = ?"
     " WHERE number = ? AND token = ? AND last_seq = ? AND ended_at IS NULL AND posted <= max(consumed, ?)"
 )
 _INSERT_RUN: Final = (
     "INSERT INTO runs(run_id, thread, agent, status, stage, step, last_seq, token, dispatch, created_at, next_due,"
-    " info, row) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)"
+    " info, row, title, search, started_by) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_SINCE: Final = (
+    "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT min(requested_at) FROM tickets"
+    " INDEXED BY tickets_open WHERE run = ?1 AND status = 'open'), waiting_since)) WHERE number = ?1"
+)
+"""A run waits since its oldest open ticket is open, also if it worked between that one and the newest."""
 _PUT_CALL: Final = (
     "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,"
     " body = excluded.body"
 )
 _PUT_TICKET: Final = (
-    "INSERT INTO tickets(run, ticket_id, call_id, status, body) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO tickets(run, ticket_id, call_id, status, requested_at, brief, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run, ticket_id) DO UPDATE SET call_id = excluded.call_id, status = excluded.status,"
-    " body = excluded.body"
+    " requested_at = excluded.requested_at, brief = excluded.brief, body = excluded.body"
 )
 _ADD_MESSAGE: Final = (
     "INSERT INTO messages(thread, pos, id, run, step, body)"
     " VALUES (?1, (SELECT coalesce(max(pos), 0) + 1 FROM messages WHERE thread = ?1), ?2, ?3, ?4, ?5)"
 )
 _PUT_STATE: Final = "INSERT OR REPLACE INTO state(run, thread, key, step, revision, value) VALUES (?, ?, ?, ?, ?, ?)"
-# The runs that are left see what they wrote themselves, and of what was written before the oldest of them the newest.
-_DROP_HIDDEN: Final = (
-    "DELETE FROM state WHERE thread = :thread AND run < :oldest AND rowid NOT IN"
-    " (SELECT max(rowid) FROM state WHERE thread = :thread AND run < :oldest GROUP BY key)"
-)
 _COPY_MESSAGES: Final = (
     "INSERT INTO messages(thread, pos, id, run, step, body)"
     " SELECT ?, pos, id, run, step, body FROM messages WHERE pos <= ?"
@@ -78,7 +81,8 @@ class Blobs:
 
     Attributes:
         row: of the run. info: of a new run.
-        calls: (call id, step, index, status, body). tickets: (ticket id, call id, status, body).
+        calls: (call id, step, index, status, body). tickets: (ticket id, call id, status,
+            when it was opened, brief, body).
         messages: (id, step, body). state: (whether of the thread, key, revision, value).
         size: bytes of all of it, and of the frames.
     """
@@ -99,9 +103,9 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
         TypeError: something in it has no form in JSON. Whatever else an encoder raises for a strange value.
     """
     dump = codec.dump
-    row = dump(commit.row)
+    row = dump(apart(commit.row))
     calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
-    tickets = [(ticket.ticket_id, ticket.call_id, ticket.status, dump(ticket)) for ticket in commit.tickets]
+    tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = _encode_messages(commit.messages)
     state = _encode_state(commit.state)
     size = len(row) + sum(map(len, frames))
@@ -116,6 +120,11 @@ def encode_new(new: NewRun, frame: bytes) -> Blobs:
     messages, state = _encode_messages(new.messages), _encode_state(new.state)
     size = len(row) + len(info) + len(frame) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
     return Blobs(row, (), (), messages, state, size, info)
+
+
+def _ticket_row(ticket: Ticket) -> Row:
+    head = (ticket.ticket_id, ticket.call_id, ticket.status, milliseconds(ticket.requested_at))
+    return (*head, brief_of(ticket), codec.dump(ticket))
 
 
 def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
@@ -140,7 +149,8 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     if row.stage in TERMINAL:
         cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), *fence, consumed))
     else:
-        cursor = connection.execute(_MOVE_RUN, head + fence)
+        waits = row.status is RunStatus.WAITING
+        cursor = connection.execute(_MOVE_RUN, (*head, waits, milliseconds(commit.at) if waits else None, *fence))
     return cursor.rowcount == 1
 
 
@@ -152,6 +162,7 @@ def insert_run(
     due = None if row.next_due is None else milliseconds(row.next_due)
     values: Row = (info.run_id, thread, info.agent, row.status.value, row.stage.value, row.step)
     values += (token, "held" if held else "ready", milliseconds(info.created_at), due, blobs.info, blobs.row)
+    values += (info.title, searched(info.title, info.run_id), info.by)
     return connection.execute(_INSERT_RUN, values).lastrowid or 0
 
 
@@ -176,12 +187,26 @@ def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int
         connection.execute(_PUT_STATE, (number, thread if shared else None, key, step, revision, value))
 
 
-def thread_number(connection: sqlite3.Connection, thread_id: str) -> int:
-    """The thread's number; the thread is made if it is new."""
-    found = connection.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    if found is not None:
-        return int(found[0])
-    return connection.execute("INSERT INTO threads(thread_id) VALUES (?)", (thread_id,)).lastrowid or 0
+def wait_since(connection: sqlite3.Connection, number: int) -> None:
+    """Of a waiting run, after its tickets are written: since when it waits."""
+    connection.execute(_SINCE, (number,))
+
+
+def find_thread(connection: sqlite3.Connection, thread_id: str) -> tuple[int, int] | None:
+    """The thread's number, and how many runs were ever created in it; None if there is no such thread."""
+    sql = "SELECT number, runs FROM threads WHERE thread_id = ?"
+    found: tuple[int, int] | None = connection.execute(sql, (thread_id,)).fetchone()
+    return found
+
+
+def join_thread(connection: sqlite3.Connection, thread: int | None, info: RunInfo) -> int:
+    """Count one more run of the thread, which is made if it is new (None): the run's principal owns it; its number."""
+    if thread is not None:
+        connection.execute("UPDATE threads SET runs = runs + 1, vacant = 0 WHERE number = ?", (thread,))
+        return thread
+    sql = "INSERT INTO threads(thread_id, owner, created_at, runs) VALUES (?, ?, ?, 1)"
+    values = (info.thread_id, info.by, milliseconds(info.created_at))
+    return connection.execute(sql, values).lastrowid or 0
 
 
 def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
@@ -191,18 +216,42 @@ def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
     return None if found is None else str(found[0])
 
 
-def release(connection: sqlite3.Connection, number: int, thread: int) -> str | None:
-    """Let the oldest held run of the thread work, if the run that has ended was the active one; its id."""
+def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequence[Message]) -> str | None:
+    """Let the oldest held run of the thread work, if the run that has ended was the active one; its id.
+
+    `left`: input of the run that has ended, if it was never admitted. It is appended now, and so is that of the runs
+    that ended in the line before the one that may work now. That of a held run waits for its turn in its row.
+    """
     dispatch = connection.execute("SELECT dispatch FROM runs WHERE number = ?", (number,)).fetchone()[0]
     if dispatch == "held":
         return None
     held = "thread = ? AND ended_at IS NULL AND dispatch = 'held' ORDER BY number LIMIT 1"
     sql = f"SELECT number, run_id FROM {OPEN} WHERE {held}"  # noqa: S608 - constants
     found = connection.execute(sql, (thread,)).fetchone()
+    _append(connection, thread, number, left)
+    _append_late(connection, thread, number, 1 << 62 if found is None else int(found[0]))
     if found is None:
         return None
     connection.execute("UPDATE runs SET dispatch = 'ready' WHERE number = ?", (found[0],))
     return str(found[1])
+
+
+def _append_late(connection: sqlite3.Connection, thread: int, after: int, before: int) -> None:
+    """Append the input of runs between these numbers that ended while the thread held them back."""
+    sql = (
+        "SELECT number, run_id, row FROM runs WHERE thread = ? AND number > ? AND number < ?"
+        " AND dispatch = 'held' AND ended_at IS NOT NULL ORDER BY number"
+    )
+    for number, run_id, blob in connection.execute(sql, (thread, after, before)).fetchall():
+        _append(connection, thread, number, load_row(connection, number, run_id, blob).pending_input)
+        connection.execute("UPDATE runs SET dispatch = 'ready' WHERE number = ?", (number,))
+
+
+def _append(connection: sqlite3.Connection, thread: int, number: int, messages: Sequence[Message]) -> None:
+    for name, produced, body in _encode_messages(messages):
+        known = "SELECT 1 FROM messages WHERE thread = ? AND id = ?"
+        if connection.execute(known, (thread, name)).fetchone() is None:
+            connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
 
 
 def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str, int]) -> frozenset[str]:
@@ -222,27 +271,6 @@ def add_command(connection: sqlite3.Connection, number: int, item: InboxItem, an
         (number, item.position, command.command_id, command.kind, key, codec.dump(command), codec.dump(answer)),
     )
     connection.execute("UPDATE runs SET posted = ? WHERE number = ?", (item.position, number))
-
-
-def delete_runs(connection: sqlite3.Connection, before: int, limit: int) -> int:
-    """Delete done runs that ended before a time; of what they wrote into their threads, what nobody can see now."""
-    sql = "SELECT number, thread FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
-    found = connection.execute(sql, (before, limit)).fetchall()
-    for number, _ in found:
-        for table in ("events", "calls", "tickets", "inbox"):
-            connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))  # noqa: S608 - the names stand above
-        connection.execute("DELETE FROM state WHERE run = ? AND thread IS NULL", (number,))
-        connection.execute("DELETE FROM runs WHERE number = ?", (number,))
-    for thread in {thread for _, thread in found}:
-        connection.execute(_DROP_HIDDEN, {"thread": thread, "oldest": _oldest_run(connection, thread)})
-    return len(found)
-
-
-def _oldest_run(connection: sqlite3.Connection, thread: int) -> int:
-    """The number of the thread's oldest run; above all numbers if it has none."""
-    sql = "SELECT number FROM runs WHERE thread = ? ORDER BY number LIMIT 1"
-    found = connection.execute(sql, (thread,)).fetchone()
-    return 1 << 62 if found is None else int(found[0])
 
 
 # --- looking up one thing --------------------------------------------------------------------------------------------
@@ -279,7 +307,24 @@ def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[
     return None if found is None else (int(found[0]), codec.load(Command, found[1]))
 
 
+def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: bytes) -> RunRow:
+    """A run's row from its bytes, with the texts of input that waits, which are in the inbox."""
+    row = codec.load(RunRow, blob)
+    texts: dict[str, str] = {}
+    for one in row.sent:
+        known = find_command(connection, number, one.command_id)
+        texts[one.command_id] = "" if known is None else known[0].text
+    return whole(run_id, row, texts)
+
+
+def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[int, int]:
+    """How many texts that were sent wait for a step of the run, and their bytes."""
+    sql = "SELECT body FROM inbox WHERE run = ? AND position > ? AND kind = 'send'"
+    unread = (codec.load(Command, body) for (body,) in connection.execute(sql, (number, consumed)))
+    return waiting(find_row(connection, number), unread)
+
+
 def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
-    """The run's row."""
+    """The run's row as it is stored: without the texts that are in the inbox."""
     found = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
     return codec.load(RunRow, found[0])

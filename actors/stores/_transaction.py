@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
 from greenroom.actors.abc import Created, Receipt, StoreStatistics
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Command, InboxItem
-from greenroom.actors.contract.lifecycle import TERMINAL, Stage
+from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.phases import LEAVING
-from greenroom.actors.contract.rows import Claim, Facts
-from greenroom.actors.errors import LeaseLost, StoreError, ThreadBusy, UnknownRun
+from greenroom.actors.contract.rows import Claim, Commit, Facts, RunInfo
+from greenroom.actors.errors import LeaseLost, StoreError, UnknownRun
 
-from . import _sql, _verdict
-from ._opening import primary_code
+from . import _prune, _sql, _verdict
+from ._outages import Damaged, Misread, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
     CommitRequest,
@@ -38,16 +38,9 @@ from ._requests import (
 from ._schema import BASE
 from .faults import Faults, InjectedCrash, Outage
 
-_HOPELESS: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Result codes that no waiting heals."""
-
 
 class _Unwritable(Exception):
     """A request failed half-way in a batch that has no savepoints."""
-
-
-class Damaged(StoreError):
-    """The file is damaged; no waiting heals that."""
 
 
 @attrs.define(eq=False)
@@ -72,8 +65,25 @@ class _Changes:
 class Transactor:
     """Writes batches through one connection. Used by one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, faults: Faults | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        faults: Faults | None,
+        *,
+        in_place: Callable[[], None] = lambda: None,
+        examine: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Begin with nothing known.
+
+        Args:
+            connection: of the writer.
+            faults: see `faults.POINTS`.
+            in_place: raises if the file is no longer where the next start looks for it.
+            examine: what a check of the whole file finds; None if it is sound. Raises Misread.
+        """
         self._connection = connection
+        self._in_place, self._examine = in_place, examine
+        self._suspicion: Exception | None = None
         self._base = int(connection.execute(BASE).fetchone()[0])
         self._faults = faults
         self._known: dict[str, tuple[int, int]] = {}
@@ -85,17 +95,36 @@ class Transactor:
         """Write a batch as one transaction; one result per request, in order.
 
         Raises:
-            Outage: the whole store does not answer; nothing was written. Damaged: and it never will.
+            Outage: the whole store does not answer; nothing was written. Damaged: and it never will. Gone: the file is
+                not where it was; what was written is not acknowledged.
             InjectedCrash, or what else a fault raises after the commit: the connection is to be thrown away.
         """
+        if self._suspicion is not None:
+            self._look_closer(self._suspicion)
         try:
             return self._attempt(batch, careful=False)
         except _Unwritable:
             return self._attempt(batch, careful=True)
 
+    def _look_closer(self, error: Exception) -> None:
+        """SQLite has said that the file is damaged, which it also says of a page that could not be read.
+
+        Raises:
+            Damaged: it is. Outage: that can not be seen now.
+        """
+        try:
+            finding = self._examine()
+        except Misread as unread:
+            raise Outage(unread) from error
+        if finding is not None:
+            raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
+        self._suspicion = None
+        self._connection.execute("PRAGMA shrink_memory")  # a page that was misread must not stay in the cache
+
     def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
         self._changes = _Changes()
         try:
+            self._roll_back()  # of the attempt before, if its own has failed
             self._fault("begin")
             self._connection.execute("BEGIN IMMEDIATE")
             results = [self._guarded(request) if careful else self._straight(request) for request in batch]
@@ -105,11 +134,13 @@ class Transactor:
         except (_Unwritable, Outage):
             self._roll_back()
             raise
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, MemoryError) as error:
             self._roll_back()
-            if isinstance(error, sqlite3.Error) and primary_code(error) in _HOPELESS:
-                raise Damaged(f"the file is damaged: {error}; restore it from a backup") from error
+            if is_suspect(error):
+                self._suspicion = error
+                raise Outage(Misread(f"what was read makes no sense ({error}); the file is being checked")) from error
             raise Outage(error) from error
+        self._in_place()  # after the commit: what is acknowledged was in its place when it was durable
         self._fault("after_commit")
         self._remember()
         return results
@@ -121,7 +152,7 @@ class Transactor:
     def _roll_back(self) -> None:
         """Undo what is open. After a grave error SQLite has done so itself, and says that there is nothing to undo."""
         if self._connection.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, MemoryError):
                 self._connection.execute("ROLLBACK")
 
     def _remember(self) -> None:
@@ -143,10 +174,10 @@ class Transactor:
         try:
             self._fault("write")
             return self._apply(request)
-        except (sqlite3.OperationalError, OSError, InjectedCrash, Outage):
+        except (InjectedCrash, Outage):
             raise
         except Exception as error:  # of this request alone: others must not suffer for it
-            if _is_outage(error):
+            if is_outage(error):
                 raise
             raise _Unwritable from error
 
@@ -156,10 +187,10 @@ class Transactor:
             self._fault("write")
             result = self._apply(request)
             self._add_events()
-        except (sqlite3.OperationalError, OSError, InjectedCrash, Outage):
+        except (InjectedCrash, Outage):
             raise
         except Exception as error:  # of this request alone: others must not suffer for it
-            if _is_outage(error):
+            if is_outage(error):
                 raise
             self._connection.execute("ROLLBACK TO request")
             self._changes.events.clear()
@@ -205,8 +236,8 @@ class Transactor:
                 return Result(self._claim(run_id))
             case PostRequest():
                 return self._post(request)
-            case PruneRequest(before=before, limit=limit):
-                return Result(_sql.delete_runs(self._connection, before, limit))
+            case PruneRequest(before=before):
+                return Result(_prune.sweep(self._connection, before))
 
     def _find(self, run_id: str) -> tuple[int, int] | None:
         """Number and thread of a run."""
@@ -227,6 +258,8 @@ class Transactor:
         old = claim.token <= self._base  # given out before this opening
         if found is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_verdict.stale_text(commit.run_id, claim.token)))
+        if isinstance(request.error, MemoryError):  # there was none to encode it with: now there may be
+            request.blobs, request.error = _sql.encode_commit(commit, request.frames), None
         blobs = request.blobs
         fault = request.error or _verdict.fault(commit, request.frames)
         if fault is not None or not isinstance(blobs, _sql.Blobs):
@@ -239,12 +272,17 @@ class Transactor:
         for sequence, frame in enumerate(request.frames, commit.expected_last + 1):
             changes.events += (number, sequence, frame)
         _sql.add_rows(self._connection, number, thread, commit.written_at, blobs)
+        if commit.row.status is RunStatus.WAITING:
+            _sql.wait_since(self._connection, number)
         changes.commits += 1
         changes.size += blobs.size
         if commit.row.stage not in TERMINAL:
             return Receipt(kind="committed", last=commit.last)
         changes.gone.append(commit.run_id)
-        return Receipt(kind="committed", last=commit.last, released=_sql.release(self._connection, number, thread))
+        return Receipt(kind="committed", last=commit.last, released=self._release(commit, number, thread))
+
+    def _release(self, commit: Commit, number: int, thread: int) -> str | None:
+        return _sql.release(self._connection, number, thread, commit.row.pending_input)
 
     def _out_of_order(self, request: CommitRequest, number: int) -> Receipt | None:
         """Why a commit did not meet its run as it expected; None if it does (and only the inbox can be in the way)."""
@@ -266,18 +304,19 @@ class Transactor:
     def _create(self, request: CreateRequest) -> Result[Created]:
         connection, new = self._connection, request.new
         info, blobs = new.info, request.blobs
-        sql = "SELECT dispatch = 'held', info FROM runs WHERE run_id = ?"
-        existing = connection.execute(sql, (info.run_id,)).fetchone()
-        if existing is not None:
-            known = codec.load(type(info), existing[1])
-            return Result(Created(claim=None, held=bool(existing[0]), existing=known))
+        taken = self._taken(info)
+        if taken is not None:
+            return Result(taken)
         fault = _verdict.birth_fault(new)
         if fault is not None or not isinstance(blobs, _sql.Blobs):
             return Result(error=fault or _verdict.BadCommit(f"run {info.run_id}: no rows"))
-        thread = _sql.thread_number(connection, info.thread_id)
-        active = _sql.active_run(connection, thread)
+        thread, runs = _sql.find_thread(connection, info.thread_id) or (None, 0)
+        if new.thread_runs not in (None, runs):
+            return Result(Created(claim=None, thread_changed=True))
+        active = None if thread is None else _sql.active_run(connection, thread)
         if active is not None and new.on_busy == "refuse":
-            return Result(error=ThreadBusy(_verdict.busy_text(info.thread_id, active)))
+            return Result(error=_verdict.busy(info.thread_id, active))
+        thread = _sql.join_thread(connection, thread, info)
         token = self._base + 1
         number = _sql.insert_run(connection, new, blobs, thread=thread, token=token, held=active is not None)
         if new.thread_parent is not None:
@@ -287,7 +326,18 @@ class Transactor:
         _sql.add_rows(connection, number, thread, new.row.step, blobs)
         self._changes.known[info.run_id] = (number, thread)
         self._changes.size += blobs.size
-        return Result(Created(claim=Claim(run_id=info.run_id, token=token), held=active is not None))
+        claim = Claim(run_id=info.run_id, token=token)
+        return Result(Created(claim=claim, held=active is not None, behind=active))
+
+    def _taken(self, info: RunInfo) -> Created | None:
+        """The run that has the id, or had it; None if the id is new."""
+        connection, run_id = self._connection, info.run_id
+        sql = "SELECT dispatch = 'held', info FROM runs WHERE run_id = ?"
+        existing = connection.execute(sql, (run_id,)).fetchone()
+        if existing is not None:
+            return Created(claim=None, held=bool(existing[0]), existing=codec.load(RunInfo, existing[1]))
+        pruned = connection.execute("SELECT content FROM pruned WHERE run_id = ?", (run_id,)).fetchone()
+        return None if pruned is None else Created(claim=None, pruned=pruned[0])
 
     def _claim(self, run_id: str) -> Claim | None:
         sql = (
@@ -311,7 +361,7 @@ class Transactor:
         try:
             facts = self._facts(number, Stage(stage), (posted, consumed), command)
             answer = _verdict.judged(request.judge, facts, command)
-        except sqlite3.Error:
+        except (sqlite3.Error, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
             return Result(error=error)
@@ -333,6 +383,9 @@ class Transactor:
         )
         if command.kind == "pause":
             return attrs.evolve(facts, leaving=_sql.find_row(connection, number).cursor in LEAVING)
+        if command.kind == "send":
+            inputs, size = _sql.waiting_input(connection, number, consumed)
+            return attrs.evolve(facts, inputs=inputs, input_bytes=size)
         if command.decision is None:
             return facts
         target = command.decision.target
@@ -356,8 +409,3 @@ class Transactor:
             return None
         unused = early[0] > consumed or call_id in _sql.find_row(self._connection, number).early
         return early[1] if unused else None
-
-
-def _is_outage(error: Exception) -> bool:
-    """True for errors of the whole store: SQLite raises plain DatabaseError and InternalError for those."""
-    return type(error) in (sqlite3.DatabaseError, sqlite3.InternalError)

@@ -8,7 +8,7 @@ import attrs
 
 from greenroom.actors.contract.decisions import Answer, Command
 from greenroom.actors.contract.rows import Commit, Facts, Judge, NewRun
-from greenroom.actors.errors import StoreError
+from greenroom.actors.errors import StoreError, ThreadBusy
 
 
 class BadCommit(StoreError):
@@ -94,6 +94,7 @@ def done_text(run_id: str) -> str:
     return f"run {run_id} is done; nothing follows its terminal event"
 
 
-def busy_text(thread_id: str, active: str) -> str:
+def busy(thread_id: str, active: str) -> ThreadBusy:
     """Why a run is not started."""
-    return f"thread {thread_id!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
+    text = f"thread {thread_id!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
+    return ThreadBusy(text, active=active)

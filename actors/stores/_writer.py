@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn
 
@@ -29,6 +29,9 @@ from .faults import Outage
 LARGEST_BATCH: Final = 1_000
 """Requests per transaction: the first of them waits for the last."""
 
+LOOK: Final = 2.0
+"""Seconds after which an idle writer looks whether its file is where it was: a file that is gone is noticed by then."""
+
 LONGEST_STOP: Final = 60.0
 """Seconds that closing waits for a thread that hangs in the disk; then it is left to itself."""
 
@@ -41,8 +44,10 @@ class ThreadDesk:
         down: set when it never will (again).
     """
 
-    def __init__(self, execute: Execute, *, patience: float) -> None:
+    def __init__(self, execute: Execute, *, patience: float, look: Callable[[], None] = lambda: None) -> None:
+        """`look`: called in the thread every `LOOK` seconds while nothing is written; what it raises ends the store."""
         self._execute = execute
+        self._look = look
         self._patience = patience
         self._incoming: SimpleQueue[Request | None] = SimpleQueue()
         self._stop = threading.Event()
@@ -96,7 +101,11 @@ class ThreadDesk:
         Raises:
             StoreDown: the store has failed for good.
         """
-        trio.lowlevel.start_thread_soon(self._loop, self._report, name="greenroom store writer")
+        try:
+            await self._begin()
+        except BaseException:
+            self._shut(closed())
+            raise
         try:
             await self._ended.wait()
         finally:
@@ -107,6 +116,23 @@ class ThreadDesk:
             self._deserted = not self._ended.is_set()
             self._shut(closed())
         raise StoreDown(str(self.down)) from self.down.__cause__ if self.down is not None else None
+
+    async def _begin(self) -> None:
+        """Start the thread. A system that gives none now is waited for, as long as for a disk."""
+        until = trio.current_time() + self._patience
+        for pause in pauses():
+            try:
+                trio.lowlevel.start_thread_soon(self._loop, self._report, name="greenroom store writer")
+            except (RuntimeError, MemoryError) as error:
+                if trio.current_time() >= until:
+                    self._shut(failed(error))
+                    raise StoreDown(str(self.down)) from error
+                self._stall(error)
+                await trio.sleep(min(pause, until - trio.current_time()))
+            else:
+                break
+        if self.outage is not None:
+            self._recovered()
 
     # --- in the writer thread ----------------------------------------------------------------------------------------
 
@@ -125,8 +151,7 @@ class ThreadDesk:
     def _gather(self) -> tuple[list[Request], bool]:
         """Wait for a request and take what else there is; False with the last of them."""
         batch: list[Request] = []
-        first = self._incoming.get()
-        request: Request | None = first
+        request = self._first()
         more = True
         while True:
             if request is None:
@@ -139,6 +164,14 @@ class ThreadDesk:
                 request = self._incoming.get_nowait()
             except Empty:
                 return batch, more
+
+    def _first(self) -> Request | None:
+        """Wait for a request."""
+        while True:
+            try:
+                return self._incoming.get(timeout=LOOK)
+            except Empty:
+                self._look()
 
     def _write(self, batch: Sequence[Request]) -> Sequence[Any]:
         until = None

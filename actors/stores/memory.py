@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Final, Literal
 
 import trio
 
-from greenroom.actors.abc import Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
-from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from greenroom.actors.contract.decisions import InboxItem, Ticket
+from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import RunOutline, RunRecord, ThreadInfo
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreOpenError, UnknownRun
 
 from . import _paging
 from ._desk import PATIENCE, Desk
 from ._front import Front
-from ._ledger import Ledger
+from ._ledger import Ledger, Run
+from ._moments import milliseconds
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request, Result
 from .faults import Faults, InjectedCrash, Outage
+
+PRUNED_AT_ONCE: Final = 1_000
+"""Runs per slice of a prune: others wait for some milliseconds."""
 
 
 class MemoryStore(Front):
@@ -113,8 +119,8 @@ class MemoryStore(Front):
                 return self._ledger.create(new, frame)
             case ClaimRequest(run_id=run_id):
                 return self._ledger.claim(run_id)
-            case PruneRequest(before=before, limit=limit):
-                return self._ledger.prune(before, limit)
+            case PruneRequest(before=before):
+                return self._ledger.prune(before, PRUNED_AT_ONCE)
 
     async def _read(self) -> Ledger:
         """The rows, for one synchronous look."""
@@ -165,6 +171,27 @@ class MemoryStore(Front):
             state=run.state_now(),
         )
 
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """A run without its calls, tickets and commands. See `Store.outline`."""
+        run = (await self._read()).runs.get(run_id)
+        return None if run is None else run.outline()
+
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """One ticket, by its id or its call's. See `Store.ticket`."""
+        run = (await self._read()).runs.get(run_id)
+        return None if run is None else run.ticket(target)
+
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """To whom a thread belongs. See `Store.thread`."""
+        return (await self._read()).thread(thread_id)
+
+    async def _sizes(self) -> tuple[int, int]:
+        await self._read()
+        return 0, 0
+
+    async def _forecast(self, before: datetime) -> Pruned:
+        return (await self._read()).forecast(milliseconds(before))
+
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
         """State keys as they were at the end of a step. See `Store.state_at`."""
         run = (await self._read()).runs.get(run_id)
@@ -172,10 +199,12 @@ class MemoryStore(Front):
             raise UnknownRun(run_id)
         return run.state_at(step)
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
-        """Up to `limit` encoded events with sequence > `after`, in order."""
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """A page of encoded events with sequence > `after`, in order."""
         run = (await self._read()).runs.get(run_id)
-        return () if run is None else tuple(run.frames[after : after + limit])
+        return () if run is None else _paging.page(run.frames[after : after + limit], max_bytes)
 
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
         """Every accepted command of a run, in order."""
@@ -188,23 +217,23 @@ class MemoryStore(Front):
         return () if thread is None else tuple(thread.messages)
 
     async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs, newest first. See `Store.runs`."""
-        below = _paging.start(query)
+        """A page of runs. See `Store.runs`."""
+        behind = _paging.start(query)
         ledger = await self._read()
-        found = [
-            run
-            for run in reversed(ledger.runs.values())
-            if (below is None or run.number < below)
-            and query.status in (None, run.row.status)
-            and query.agent in (None, run.info.agent)
-            and query.thread_id in (None, run.info.thread_id)
-            and run.info.run_id.startswith(query.prefix)
-        ]
+        found = list(islice(_listed(ledger, query, behind), query.limit + 1))
         page = found[: query.limit]
         return RunPage(
-            runs=tuple(RunSummary(info=run.info, row=run.row, pending=run.pending) for run in page),
-            cursor=_paging.encode(query, page[-1].number) if len(found) > len(page) else None,
+            runs=tuple(summary for _, summary in page),
+            cursor=_paging.encode(query, page[-1][0]) if len(found) > len(page) else None,
+            counts=ledger.counts() if query.counts else None,
         )
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs. See `Store.summaries`."""
+        ledger = await self._read()
+        known = (ledger.runs.get(name) for name in run_ids)
+        lines = tuple(run.summary() for run in known if run is not None)
+        return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""
@@ -215,3 +244,23 @@ class MemoryStore(Front):
             posts=self._posts,
             queued=len(self._desk),
         )
+
+
+def _listed(
+    ledger: Ledger, query: RunQuery, behind: _paging.Position | None
+) -> Iterator[tuple[_paging.Position, RunSummary]]:
+    """The runs of a list, in its order, behind a position."""
+    longest = query.order == "waiting_longest"
+    pool = ledger.runs if query.status in (None, RunStatus.DONE) and not longest else ledger.open
+    runs: Iterable[Run] = reversed(pool.values())
+    if longest:
+        runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
+    for run in runs:
+        position = (run.since or 0, run.number) if longest else (0, run.number)
+        if behind is not None and (position <= behind if longest else run.number >= behind[1]):
+            continue
+        if query.status is not None and run.row.status is not query.status:
+            continue  # the cheapest filter first: a line is made of what is left
+        summary = run.summary()
+        if query.matches(summary):
+            yield position, summary

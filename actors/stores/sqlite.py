@@ -13,25 +13,28 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.abc import RunPage, RunQuery, StoreHooks, StoreStatistics
-from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from greenroom.actors.contract.decisions import InboxItem, Ticket
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.rows import RunOutline, RunRecord, ThreadInfo
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
+from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 
-from . import _paging, _reads, _sql
-from ._desk import PATIENCE, Desk
+from . import _lists, _paging, _prune, _reads, _sql
+from ._desk import PATIENCE, Desk, pauses
 from ._front import Front
-from ._lock import FileLock, Owner, lock_path, owner_of
+from ._inode import Hold
+from ._lock import FileLock, Owner, lock_path, owner_of, resolved
+from ._moments import milliseconds
 from ._opening import begin_using, explain, look_for, make_ready, open_reader, open_writer
+from ._outages import NoThread, examine, passes
 from ._reads import Readers
 from ._requests import CommitRequest, CreateRequest, Request
 from ._schema import MIGRATIONS, NEW_EPOCH, Migration
 from ._transaction import Transactor
 from ._verdict import BadCommit
 from ._writer import LARGEST_BATCH, ThreadDesk
-from .faults import Faults
+from .faults import OPEN, Faults
 
 __all__ = ["Owner", "SQLiteStore", "lock_path", "owner_of"]
 
@@ -46,6 +49,10 @@ _AT_ONCE: Final = 0.0
 _CLOSING: Final = 60.0
 """Seconds that closing the file may take: the last checkpoint writes up to 16 MB."""
 
+_OPENING: Final = 5.0
+"""Seconds (of the patience) for which an opening, and a read of a store that only reads, is tried again when it meets
+what passes: a person may be waiting."""
+
 _READERS: Final = 4
 """Reads at once: more threads would only wait for the interpreter."""
 
@@ -53,15 +60,19 @@ _READERS: Final = 4
 class SQLiteStore(Front):
     """Runs in a SQLite file.
 
-    WAL and synchronous=FULL: what is acknowledged survives the loss of power. One process owns the file, by an OS lock
-    on `<path>.lock`. One connection writes, and alone checkpoints; readers never wait for it.
+    WAL and synchronous=FULL: what is acknowledged survives the loss of power. One process owns the file, whatever its
+    name, by OS locks on its inode and on `<path>.lock`. One connection writes, and alone checkpoints; readers never
+    wait for it. The path is resolved when the store is opened: a later change of the working directory has no effect.
 
     writer="thread" gathers what all runs have queued into one transaction, in a thread. writer="inline" commits in the
     calling task, by the same code without any thread: for tests under virtual time. There a receipt is delivered before
     `submit` returns (but in an outage).
 
-    An error of the whole store (disk full, I/O, locked) is tried again for `patience` seconds while receipts wait and
-    commands raise StoreUnavailable; then the store is down.
+    An error of the whole store (disk full, I/O, locked, no memory, no descriptor) is tried again for `patience` seconds
+    while receipts wait and commands raise StoreUnavailable; then the store is down. A read that meets one, or for which
+    the system gives no thread, raises StoreUnavailable. Two things are not waited for: a file that SQLite's check of
+    the whole file has found damaged, and one that was removed, renamed or replaced while it is open (noticed after each
+    transaction, before it is acknowledged, and every two seconds by an idle writer's thread).
     """
 
     def __init__(
@@ -71,6 +82,7 @@ class SQLiteStore(Front):
         writer: Literal["thread", "inline"] = "thread",
         patience: float = PATIENCE,
         read_only: bool = False,
+        compact: bool = False,
         faults: Faults | None = None,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> None:
@@ -81,6 +93,8 @@ class SQLiteStore(Front):
             writer: "thread" or "inline".
             patience: seconds for which a store that does not answer is tried again.
             read_only: look only, without the lock; works while another process owns the file.
+            compact: if the file is of an older release, which could not give the room of pruned runs back to the file
+                system, write it anew at opening. That takes seconds for a large file, and room for a second copy.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
             migrations: for tests of migrations.
 
@@ -96,19 +110,20 @@ class SQLiteStore(Front):
         if self.path.is_dir():
             raise StoreOpenError(f"{self.path} is a folder; name a file in it, such as {self.path / 'greenroom.db'}")
         self.threaded = writer == "thread"
-        self._read_only = read_only
+        self._read_only, self._compact = read_only, compact
         self._migrations = migrations
         self._faults = faults
-        self._lock = FileLock(self.path)
+        self._patience = patience
+        self._lock: FileLock | None = None
         self._busy = _PATIENT if self.threaded else _AT_ONCE
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: Transactor | None = None
         self._readers: Readers | None = None
-        self._end_using: Callable[[], None] | None = None
+        self._hold: Hold | None = None
         self._epoch = ""
         self._desk: Desk | ThreadDesk
         if self.threaded:
-            self._desk = ThreadDesk(self._execute, patience=patience)
+            self._desk = ThreadDesk(self._execute, patience=patience, look=self._look)
         else:
             self._desk = Desk(self._execute, patience=patience, batch=LARGEST_BATCH)
 
@@ -133,7 +148,7 @@ class SQLiteStore(Front):
         """
         if self._readers is not None:
             raise StoreOpenError(f"{self.path} is open already by this store; one runtime at a time")
-        connection = await self._aside(self._open)
+        connection = await self._opened()
         try:
             if connection is None:
                 task_status.started()
@@ -143,26 +158,52 @@ class SQLiteStore(Front):
             await self._desk.serve()
         finally:
             with trio.move_on_after(_CLOSING, shield=True):
-                await self._aside(self._close, connection)
+                try:
+                    await self._aside(self._close, connection)
+                except NoThread:
+                    self._close(connection)  # a file that stays locked would be worse than a moment's wait
+
+    async def _opened(self) -> sqlite3.Connection | None:
+        """Open the file; what passes is waited for.
+
+        Raises:
+            StoreOpenError: it can not be opened.
+        """
+        until = trio.current_time() + min(self._patience, _OPENING)
+        for pause in pauses():
+            try:
+                return await self._aside(self._open)
+            except (StoreOpenError, NoThread) as error:
+                if not passes(error) or trio.current_time() >= until:
+                    if isinstance(error, StoreOpenError):
+                        raise
+                    raise StoreOpenError(f"{self.path} can not be opened: {error}") from error
+            await trio.sleep(min(pause, until - trio.current_time()))
+        raise AssertionError("pauses() never ends")
 
     def _open(self) -> sqlite3.Connection | None:
         """The writer's connection; None if there is only to be read."""
-        connection = None
+        real, connection = resolved(self.path), None
         with ExitStack() as undo:
-            if not self._read_only:
-                if not self.path.parent.is_dir():
-                    raise StoreOpenError(f"the folder {self.path.parent} does not exist; make it first")
-                self._lock.acquire()
-                undo.callback(self._lock.release)
-                make_ready(self.path)
-            else:
-                look_for(self.path)
-            end_using = begin_using(self.path)
-            undo.callback(end_using)
-            if not self._read_only:
-                connection = open_writer(self.path, busy=self._busy, migrations=self._migrations)
+            try:
+                if self._faults is not None:
+                    self._faults(OPEN)
+            except (OSError, MemoryError) as error:
+                raise StoreOpenError(f"{self.path} can not be opened: {error}") from error
+            lock = None if self._read_only else self._prepared(real, undo)
+            if lock is None:
+                look_for(real)
+            hold = begin_using(real, own=lock is not None)
+            undo.callback(hold.close)
+            if lock is not None:
+                connection = open_writer(hold, busy=self._busy, migrations=self._migrations, compact=self._compact)
                 undo.callback(connection.close)
-            readers = Readers(lambda: open_reader(self.path, busy=self._busy, versions=len(self._migrations)))
+                hold.watch()
+            readers = Readers(
+                lambda: open_reader(hold, busy=self._busy, versions=len(self._migrations)),
+                faults=self._faults,
+                examine=lambda: examine(hold, self._busy),
+            )
             undo.callback(readers.close)
             try:
                 if connection is None:
@@ -172,32 +213,70 @@ class SQLiteStore(Front):
                 raise
             except StoreError as error:
                 raise StoreOpenError(f"{self.path} can not be read: {error}") from error
+            if connection is not None:
+                self._transactor = Transactor(
+                    connection, self._faults, in_place=hold.check, examine=lambda: examine(hold, self._busy)
+                )
             undo.pop_all()
-        self._transactor = None if connection is None else Transactor(connection, self._faults)
-        self._readers, self._end_using = readers, end_using
+        self._readers, self._hold, self._lock = readers, hold, lock
         return connection
+
+    def _prepared(self, real: Path, undo: ExitStack) -> FileLock:
+        """The lock beside the file, which exists."""
+        if not real.parent.is_dir():
+            raise StoreOpenError(f"the folder {real.parent} does not exist; make it first")
+        lock = FileLock(real)
+        lock.acquire()
+        undo.callback(lock.release)
+        make_ready(real)
+        return lock
 
     def _close(self, connection: sqlite3.Connection | None) -> None:
         readers, self._readers = self._readers, None
-        if readers is not None:
-            readers.close()
-        if connection is not None:
-            connection.close()
-        end_using, self._end_using = self._end_using, None
-        if end_using is not None:
-            end_using()
-        self._lock.release()
+        with ExitStack() as rest:  # in the order of the lines from below, each whatever the others raise
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                rest.callback(lock.release)
+            hold, self._hold = self._hold, None
+            if hold is not None:
+                rest.callback(hold.close)
+            if connection is not None:
+                rest.callback(connection.close)
+            if readers is not None:
+                rest.callback(readers.close)
+
+    def _look(self) -> None:
+        """Is the file where it was opened?"""
+        if self._hold is not None:
+            self._hold.check()
 
     async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that waits for the disk: in a thread, or right here where threads must not be."""
+        """Call something that waits for the disk: in a thread, or right here where threads must not be.
+
+        Raises:
+            NoThread: the system gives none (or no memory for one); nothing was called.
+        """
         if not self.threaded:
             await trio.lowlevel.checkpoint()
             return function(*args, **kwargs)
-        return await trio.to_thread.run_sync(lambda: function(*args, **kwargs), limiter=self._limiter)
+        begun = False
+
+        def called() -> T:
+            nonlocal begun
+            begun = True
+            return function(*args, **kwargs)
+
+        try:
+            return await trio.to_thread.run_sync(called, limiter=self._limiter)
+        except (RuntimeError, MemoryError, OSError) as error:
+            if begun:
+                raise
+            raise NoThread(f"the system gives no thread to read the store with ({error}); try again") from error
 
     def announce(self, url: str | None, token_file: str | None = None) -> None:
         """Write into the lock file where this process can be talked to; the CLI finds it there."""
-        self._lock.announce(Owner(pid=os.getpid(), url=url, token_file=token_file))
+        if self._lock is not None:
+            self._lock.announce(Owner(pid=os.getpid(), url=url, token_file=token_file))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -239,7 +318,17 @@ class SQLiteStore(Front):
         if self._readers is None:
             raise StoreDown("the store is not open; it serves while its run() is running")
         readers = self._readers
-        return await self._aside(lambda: readers.read(query, *args, **kwargs))
+        if not self._read_only:
+            return await self._aside(lambda: readers.read(query, *args, **kwargs))
+        until = trio.current_time() + min(self._patience, _OPENING)
+        for pause in pauses():
+            try:
+                return await self._aside(lambda: readers.read(query, *args, **kwargs))
+            except StoreUnavailable:  # who only looks has no runtime around it that asks again
+                if trio.current_time() >= until:
+                    raise
+            await trio.sleep(min(pause, until - trio.current_time()))
+        raise AssertionError("pauses() never ends")
 
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """All runs that are not done, oldest first, each with whether it is held."""
@@ -261,13 +350,33 @@ class SQLiteStore(Front):
         """One consistent snapshot of a run. See `Store.load`."""
         return await self._read(_reads.load, run_id, calls)
 
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """A run without its calls, tickets and commands. See `Store.outline`."""
+        return await self._read(_reads.outline, run_id)
+
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """One ticket, by its id or its call's. See `Store.ticket`."""
+        return await self._read(_reads.ticket, run_id, target)
+
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """To whom a thread belongs. See `Store.thread`."""
+        return await self._read(_reads.thread, thread_id)
+
+    async def _sizes(self) -> tuple[int, int]:
+        return await self._read(_prune.sizes)
+
+    async def _forecast(self, before: datetime) -> Pruned:
+        return await self._read(_prune.forecast, milliseconds(before))
+
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
         """State keys as they were at the end of a step. See `Store.state_at`."""
         return await self._read(_reads.state_at, run_id, step)
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
-        """Up to `limit` encoded events with sequence > `after`, in order."""
-        return await self._read(_reads.events, run_id, after, limit)
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """A page of encoded events with sequence > `after`, in order."""
+        return await self._read(_reads.events, run_id, after, limit, max_bytes)
 
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
         """Every accepted command of a run, in order."""
@@ -278,8 +387,12 @@ class SQLiteStore(Front):
         return await self._read(_reads.messages, thread_id)
 
     async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs, newest first. See `Store.runs`."""
-        return await self._read(_reads.runs, query, _paging.start(query))
+        """A page of runs. See `Store.runs`."""
+        return await self._read(_lists.page, query, _paging.start(query))
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs. See `Store.summaries`."""
+        return await self._read(_lists.summaries, tuple(run_ids), counts)
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the whole store, as of now, into a new file (0600); writers go on meanwhile.

@@ -272,6 +272,12 @@ async def events_are_read_in_pages(store: Store, _: Recorder, me: str) -> None:
         seen += page
     expect(seen, [frame(me, n) for n in range(1, 26)], "the pages together are all events")
     expect(list(await store.events(me, after=99)), [], "there is nothing behind the end")
+    sizes = [len(one) for one in seen]
+    page = await store.events(me, max_bytes=sum(sizes[:5]))
+    expect(len(page), 5, "a page ends with the event that brings it to its bytes")
+    expect(len(await store.events(me, max_bytes=sum(sizes[:5]) + 1)), 6, "and not before")
+    expect(len(await store.events(me, max_bytes=1)), 1, "a page holds one event at least, however large")
+    expect(len(await store.events(me, limit=3, max_bytes=10**9)), 3, "the number of events bounds it, too")
 
 
 @scenario

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from itertools import islice
 from typing import Any, Final, get_args
 
 import attrs
@@ -25,10 +27,13 @@ import trio
 
 from greenroom.actors.abc import Model, ModelEvent, ReasoningDelta, TextDelta
 from greenroom.actors.contract.ids import canonical_json
-from greenroom.actors.contract.messages import CallRequest, ModelRequest, ModelResponse, Usage
-from greenroom.actors.errors import ModelError, ModelErrorKind
+from greenroom.actors.contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
+from greenroom.actors.errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind
 
-_KINDS: Final = get_args(ModelErrorKind)
+KEEP: Final = 1_000
+"""Requests that a test model keeps unless it is told otherwise: each holds on to the messages of its thread."""
+RUNS: Final = 10_000
+"""Runs that a ScriptedModel knows at once, of those that have got all of its script and of the others."""
 
 
 @attrs.frozen
@@ -48,11 +53,12 @@ class Think:
 
 @attrs.frozen
 class Call:
-    """A tool call; see `call`."""
+    """A tool call; see `call` and `malformed`."""
 
     tool: str
     arguments: Mapping[str, Any]
     id: str = ""
+    fault: str | None = None
 
 
 @attrs.frozen
@@ -61,6 +67,8 @@ class Fail:
 
     kind: ModelErrorKind
     message: str
+    retry_after: float | None = None
+    usage: Usage | None = None
 
 
 @attrs.frozen
@@ -77,7 +85,14 @@ class Refuse:
     text: str
 
 
-Part = Text | Think | Call | Fail | Delay | Refuse
+@attrs.frozen
+class Finish:
+    """Why the answer ends; see `finish`."""
+
+    reason: FinishReason
+
+
+Part = Text | Think | Call | Fail | Delay | Refuse | Finish
 Step = str | Part | Sequence[str | Part]
 """One answer of a model: a str (its text), a part, or a list of them in the order in which they are streamed."""
 
@@ -104,15 +119,52 @@ def call(tool: str, values: Mapping[str, Any] | None = None, /, *, id: str | Non
     return Call(tool, {**(values or {}), **arguments}, id or "")
 
 
-def fail(kind: ModelErrorKind, message: str | None = None) -> Fail:
-    """The stream ends with a classified ModelError.
+def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # noqa: A002
+    """The model calls a tool with arguments that are no JSON object: the call fails, and the model is told why.
+
+    Args:
+        tool: the tool's name.
+        arguments: what the model wrote, such as '{"a": 1'.
+        id: the provider's id of the call.
 
     Raises:
-        ValueError: the kind is not one of ModelErrorKind.
+        ValueError: the text is a JSON object after all.
     """
-    if kind not in _KINDS:
-        raise ValueError(f"fail({kind!r}): the kinds are {', '.join(_KINDS)}")
-    return Fail(kind, f"scripted {kind}" if message is None else message)
+    made = CallRequest.from_json(tool, arguments)
+    if made.fault is None:
+        raise ValueError(f"malformed({tool!r}, {arguments!r}): these are sound arguments; use call(...)")
+    return Call(tool, {}, id or "", made.fault)
+
+
+def fail(
+    kind: ModelErrorKind, message: str | None = None, *, retry_after: float | None = None, usage: Usage | None = None
+) -> Fail:
+    """The stream ends with a classified ModelError.
+
+    Args:
+        kind: of ModelError.
+        message: its text.
+        retry_after: seconds that the provider asks to wait.
+        usage: what the request has cost.
+
+    Raises:
+        ValueError: a part of it is none of a ModelError.
+    """
+    if kind not in MODEL_ERROR_KINDS:
+        raise ValueError(f"fail({kind!r}): the kinds are {', '.join(MODEL_ERROR_KINDS)}")
+    ModelError("", kind=kind, retry_after=retry_after, usage=usage)  # says what is wrong with the others
+    return Fail(kind, f"scripted {kind}" if message is None else message, retry_after, usage)
+
+
+def finish(reason: FinishReason) -> Finish:
+    """Why the answer ends, such as "length" for one that was cut. Stands anywhere in a step; it streams nothing.
+
+    Raises:
+        ValueError: the reason is not one of FinishReason.
+    """
+    if reason not in get_args(FinishReason):
+        raise ValueError(f"finish({reason!r}): the reasons are {', '.join(get_args(FinishReason))}")
+    return Finish(reason)
 
 
 def delay(seconds: float) -> Delay:
@@ -132,22 +184,29 @@ def refuse(s: str) -> Refuse:
 
 
 class _TestModel(Model):
-    """What both test models have in common: they record the requests and stream the parts of one step."""
+    """What both test models have in common: they record the newest requests and stream the parts of one step."""
 
-    def __init__(self, chunk: int | None) -> None:
+    def __init__(self, chunk: int | None, keep: int | None) -> None:
         if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
             raise ValueError(f"chunk={chunk!r}: give a number of characters, 1 or more, or None for whole texts")
+        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 0):
+            raise ValueError(f"keep={keep!r}: give a number of requests, 0 or more, or None for all of them")
         self._chunk = chunk
-        self._requests: list[ModelRequest] = []
-        self._answered: dict[tuple[str, str], int] = {}
+        self._requests: deque[ModelRequest] = deque(maxlen=keep)
+        self._asked = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}, {len(self._requests)} requests>"
+        return f"<{type(self).__name__}, {self._asked} requests>"
 
     @property
     def requests(self) -> tuple[ModelRequest, ...]:
-        """What the runtime has sent, one record per model call, in order."""
+        """What the runtime has sent, one record per model call, in order; of more than `keep`, the newest."""
         return tuple(self._requests)
+
+    @property
+    def asked(self) -> int:
+        """How many requests the model has had, whether they are kept or not."""
+        return self._asked
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
@@ -157,6 +216,8 @@ class _TestModel(Model):
             ModelError: the step says so, or there is none; from the iteration.
         """
         self._requests.append(request)
+        self._asked += 1
+        self._note(request, request.answers)
         async with aclosing(self._play(request)) as events:
             yield events
 
@@ -172,22 +233,21 @@ class _TestModel(Model):
                     await trio.sleep(part.seconds)
                 case Fail():
                     await trio.lowlevel.checkpoint()
-                    self._count(request)
-                    raise ModelError(part.message, kind=part.kind)
+                    self._note(request, request.answers + 1)
+                    raise ModelError(part.message, kind=part.kind, retry_after=part.retry_after, usage=part.usage)
                 case Text() | Think():
                     make = TextDelta if isinstance(part, Text) else ReasoningDelta
                     for piece in _pieces(part.text, self._chunk):
                         await trio.lowlevel.checkpoint()
                         yield make(piece)
-                case Call() | Refuse():
+                case Call() | Refuse() | Finish():
                     pass  # they come with the response
         await trio.lowlevel.checkpoint()
-        self._count(request)
+        self._note(request, request.answers + 1)
         yield _response(self.name, request, parts)
 
-    def _count(self, request: ModelRequest) -> None:
-        who = (request.run_id, request.agent)
-        self._answered[who] = max(self._answered.get(who, 0), request.answers + 1)
+    def _note(self, request: ModelRequest, answers: int) -> None:
+        """The run that asks has got so many answers and errors."""
 
 
 class ScriptedModel(_TestModel):
@@ -199,40 +259,58 @@ class ScriptedModel(_TestModel):
     Args:
         steps: one per answer.
         chunk: characters per delta; None streams each text as one delta.
+        keep: of the requests, the newest so many are kept (1,000); None: all.
 
     Raises:
-        ValueError: a step is not one; names its index and why.
+        ValueError: a step is not one, with its index and why; or chunk or keep is out of range.
     """
 
     name = "scripted"
 
-    def __init__(self, steps: Sequence[Step], *, chunk: int | None = None) -> None:
-        super().__init__(chunk)
+    def __init__(self, steps: Sequence[Step], *, chunk: int | None = None, keep: int | None = KEEP) -> None:
+        super().__init__(chunk, keep)
         if isinstance(steps, str) or not isinstance(steps, Sequence):
             raise ValueError(f"steps={steps!r}: give a list of steps")  # noqa: TRY004 - one error type for what is no script
         self._steps = tuple(_parts(step, f"step {index}") for index, step in enumerate(steps))
+        self._playing: dict[tuple[str, str], int] = {}  # (run, agent) -> answers, of those that have not got all
+        self._played: dict[tuple[str, str], int] = {}  # and of those that have
+        self._forgotten = 0
 
     def remaining(self, run_id: str) -> int:
-        """How many steps a run has not got yet (of its agents, the one that is furthest)."""
-        counts = [count for (run, _), count in self._answered.items() if run == run_id]
+        """How many steps a run has not got yet (of its agents, the one that is furthest).
+
+        A run that has not asked has all of them to come; so has, among more than 10,000 runs, one that was forgotten.
+        """
+        counts = [count for book in (self._playing, self._played) for (run, _), count in book.items() if run == run_id]
         return len(self._steps) - max(counts, default=0)
 
     def assert_complete(self) -> None:
-        """Every run (and agent) that has asked got the whole script.
+        """Every run (and agent) that has asked got the whole script, also those whose requests are not kept any more.
 
         Raises:
-            AssertionError: names the run and the steps that it did not get; or nobody has asked.
+            AssertionError: names the run and the steps that it did not get (of at most 100 runs); or the model was not
+                asked; or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
-        asked = dict.fromkeys((request.run_id, request.agent) for request in self._requests)
-        if self._steps and not asked:
+        if self._steps and not self._asked:
             raise AssertionError(f"nobody has asked the model; its script has {len(self._steps)} steps")
         lines = [
             f"run {run!r}, agent {agent!r}: step {index} was not played: {_shown(self._steps[index])}"
-            for run, agent in asked
-            for index in range(self._answered.get((run, agent), 0), len(self._steps))
+            for (run, agent), count in islice(self._playing.items(), 100)
+            for index in range(count, len(self._steps))
         ]
+        if self._forgotten:
+            lines.append(f"more than {RUNS:,} runs were playing it at once; {self._forgotten:,} of them were forgotten")
         if lines:
             raise AssertionError("the script was not played to its end\n" + "\n".join(lines))
+
+    def _note(self, request: ModelRequest, answers: int) -> None:
+        who = (request.run_id, request.agent)
+        count = max(self._playing.pop(who, 0), self._played.pop(who, 0), answers)
+        book = self._played if count >= len(self._steps) else self._playing
+        book[who] = count  # as its newest entry
+        if len(book) > RUNS:
+            del book[next(iter(book))]
+            self._forgotten += book is self._playing
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         if request.answers >= len(self._steps):
@@ -253,12 +331,22 @@ class FunctionModel(_TestModel):
     Args:
         fn: request -> one step, as in a script; sync or async. What it raises comes out of the stream.
         chunk: characters per delta; None streams each text as one delta.
+        keep: of the requests, the newest so many are kept (1,000); None: all.
+
+    Raises:
+        ValueError: chunk or keep is out of range.
     """
 
     name = "function"
 
-    def __init__(self, fn: Callable[[ModelRequest], Step | Awaitable[Step]], *, chunk: int | None = None) -> None:
-        super().__init__(chunk)
+    def __init__(
+        self,
+        fn: Callable[[ModelRequest], Step | Awaitable[Step]],
+        *,
+        chunk: int | None = None,
+        keep: int | None = KEEP,
+    ) -> None:
+        super().__init__(chunk, keep)
         self._fn = fn
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
@@ -288,7 +376,7 @@ def _part(part: Any, where: str) -> Part:
             return _checked_call(part, where)
         case Text() | Think() | Refuse() if not isinstance(part.text, str):
             raise ValueError(f"{where}: {part!r}: the text is a str")
-        case Text() | Think() | Refuse() | Fail() | Delay():
+        case Text() | Think() | Refuse() | Fail() | Delay() | Finish():
             return part
         case _:
             hint = "write call(...), text(...), fail(...), delay(...), think(...), a str, or a list of them"
@@ -317,13 +405,16 @@ def _response(model: str, request: ModelRequest, parts: Sequence[Part]) -> Model
     return ModelResponse(
         text=tuple(part.text for part in parts if isinstance(part, Text)),
         calls=tuple(
-            CallRequest(call_id=part.id, tool=part.tool, arguments=part.arguments, provider_id=part.id)
+            CallRequest(
+                call_id=part.id, tool=part.tool, arguments=part.arguments, provider_id=part.id, fault=part.fault
+            )
             for part in parts
             if isinstance(part, Call)
         ),
         usage=_usage(request, parts),
         model=model,
         refusal=refusal,
+        finish=next((part.reason for part in parts if isinstance(part, Finish)), None),
     )
 
 

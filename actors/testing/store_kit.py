@@ -21,8 +21,11 @@ from greenroom.actors.testing import (
     _store_commands,
     _store_commits,
     _store_holds,
+    _store_input,
+    _store_lists,
     _store_model,
     _store_state,
+    _store_threads,
     _store_tools,
 )
 from greenroom.actors.testing._store_model import play_random
@@ -42,7 +45,16 @@ __all__ = [
     "play_random",
 ]
 
-_DECLARING: Final = (_store_commits, _store_commands, _store_holds, _store_state, _store_model)
+_DECLARING: Final = (
+    _store_commits,
+    _store_commands,
+    _store_holds,
+    _store_input,
+    _store_lists,
+    _store_state,
+    _store_threads,
+    _store_model,
+)
 """The modules that declare scenarios, by being imported."""
 
 STORE_SCENARIOS: Final[Sequence[Scenario]] = tuple(_store_tools.SCENARIOS)

@@ -21,6 +21,7 @@ import msgspec
 from greenroom.actors.contract.codec import message_of
 from greenroom.actors.errors import ToolDefinitionError
 from greenroom.actors.state.values import copied
+from greenroom.supervision.border import failure_of_call
 
 from .context import SyncToolContext, ToolContext
 from .docstrings import parameter_texts
@@ -58,8 +59,8 @@ class Arguments:
         """
         try:
             made = msgspec.convert(copied(arguments), self._struct)
-        except Exception as error:  # what classes of the user's check while they are built may raise anything
-            raise ArgumentsError(self._explain(message_of(error))) from error
+        except BaseException as error:  # what classes of the user's check while they are built may raise anything
+            raise ArgumentsError(self._explain(message_of(failure_of_call(error)))) from error  # noqa: ASYNC104 - the border has raised what passes
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 

@@ -32,11 +32,11 @@ EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "depl
 """The effect classes that policies know; a tool may name its own."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+_CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "replay": ("unsafe", "safe"),
     "concurrency": ("shared", "ordered", "exclusive"),
     "on_error": ("return", "raise"),
-    "on_timeout": ("return", "raise"),
+    "on_timeout": (None, "return", "raise"),
     "on_conflict": ("keep", "retry"),
 }
 
@@ -52,7 +52,7 @@ class ToolOptions(TypedDict, total=False):
     concurrency: Concurrency
     timeout: float | None
     on_error: Literal["return", "raise"]
-    on_timeout: Literal["return", "raise"]
+    on_timeout: Literal["return", "raise"] | None
     on_conflict: Literal["keep", "retry"]
     grace: float
     background: bool
@@ -71,7 +71,7 @@ class Tool(Generic[P, R_co]):
         concurrency: shared, ordered or exclusive.
         timeout: seconds that one attempt may take; None for no limit.
         on_error: "return" tells the model of a failure, "raise" ends the run.
-        on_timeout: the same for a timeout.
+        on_timeout: the same for a timeout; None: as `on_error`.
         on_conflict: what happens when another call wrote the same state key: "keep" the result and drop what this call
             wrote, or "retry" it.
         grace: seconds that it gets to end after a cancel.
@@ -88,7 +88,7 @@ class Tool(Generic[P, R_co]):
     concurrency: Concurrency = "shared"
     timeout: float | None = None
     on_error: Literal["return", "raise"] = "return"
-    on_timeout: Literal["return", "raise"] = "return"
+    on_timeout: Literal["return", "raise"] | None = None
     on_conflict: Literal["keep", "retry"] = "keep"
     grace: float = 5.0
     background: bool = False
@@ -123,6 +123,11 @@ class Tool(Generic[P, R_co]):
         if isinstance(self.needs_approval, bool):
             return "always" if self.needs_approval else "never"
         return "ask"
+
+    @property
+    def ends_on_timeout(self) -> bool:
+        """A timeout ends the run: `on_timeout` says so, or says nothing and `on_error` does."""
+        return (self.on_timeout or self.on_error) == "raise"
 
     @property
     def info(self) -> ToolInfo:
@@ -201,7 +206,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
             timeout: seconds that one attempt may take, the wait for a worker thread included; None (default): no limit.
             on_error: "return" (default) tells the model what failed; "raise" ends the run.
-            on_timeout: the same for a timeout.
+            on_timeout: the same for a timeout; None (default): as on_error says.
             on_conflict: what happens when calls that ran side by side wrote one exclusive state key: "keep" (default)
                 the result of the later one, drop what it wrote and tell the model; "retry" runs it again alone, and
                 needs replay="safe".
@@ -286,6 +291,7 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     effect, approval = options.get("effect", "read"), options.get("needs_approval", False)
     if not isinstance(effect, str) or not effect.isidentifier():
         raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
+    _check_effect(effect, fault)
     if not isinstance(approval, bool) and not _takes_two(approval):
         raise fault("needs_approval", "use True, False, or a function (ctx, arguments) -> bool")
     if not isinstance(options.get("description", ""), str):
@@ -305,6 +311,14 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("concurrency", "a background tool runs beside everything else; leave the option away")
     if options.get("background") and options.get("on_conflict", "keep") != "keep":
         raise fault("on_conflict", "a background task is not run again for what it wrote; leave the option away")
+
+
+def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:
+    """A policy that asks for "write" must not miss a tool that says "writes"."""
+    near = get_close_matches(effect.lower(), EFFECTS, 1, cutoff=0.75)
+    if effect not in EFFECTS and near:
+        known = ", ".join(EFFECTS)
+        raise fault("effect", f"did you mean {near[0]!r}? A word of your own must not look like one of {known}")
 
 
 def _takes_two(predicate: Any) -> bool:

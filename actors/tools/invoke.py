@@ -16,11 +16,12 @@ import trio
 from greenroom.actors.contract.codec import failure_text, message_of
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import GreenroomError, ToolError
+from greenroom.actors.state.values import shown
 from greenroom.actors.tools.context import SyncToolContext, ToolContext
 from greenroom.actors.tools.definition import Tool
 from greenroom.actors.tools.threads import Body, Ended, run_body
-from greenroom.supervision.exits import flatten, is_stray, leaves
-from greenroom.supervision.nursery import raise_bare
+from greenroom.supervision.border import failure_of, failure_of_call
+from greenroom.supervision.exits import leaves
 
 TEXT_LIMIT: Final = 2_000
 """Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its
@@ -101,8 +102,8 @@ async def invoke(
 
 def out_of_time(tool: Tool[..., Any]) -> ToolFailed:
     """What it means that a body has not ended in its time."""
-    text = f"The tool {tool.name!r} did not finish within {tool.timeout or 0:g} s."
-    return ToolFailed(text, code="tool_timeout", fatal=tool.on_timeout == "raise")
+    text = f"The tool {tool.name!r} timed out after {tool.timeout or 0:g} s."
+    return ToolFailed(text, code="tool_timeout", fatal=tool.ends_on_timeout)
 
 
 async def _in_task(
@@ -110,8 +111,8 @@ async def _in_task(
 ) -> Any:
     try:
         return await tool.call(ctx, arguments)
-    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - the supervision boundary of user code
-        return _settle(tool, error)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of user code
+        return _settle(tool, failure_of(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
 async def _in_thread(
@@ -128,8 +129,8 @@ async def _in_thread(
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done
         await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
         ended = Ended(error=RuntimeError("its thread was given up"))
-    if ended.error is not None:
-        return _settle(tool, ended.error)
+    if ended.error is not None:  # no signal is ever handled in a worker thread
+        return _settle(tool, failure_of(ended.error))
     if inspect.iscoroutine(ended.value):
         ended.value.close()
         return _settle(tool, TypeError("it returned a coroutine; define it (and what wraps it) with async def"))
@@ -153,24 +154,58 @@ def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: Body) -> ToolCont
 
 
 def _settle(tool: Tool[..., Any], error: BaseException) -> Suspend:
-    """What an exception means: a Suspend, a ToolFailed, or something that is not ours to keep."""
-    real = flatten(error)
-    if isinstance(real, Suspend):
-        return real
-    if not isinstance(real, Exception):  # Cancelled, KeyboardInterrupt and the like, or a group with one of them
-        raise_bare(real)
-    raise ToolFailed(shown_text(real), code="tool_error", fatal=tool.on_error == "raise") from error
+    """What a failure of a body means: a Suspend, or a ToolFailed."""
+    if isinstance(error, Suspend):
+        return error
+    raise ToolFailed(shown_text(error), code="tool_error", fatal=tool.on_error == "raise") from error
 
 
 def shown_text(error: BaseException) -> str:
     """What a model may read of a failure: a ToolError's own text, else type and message, bounded; never a traceback."""
     if isinstance(error, ToolError):
-        return str(error)
+        return _own_text(error)
     text = "; ".join(message_of(leaf) if isinstance(leaf, ToolError) else failure_text(leaf) for leaf in leaves(error))
     return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"
 
 
-async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> bool:
+def _own_text(error: ToolError) -> str:
+    try:
+        return str(error)
+    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may have a `__str__` of its own
+        failure_of_call(broken)
+        return message_of(error)  # noqa: ASYNC104 - the border has raised what passes
+
+
+@attrs.frozen
+class Wanted:
+    """What a tool says to whether a person must approve a call.
+
+    Attributes:
+        needed: a person must.
+        doubt: its predicate has failed, and how; then a person must, to be on the safe side.
+        error: what the predicate has raised.
+    """
+
+    needed: bool
+    doubt: str | None = None
+    error: BaseException | None = None
+
+
+YES: Final = Wanted(True)
+NO: Final = Wanted(False)
+
+
+def doubtful(tool: Tool[..., Any], why: str, error: BaseException | None = None) -> Wanted:
+    """A tool's predicate has failed: a person is asked, and told so."""
+    return Wanted(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
+
+
+def unanswered(tool: Tool[..., Any]) -> Wanted:
+    """It did not answer in time."""
+    return doubtful(tool, f"it did not answer within {PREDICATE_TIMEOUT:g} s")
+
+
+async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> Wanted:
     """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
 
     A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and answers that are not
@@ -180,18 +215,16 @@ async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments:
     """
     predicate = tool.needs_approval
     if isinstance(predicate, bool):
-        return predicate
+        return YES if predicate else NO
     try:
         answer = predicate(ctx, tool.complete(arguments))
         with trio.move_on_after(PREDICATE_TIMEOUT) as limit:
             answer = await answer if inspect.isawaitable(answer) else answer
-    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a judgement of user code, on the safe side
-        real = flatten(error)
-        if not isinstance(real, Exception) and not is_stray(real):
-            raise_bare(real)
-        return True
-    except trio.Cancelled as error:
-        if is_stray(error):
-            return True  # noqa: ASYNC104 - it is nobody's here
-        raise
-    return limit.cancel_called or answer is not False  # an answer that comes too late is none
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a judgement of user code, on the safe side
+        failure = failure_of(error)
+        return doubtful(tool, shown_text(failure), failure)  # noqa: ASYNC104 - the border has raised what passes
+    if limit.cancel_called:  # an answer that comes too late is none
+        return unanswered(tool)
+    if isinstance(answer, bool):
+        return YES if answer else NO
+    return doubtful(tool, f"it returned {shown(answer)}, which is neither True nor False")

@@ -32,6 +32,9 @@ _HERE: Final = Path(__file__).parent
 _STACK_LIMIT: Final = 40
 """Frames that are kept of a stubborn thread, innermost last: enough to find the place, small enough for an event."""
 
+NO_THREAD: Final = 0.1
+"""Seconds until the system is asked for a thread again."""
+
 
 @attrs.frozen
 class Ended:
@@ -81,6 +84,11 @@ class Body:
             return self._ended
 
     @property
+    def begun(self) -> bool:
+        """A thread has taken it up."""
+        return self._thread is not None
+
+    @property
     def ended(self) -> bool:
         """It has ended, and its outcome counts."""
         return self._ended is not None
@@ -113,7 +121,7 @@ async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, n
         trio.Cancelled: cancelled before the body began; it never will.
     """
     try:
-        await trio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=limiter, thread_name=name)
+        await _in_thread(body, limiter=limiter, name=name)
     except trio.Cancelled:  # noqa: ASYNC103 - an outcome in time counts; the cancel stays pending in its scope
         if body.give_up_unbegun():
             raise
@@ -121,6 +129,19 @@ async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, n
         with cleanup(grace, what=f"thread of {name}", on_overrun=_told_by_the_caller):
             await body.done.wait()
     return body.give_up()
+
+
+async def _in_thread(body: Body, *, limiter: trio.CapacityLimiter, name: str) -> None:
+    """Wait for a thread if the system has none to give: the body has not begun, and its time limit bounds the wait."""
+    while True:
+        try:
+            await trio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=limiter, thread_name=name)
+        except (RuntimeError, MemoryError):
+            if body.begun:
+                raise
+            await trio.sleep(NO_THREAD)
+        else:
+            return
 
 
 def _told_by_the_caller(_: Overrun) -> None: ...

@@ -60,7 +60,7 @@ class Author:
     async def create(cls, runtime: gr.Runtime) -> Author:
         """A run in the middle of a model's answer."""
         birth = Birth(agent=adding(), text="hi", run_id=RUN)
-        new = new_run(birth, datetime.now(UTC))
+        new = new_run(birth, datetime.now(UTC), runtime.redactor)
         encoder = EventEncoder(new.info, runtime.redactor)
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)

@@ -10,18 +10,25 @@ Every public name is re-exported here, explicitly.
 """
 
 from greenroom.actors.abc import Model as Model
+from greenroom.actors.abc import ModelDelta as ModelDelta
+from greenroom.actors.abc import ModelEvent as ModelEvent
 from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
+from greenroom.actors.abc import Pruned as Pruned
+from greenroom.actors.abc import RunCounts as RunCounts
 from greenroom.actors.abc import RunPage as RunPage
+from greenroom.actors.abc import RunQuery as RunQuery
 from greenroom.actors.abc import RunSummary as RunSummary
 from greenroom.actors.abc import Store as Store
 from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.agent import Agent as Agent
 from greenroom.actors.agent import stop_at_tools as stop_at_tools
 from greenroom.actors.contract import stop as stop
+from greenroom.actors.contract.asked import Asked as Asked
 from greenroom.actors.contract.calls import CallStatus as CallStatus
 from greenroom.actors.contract.decisions import Allow as Allow
 from greenroom.actors.contract.decisions import Answer as Answer
 from greenroom.actors.contract.decisions import Block as Block
+from greenroom.actors.contract.decisions import Deny as Deny
 from greenroom.actors.contract.decisions import Decision as Decision
 from greenroom.actors.contract.decisions import SetResult as SetResult
 from greenroom.actors.contract.decisions import Suspend as Suspend
@@ -34,17 +41,18 @@ from greenroom.actors.contract.lifecycle import Stage as Stage
 from greenroom.actors.contract.lifecycle import Termination as Termination
 from greenroom.actors.contract.lifecycle import TerminationKind as TerminationKind
 from greenroom.actors.contract.messages import CallRequest as CallRequest
+from greenroom.actors.contract.messages import FinishReason as FinishReason
 from greenroom.actors.contract.messages import Message as Message
 from greenroom.actors.contract.messages import ModelRequest as ModelRequest
 from greenroom.actors.contract.messages import ModelResponse as ModelResponse
 from greenroom.actors.contract.messages import ToolInfo as ToolInfo
 from greenroom.actors.contract.messages import Usage as Usage
-from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.outcomes import Cancelled as Cancelled
 from greenroom.actors.contract.outcomes import Completed as Completed
 from greenroom.actors.contract.outcomes import Failed as Failed
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.rows import RunInfo as RunInfo
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
@@ -52,9 +60,11 @@ from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost
 from greenroom.actors.errors import ModelError as ModelError
+from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
 from greenroom.actors.errors import NotAnAgent as NotAnAgent
 from greenroom.actors.errors import RunDegraded as RunDegraded
 from greenroom.actors.errors import RunExists as RunExists
+from greenroom.actors.errors import RunPruned as RunPruned
 from greenroom.actors.errors import RuntimeClosed as RuntimeClosed
 from greenroom.actors.errors import RuntimeFailed as RuntimeFailed
 from greenroom.actors.errors import StateError as StateError
@@ -63,6 +73,7 @@ from greenroom.actors.errors import StoreError as StoreError
 from greenroom.actors.errors import StoreOpenError as StoreOpenError
 from greenroom.actors.errors import StoreUnavailable as StoreUnavailable
 from greenroom.actors.errors import ThreadBusy as ThreadBusy
+from greenroom.actors.errors import ThreadForbidden as ThreadForbidden
 from greenroom.actors.errors import ToolDefinitionError as ToolDefinitionError
 from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
@@ -74,6 +85,7 @@ from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
@@ -82,6 +94,7 @@ from greenroom.actors.run.opening import open_runtime as open_runtime
 from greenroom.actors.run.opening import run as run
 from greenroom.actors.run.runtime import Runtime as Runtime
 from greenroom.actors.run.view import RunView as RunView
+from greenroom.actors.contract.waits import WaitingFor as WaitingFor
 from greenroom.actors.state.access import State as State
 from greenroom.actors.state.access import WritableState as WritableState
 from greenroom.actors.state.keys import StateKey as StateKey
@@ -94,3 +107,103 @@ from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "__version__",
+    "Agent",
+    "AgentDefinitionError",
+    "Allow",
+    "Answer",
+    "Asked",
+    "Block",
+    "CallFacts",
+    "CallRequest",
+    "CallStatus",
+    "Cancelled",
+    "Completed",
+    "Decision",
+    "Deny",
+    "Difference",
+    "Event",
+    "ExecutionMode",
+    "FAILURES",
+    "Failed",
+    "FinishReason",
+    "GateContext",
+    "GreenroomError",
+    "LeaseLost",
+    "MemoryStore",
+    "Message",
+    "Model",
+    "ModelDelta",
+    "ModelError",
+    "ModelErrorKind",
+    "ModelEvent",
+    "ModelRequest",
+    "ModelResponse",
+    "Mutation",
+    "MutationError",
+    "NotAnAgent",
+    "Phase",
+    "PhaseContext",
+    "Plugin",
+    "Pruned",
+    "ReasoningDelta",
+    "ReplayReport",
+    "Retry",
+    "Run",
+    "RunCounts",
+    "RunDegraded",
+    "RunExists",
+    "RunInfo",
+    "RunPage",
+    "RunPruned",
+    "RunQuery",
+    "RunStatus",
+    "RunSummary",
+    "RunView",
+    "Runtime",
+    "RuntimeClosed",
+    "RuntimeFailed",
+    "SQLiteStore",
+    "SetResult",
+    "Stage",
+    "State",
+    "StateError",
+    "StateKey",
+    "Stopped",
+    "Store",
+    "StoreDown",
+    "StoreError",
+    "StoreOpenError",
+    "StoreUnavailable",
+    "Suspend",
+    "SyncToolContext",
+    "TaskView",
+    "Termination",
+    "TerminationKind",
+    "TextDelta",
+    "ThreadBusy",
+    "ThreadForbidden",
+    "Ticket",
+    "Tool",
+    "ToolContext",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolInfo",
+    "UnknownAgent",
+    "UnknownRun",
+    "Unreplayable",
+    "Usage",
+    "UsageError",
+    "Verdict",
+    "Waiting",
+    "WaitingFor",
+    "WritableState",
+    "commutative",
+    "open_runtime",
+    "run",
+    "stop",
+    "stop_at_tools",
+    "tool",
+]

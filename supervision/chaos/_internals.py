@@ -1,20 +1,21 @@
 """Every private name of trio that the kit uses, in one place, with a self-test that fails loudly when trio changes.
 
-Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, and of a task `_abort_func`,
-`_attempt_abort`, `_next_send`, `_next_send_fn`. Nothing else in this package touches them; the cancel sweep itself
-needs none.
+Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, of a MockClock `_autojump`, and of a task
+`_abort_func`, `_attempt_abort`, `_next_send`, `_next_send_fn`. Nothing else in this package touches them; the cancel
+sweep itself needs only the first three.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NoReturn
 
 import outcome
 import trio
 import trio._core._run as trio_run
+import trio.testing
 
 Injection = Literal["aborted", "replaced", "unabortable", "not-started"]
 
@@ -38,12 +39,15 @@ def self_test() -> None:
     for name in ("_abort_func", "_attempt_abort", "_next_send", "_next_send_fn"):
         if not hasattr(trio.lowlevel.Task, name):
             raise TrioChangedError(f"trio {trio.__version__} has no Task.{name}")
+    if not hasattr(trio.testing.MockClock, "_autojump"):
+        raise TrioChangedError(f"trio {trio.__version__} has no MockClock._autojump")
     traces = {seed: {_trace(seed) for _ in range(3)} for seed in range(8)}
     if any(len(found) != 1 for found in traces.values()):
         raise TrioChangedError(f"trio {trio.__version__}: one seed gives several schedules")
     if len(set.union(*traces.values())) == 1:
         raise TrioChangedError(f"trio {trio.__version__}: all seeds give the same schedule")
     trio.run(_check_injection)
+    _check_idle()
 
 
 def _trace(seed: int) -> str:
@@ -83,6 +87,20 @@ async def _check_injection() -> None:
         raise TrioChangedError(f"trio {trio.__version__}: an error can not be injected into a parked task any more")
 
 
+def _check_idle() -> None:
+    asked: list[bool] = []
+
+    def may_jump() -> bool:
+        asked.append(len(asked) == 2)
+        return asked[-1]
+
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    before_jump(clock, may_jump)
+    trio.run(trio.sleep, 1, clock=clock)
+    if asked != [False, False, True]:
+        raise TrioChangedError(f"trio {trio.__version__}: a clock jumps without being asked")
+
+
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
     """Let `seed` decide the order of runnable tasks in every `trio.run` of the block."""
@@ -115,6 +133,20 @@ def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
         private._next_send = outcome.Error(error)
         return "replaced"
     return "not-started"
+
+
+def before_jump(clock: trio.testing.MockClock, may_jump: Callable[[], bool]) -> None:
+    """Ask `may_jump()` each time all tasks are blocked, before `clock` jumps to the next deadline; False puts it off.
+
+    MockClock can not be subclassed, and the run loop calls this method of the instance.
+    """
+    jump = clock._autojump
+
+    def autojump() -> None:
+        if may_jump():
+            jump()
+
+    clock._autojump = autojump  # type: ignore[method-assign]
 
 
 def is_parked(task: trio.lowlevel.Task) -> bool:

@@ -14,7 +14,7 @@ from trio.lowlevel import Task
 
 from greenroom.supervision.chaos._internals import SYSTEM_TASKS, Injection, inject
 from greenroom.supervision.chaos.scheduling import run
-from greenroom.supervision.chaos.sites import site_of
+from greenroom.supervision.chaos.sites import site_of, waits_for_children
 
 
 @define(eq=False)
@@ -48,13 +48,17 @@ class Fault(StepHook):
 
     Attributes:
         site: The await site of the task that was about to run when it struck; None if it has not struck.
+        task: That task's name.
         at: Virtual time of the strike.
+        struck_at: The step before which it struck.
     """
 
     def __init__(self) -> None:
         super().__init__(self._look)
         self.site: str | None = None
+        self.task: str | None = None
         self.at: float | None = None
+        self.struck_at = -1
 
     @property
     def struck(self) -> bool:
@@ -64,8 +68,8 @@ class Fault(StepHook):
     def _look(self, k: int, task: Task) -> None:
         raise NotImplementedError  # each fault says where it strikes
 
-    def _strike(self, site: str) -> None:
-        self.site, self.at = site, trio.current_time()
+    def _strike(self, task: Task, site: str) -> None:
+        self.site, self.task, self.at, self.struck_at = site, task.name, trio.current_time(), self.k
 
 
 class CancelAt(Fault):
@@ -79,12 +83,14 @@ class CancelAt(Fault):
         if k == self._at_step:
             scope = self._get_scope()
             if scope is not None:
-                self._strike(site_of(task))
+                self._strike(task, site_of(task))
                 scope.cancel(f"chaos: cancelled before step {k}")
 
 
 class CrashAt(Fault):
     """Raises `error` in the first matching task that is about to run at or after step k and can be crashed.
+
+    A task that waits for its children at the end of a nursery's block can not: an error there would be one of trio.
 
     Attributes:
         how: What became of the injection.
@@ -96,9 +102,9 @@ class CrashAt(Fault):
         self.how: Injection | None = None
 
     def _look(self, k: int, task: Task) -> None:
-        if k < self._from_step or self.struck or not self._match(task):
+        if k < self._from_step or self.struck or waits_for_children(task) or not self._match(task):
             return
         site = site_of(task)
         self.how = inject(task, self._error)
         if self.how in ("aborted", "replaced"):
-            self._strike(site)
+            self._strike(task, site)

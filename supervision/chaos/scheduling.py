@@ -1,9 +1,11 @@
-"""Run a trio program so that one integer decides its schedule and nothing takes real time."""
+"""Run a trio program so that one integer decides its schedule and no sleep takes real time."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from time import perf_counter
+from typing import Final, TypeVar
 
 import trio
 import trio.testing
@@ -11,18 +13,29 @@ from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos._internals import SYSTEM_TASKS, deterministic, inject
-from greenroom.supervision.chaos.sites import tree_report
+from greenroom.supervision.chaos._internals import SYSTEM_TASKS, before_jump, deterministic, inject
+from greenroom.supervision.chaos.sites import tree_report, waits_outside
 
 T = TypeVar("T")
 
+IO_BUDGET: Final = 1.0
+"""Real seconds for which a thread, a socket or a process is waited for while nothing else can run."""
+POLL: Final = 0.005
+"""Real seconds after which the loop looks again whether something has come from outside."""
+
 
 class DeadlockError(Exception):
-    """Every task is parked and no deadline is left: nobody will ever wake anybody. Names who waits where."""
+    """Every task is parked and nothing can wake one: no deadline is left, no thread works, no socket is waited for.
 
-    def __init__(self, report: str) -> None:
+    Attributes:
+        report: One line per task: who waits where for what.
+        seed: The schedule that led there.
+    """
+
+    def __init__(self, report: str, seed: int = 0) -> None:
         self.report = report
-        super().__init__(f"deadlock: all tasks are parked and no deadline is left\n{report}")
+        self.seed = seed
+        super().__init__(f"deadlock under seed {seed}: all tasks are parked and no deadline is left\n{report}")
 
 
 def program_tasks(root: Task | None = None) -> Iterator[Task]:
@@ -39,28 +52,57 @@ def program_tasks(root: Task | None = None) -> Iterator[Task]:
 
 
 @define(eq=False)
-class _DeadlockWatch(Instrument):
-    """Ends a run that would hang: first by a cancel, then, for what is shielded, by an error in every parked task."""
+class _Watch(Instrument):
+    """Decides what a program in which all tasks are blocked waits for: real work, virtual time, or for ever.
 
+    A run that would hang is ended: first by a cancel, then, for what is shielded, by an error in every parked task.
+
+    Attributes:
+        report: Who waited where for what, if the program hung.
+    """
+
+    clock: trio.testing.MockClock
     scope: trio.CancelScope
+    seed: int
+    budget: float
     report: str | None = field(init=False, default=None)
-    _idle_passes: int = field(init=False, default=0)
+    _since: float | None = field(init=False, default=None)
+    _hopeless: set[Task] = field(init=False, factory=set)
 
     def before_task_step(self, task: Task) -> None:
-        self._idle_passes = 0
+        """Called by trio."""
+        if self._since is not None and task.name not in SYSTEM_TASKS:
+            self._since = None
+            self.clock.autojump_threshold = 0
+        self._hopeless.discard(task)
 
-    def before_io_wait(self, timeout: float) -> None:
-        self._idle_passes += 1
-        # three passes of the loop without a step: nothing was runnable, and the clock had its chance to jump
-        if self._idle_passes < 3 or trio.lowlevel.current_statistics().seconds_to_next_deadline < float("inf"):
-            return
-        self._idle_passes = 0
+    def may_jump(self) -> bool:
+        """All tasks are blocked: True if the clock should jump to the next deadline."""
+        outside = [task for task in program_tasks() if task not in self._hopeless and waits_outside(task)]
+        if outside and not self._used_up():
+            return False
+        self._hopeless.update(outside)  # a server that listens: waited for in vain, and not again before it moves
+        if trio.lowlevel.current_statistics().seconds_to_next_deadline < float("inf"):
+            return True
+        self._end_deadlock()
+        return False
+
+    def _used_up(self) -> bool:
+        """True if real work has been waited for as long as may be; else the loop waits a moment for it."""
+        now = perf_counter()
+        if self._since is None:
+            self._since = now
+            self.clock.autojump_threshold = POLL
+        return now - self._since >= self.budget
+
+    def _end_deadlock(self) -> None:
         if self.report is None:
             self.report = tree_report(program_tasks())
             self.scope.cancel("deadlock")
-        else:
-            for task in list(program_tasks()):
-                inject(task, DeadlockError(self.report))
+            return
+        self.clock.autojump_threshold = POLL  # what can not be aborted, such as a thread, ends when it likes
+        for task in list(program_tasks()):
+            inject(task, DeadlockError(self.report, self.seed))
 
 
 def run(
@@ -69,11 +111,12 @@ def run(
     seed: int = 0,
     clock: trio.testing.MockClock | None = None,
     instruments: Sequence[Instrument] = (),
+    io_budget: float = IO_BUDGET,
 ) -> T:
     """`trio.run` under virtual time with the schedule that `seed` chooses; the same seed gives the same steps.
 
-    Only for programs of nothing but tasks: threads, sockets and processes are outside of the determinism, and the
-    clock would jump past their work.
+    Threads, sockets and processes are outside of the determinism. They are waited for in real time: while a task waits
+    for one, and nothing else can run, virtual time stands still for up to `io_budget` real seconds.
 
     Raises:
         DeadlockError: All tasks were parked for ever; the program was cancelled.
@@ -81,9 +124,11 @@ def run(
     """
     clock = clock or trio.testing.MockClock(autojump_threshold=0)
     scope = trio.CancelScope()
-    watch = _DeadlockWatch(scope)
+    watch = _Watch(clock, scope, seed, io_budget)
+    before_jump(clock, watch.may_jump)
     results: list[T] = []
 
+    @functools.wraps(async_fn)  # the main task is named after the program, not after the kit
     async def main() -> None:
         with scope:
             results.append(await async_fn(*args))
@@ -91,5 +136,5 @@ def run(
     with deterministic(seed):
         trio.run(main, clock=clock, instruments=[watch, *instruments])
     if watch.report is not None:
-        raise DeadlockError(watch.report)
+        raise DeadlockError(watch.report, seed)
     return results[0]

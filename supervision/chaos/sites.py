@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
 
+import trio
 from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
 from greenroom.supervision.chaos._internals import SYSTEM_TASKS
 
-_FOREIGN = ("/site-packages/trio/", "/contextlib.py", "/supervision/nursery.py")
+_TRIO: Final = str(Path(trio.__file__).parent)
+_HERE: Final = Path(__file__).parent
+# Both spellings: the package's folder may be reached through a link.
+_KIT: Final = tuple({str(folder) for here in (_HERE, _HERE.resolve()) for folder in (here, here.parent / "nursery.py")})
+_FOREIGN: Final = (_TRIO, contextlib.__file__, *_KIT)
+"""Frames in these files are nobody's await sites: trio, the context managers of the library, and the kit itself."""
+
+_TRAPS: Final = frozenset(
+    {"wait_task_rescheduled", "_real_async_yield", "cancel_shielded_checkpoint", "checkpoint_if_cancelled"}
+)
+_REAL: Final = frozenset(
+    {"to_thread_run_sync", "wait_readable", "wait_writable", "_epoll_wait", "wait_kevent", "monitor_kevent"}
+)
+"""Functions of trio in which a task waits for something outside of the program: a thread, a socket, a process."""
 
 
 def site_of(task: Task) -> str:
@@ -18,21 +35,47 @@ def site_of(task: Task) -> str:
     best = "start"
     for frame, line in task.iter_await_frames():
         code = frame.f_code
-        if not any(part in code.co_filename for part in _FOREIGN):
+        if not code.co_filename.startswith(_FOREIGN):
             best = f"{code.co_filename.rsplit('/', 1)[-1]}:{line}:{code.co_name}"
     return best
 
 
 def operation_of(task: Task) -> str:
-    """The innermost function of all, trio's bare traps excepted: the primitive that the task waits in."""
-    traps = {"wait_task_rescheduled", "_real_async_yield", "cancel_shielded_checkpoint", "checkpoint_if_cancelled"}
-    names = [frame.f_code.co_name for frame, _ in task.iter_await_frames() if frame.f_code.co_name not in traps]
-    return names[-1] if names else "?"
+    """What the task waits for: the operation of trio that user code has called, such as `Event.wait`; "?" if none."""
+    operation = "?"
+    for frame, _ in task.iter_await_frames():
+        code = frame.f_code
+        if not code.co_filename.startswith(_FOREIGN):
+            operation = "?"  # what comes next is called from here
+        elif operation == "?" and code.co_filename.startswith(_TRIO) and code.co_name not in _TRAPS:
+            owner = frame.f_locals.get("self")
+            operation = code.co_name if owner is None else f"{type(owner).__name__}.{code.co_name}"
+    return operation
+
+
+def waits_for_children(task: Task) -> bool:
+    """True if the task waits at the end of a nursery's block: no code of its own runs there, so none can crash."""
+    return any(
+        frame.f_code.co_name == "_nested_child_finished" and frame.f_code.co_filename.startswith(_TRIO)
+        for frame, _ in task.iter_await_frames()
+    )
+
+
+def waits_outside(task: Task) -> bool:
+    """True if the task waits for a thread, a socket, a pipe or a process: no other task can wake it."""
+    return any(
+        frame.f_code.co_name in _REAL and frame.f_code.co_filename.startswith(_TRIO)
+        for frame, _ in task.iter_await_frames()
+    )
 
 
 def tree_report(tasks: Iterable[Task]) -> str:
-    """One line per task: who waits where in what."""
-    return "\n".join(f"  {task.name}: {site_of(task)} in {operation_of(task)}" for task in tasks)
+    """One line per task: who waits where for what."""
+    return "\n".join(f"  {task.name}: {site_of(task)} waits for {operation_of(task)}" for task in tasks)
+
+
+def _is_trios(task: Task) -> bool:
+    return task.name in SYSTEM_TASKS or task.parent_nursery is None
 
 
 @define(eq=False)
@@ -49,10 +92,45 @@ class SiteRecorder(Instrument):
 
     def after_task_step(self, task: Task) -> None:
         """Called by trio."""
-        if task.name in SYSTEM_TASKS or task.parent_nursery is None:
-            return
-        if task.coro.cr_frame is None:
+        if _is_trios(task) or task.coro.cr_frame is None:
             return
         site = site_of(task)
         self.steps.append((task.name, site))
         self.sites.add(site)
+
+
+class Step(NamedTuple):
+    """One step of a trace: step number, the task that took it, and where it waits afterwards ("ended": nowhere)."""
+
+    k: int
+    task: str
+    site: str
+
+    def __str__(self) -> str:
+        return f"{self.k:>5}  {self.task}: {self.site}"
+
+
+@define(eq=False)
+class TraceRecorder(Instrument):
+    """Records every step of the program's tasks, numbered as the faults count them.
+
+    Attributes:
+        steps: In their order.
+        order: Which task took each step: tasks are numbered as they are spawned.
+    """
+
+    steps: list[Step] = field(init=False, factory=list)
+    order: list[int] = field(init=False, factory=list)
+    _numbers: dict[Task, int] = field(init=False, factory=dict)
+
+    def task_spawned(self, task: Task) -> None:
+        """Called by trio."""
+        self._numbers[task] = len(self._numbers)
+
+    def after_task_step(self, task: Task) -> None:
+        """Called by trio."""
+        if _is_trios(task):
+            return
+        site = "ended" if task.coro.cr_frame is None else site_of(task)
+        self.steps.append(Step(len(self.steps), task.name, site))
+        self.order.append(self._numbers[task])

@@ -10,113 +10,33 @@ one sentence per broken promise. A failing case carries a token, `cancel:<seed>:
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import trio
 import trio.testing
-from attrs import define, field, frozen
+from attrs import frozen
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos.faults import CancelAt, CrashAt, Fault, StepHook
-from greenroom.supervision.chaos.scheduling import run
-from greenroom.supervision.chaos.sites import SiteRecorder
+from greenroom.supervision.chaos.faults import CancelAt, CrashAt, Fault
+from greenroom.supervision.chaos.report import Kind, Report, Token, Violation
+from greenroom.supervision.chaos.scheduling import IO_BUDGET, DeadlockError, run
+from greenroom.supervision.chaos.sites import SiteRecorder, TraceRecorder
+from greenroom.supervision.exits import leaves
 
 W = TypeVar("W")
-Kind = Literal["cancel", "crash", "pair", "none"]
+Check = Callable[[W], Iterable[str]]
 
 
 class InjectedCrashError(Exception):
     """The crash that `sweep_crash` injects; whoever reports a crash reports this one."""
 
 
-@frozen(order=True)
-class Token:
-    """Names one run of a sweep: enough to replay it.
-
-    Attributes:
-        kind: The fault.
-        seed: The schedule.
-        k: Step of the (crash) fault.
-        second: Step of the cancellation of a pair.
-    """
-
-    kind: Kind
-    seed: int
-    k: int
-    second: int | None = None
-
-    def __str__(self) -> str:
-        tail = "" if self.second is None else f":{self.second}"
-        return f"{self.kind}:{self.seed}:{self.k}{tail}"
-
-    @classmethod
-    def parse(cls, text: str) -> Token:
-        """The token that `str(token)` gave.
-
-        Raises:
-            ValueError: It is no token.
-        """
-        kind, *numbers = text.split(":")
-        if kind not in ("cancel", "crash", "pair", "none") or len(numbers) not in (2, 3):
-            raise ValueError(f"{text!r} is no token; one looks like cancel:1:17")
-        seed, k, *rest = (int(number) for number in numbers)
-        return cls(kind, seed, k, rest[0] if rest else None)  # type: ignore[arg-type]  # checked above
-
-
-@frozen(kw_only=True)
-class Violation:
-    """One broken promise of one run."""
-
-    token: Token
-    site: str | None
-    message: str
-
-    def __str__(self) -> str:
-        return f"[{self.token}] at {self.site}: {self.message}"
-
-
-@define(kw_only=True)
-class Report:
-    """What a sweep did and found.
-
-    Attributes:
-        steps: Steps of the scenario without a fault, per seed.
-        runs: Runs with a fault planned.
-        hits: Runs in which it struck.
-        sites: Await sites seen without a fault.
-        struck: Await sites at which a fault has struck.
-        violations: What was broken.
-    """
-
-    kind: Kind
-    steps: dict[int, int] = field(factory=dict)
-    runs: int = 0
-    hits: int = 0
-    sites: set[str] = field(factory=set)
-    struck: set[str] = field(factory=set)
-    violations: list[Violation] = field(factory=list)
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {self.runs} runs, "
-            f"{self.hits} struck, {len(self.sites & self.struck)} of {len(self.sites)} sites, "
-            f"{len(self.violations)} violations"
-        )
-        return "\n".join([head, *(f"  {violation}" for violation in self.violations[:10])])
-
-    def require(self) -> Report:
-        """Return the report if nothing was broken.
-
-        Raises:
-            AssertionError: Something was; the message has the tokens.
-        """
-        if self.violations:
-            raise AssertionError(str(self))
-        if not self.hits:
-            raise AssertionError(f"{self}\nno fault has struck: the sweep has shown nothing")
-        return self
+def nothing_more(_: object) -> Iterable[str]:
+    """The check of a program that promises nothing but to end without an error."""
+    return ()
 
 
 @frozen(kw_only=True)
@@ -126,46 +46,50 @@ class _Plan:
     make_world: Callable[[], object]
     scenario: Callable[..., Awaitable[object]]
     check: Callable[..., Iterable[str]]
-    get_scope: Callable[..., trio.CancelScope | None]
-    match_task: Callable[[Task], bool]
-    settle_within: float | None
-
-
-def _scope_of(world: object) -> trio.CancelScope | None:
-    scope: trio.CancelScope | None = getattr(world, "scope", None)
-    return scope
+    get_scope: Callable[..., trio.CancelScope | None] | None = None
+    match_task: Callable[[Task], bool] | None = None
+    contained: bool = False
+    settle_within: float | None = None
+    io_budget: float = IO_BUDGET
 
 
 def sweep_cancel(
     make_world: Callable[[], W],
     scenario: Callable[[W], Awaitable[object]],
-    check: Callable[[W], Iterable[str]],
+    check: Check[W] = nothing_more,
     *,
-    get_scope: Callable[[W], trio.CancelScope | None] = _scope_of,
+    get_scope: Callable[[W], trio.CancelScope | None] | None = None,
     seeds: Sequence[int] = (1,),
     sample: tuple[int, int] | None = None,
     settle_within: float | None = None,
+    io_budget: float = IO_BUDGET,
     only: Token | str | None = None,
 ) -> Report:
-    """Cancel `get_scope(world)` before every step of the scenario.
+    """Cancel the scenario before every one of its steps.
 
     Args:
         make_world: Makes a fresh world.
         scenario: The program.
         check: Promises broken in a world whose run is over.
-        get_scope: What to cancel; the world's attribute `scope` unless given.
+        get_scope: What to cancel. By default the world's attribute `scope`, or, of a world without one, the whole
+            scenario.
         seeds: Schedules.
         sample: (n, seed): only n of the cases, chosen by that seed; for CI.
         settle_within: Virtual seconds from the cancellation to the end of the run.
-        only: Replay this token and nothing else.
+        io_budget: Real seconds for which threads, sockets and processes are waited for; see `run`.
+        only: Replay this token and nothing else; the report has the trace.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
+        ValueError: `only` is no token.
     """
     plan = _Plan(
         make_world=make_world,
         scenario=scenario,
         check=check,
         get_scope=get_scope,
-        match_task=lambda _: False,
         settle_within=settle_within,
+        io_budget=io_budget,
     )
     return _sweep(plan, "cancel", seeds, sample, only)
 
@@ -173,20 +97,41 @@ def sweep_cancel(
 def sweep_crash(
     make_world: Callable[[], W],
     scenario: Callable[[W], Awaitable[object]],
-    check: Callable[[W], Iterable[str]],
+    check: Check[W] = nothing_more,
     *,
-    match_task: Callable[[Task], bool],
+    match_task: Callable[[Task], bool] | None = None,
+    contained: bool = False,
     and_cancel: bool = False,
-    get_scope: Callable[[W], trio.CancelScope | None] = _scope_of,
+    get_scope: Callable[[W], trio.CancelScope | None] | None = None,
     seeds: Sequence[int] = (1,),
     sample: tuple[int, int] | None = None,
     settle_within: float | None = None,
+    io_budget: float = IO_BUDGET,
     only: Token | str | None = None,
 ) -> Report:
     """Raise `InjectedCrashError` in a matching task at every step, or at every pair of steps with a cancellation.
 
-    Pairs are what `and_cancel` asks for. If the world has an attribute `injected`, it is set to the error once it has
-    been raised, so that `check` can ask whether it was reported or masked. The rest is as in `sweep_cancel`.
+    The crash may leave the scenario, bare or in a group, as an error of a task does in trio; nothing else may.
+    If the world has an attribute `injected`, it is set to the error once that has been raised, so that `check` can ask
+    whether the crash was reported or masked.
+
+    Args:
+        make_world: Makes a fresh world.
+        scenario: The program.
+        check: Promises broken in a world whose run is over.
+        match_task: Which tasks may crash; all unless given.
+        contained: The scenario handles the crash (by a supervisor, say): one that leaves the scenario is a violation.
+        and_cancel: Pairs with a cancellation.
+        get_scope: What the cancellation of a pair cancels.
+        seeds: Schedules.
+        sample: (n, seed): only n of the cases, chosen by that seed.
+        settle_within: Virtual seconds from the last fault to the end of the run.
+        io_budget: Real seconds for which threads, sockets and processes are waited for.
+        only: Replay this token and nothing else; the report has the trace.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
+        ValueError: `only` is no token.
     """
     plan = _Plan(
         make_world=make_world,
@@ -194,9 +139,28 @@ def sweep_crash(
         check=check,
         get_scope=get_scope,
         match_task=match_task,
+        contained=contained,
         settle_within=settle_within,
+        io_budget=io_budget,
     )
     return _sweep(plan, "pair" if and_cancel else "crash", seeds, sample, only)
+
+
+def sweep_schedules(
+    make_world: Callable[[], W],
+    scenario: Callable[[W], Awaitable[object]],
+    check: Check[W] = nothing_more,
+    *,
+    seeds: Sequence[int] = range(100),
+    io_budget: float = IO_BUDGET,
+    only: Token | str | None = None,
+) -> Report:
+    """Run the scenario under every seed, without a fault: races that depend on the order of tasks alone.
+
+    `Report.schedules` says how many different orders that came to. The arguments are as in `sweep_cancel`.
+    """
+    plan = _Plan(make_world=make_world, scenario=scenario, check=check, io_budget=io_budget)
+    return _sweep(plan, "schedule", seeds, None, only)
 
 
 def _sweep(
@@ -205,16 +169,20 @@ def _sweep(
     report = Report(kind=kind)
     token = Token.parse(only) if isinstance(only, str) else only
     if token is not None:
-        _run_one(plan, token, report)
+        _run_one(plan, token, report, trace=True)
         return report
     cases: list[Token] = []
+    orders: set[int] = set()
     for seed in seeds:
-        steps = _dry_run(plan, seed, report)
+        steps = _dry_run(plan, seed, report, orders)
         report.steps[seed] = steps
         if kind == "pair":
             cases += [Token(kind, seed, k, second) for k in range(steps) for second in range(steps)]
-        else:
+        elif kind != "schedule":
             cases += [Token(kind, seed, k) for k in range(steps)]
+    report.schedules = len(orders)
+    if kind == "schedule":
+        report.runs = report.hits = len(report.steps)
     if sample is not None and sample[0] < len(cases):
         cases = sorted(random.Random(sample[1]).sample(cases, sample[0]))  # noqa: S311 - reproducible on purpose
     for case in cases:
@@ -222,32 +190,44 @@ def _sweep(
     return report
 
 
-def _dry_run(plan: _Plan, seed: int, report: Report) -> int:
-    """Without a fault the promises must hold, too; returns the number of steps."""
+def _dry_run(plan: _Plan, seed: int, report: Report, orders: set[int]) -> int:
+    """Without a fault the promises must hold, too. Returns the number of steps; 0 if the scenario did not end well."""
     world = plan.make_world()
-    recorder, counter = SiteRecorder(), StepHook(lambda _, __: None)
-    run(plan.scenario, world, seed=seed, instruments=[recorder, counter])
-    report.sites |= recorder.sites
-    for message in plan.check(world):
-        report.violations.append(Violation(token=Token("none", seed, 0), site=None, message=message))
-    return counter.k
-
-
-def _run_one(plan: _Plan, token: Token, report: Report) -> None:
-    world = plan.make_world()
-    crash_error = InjectedCrashError(str(token))
-    cancel_step = {"cancel": token.k, "pair": token.second}.get(token.kind)
-    cancel = CancelAt(-1 if cancel_step is None else cancel_step, lambda: plan.get_scope(world))
-    crash = CrashAt(token.k, plan.match_task, crash_error)
-    plans: dict[Kind, list[Fault]] = {"cancel": [cancel], "crash": [crash], "pair": [cancel, crash], "none": []}
-    faults = plans[token.kind]
-    clock = trio.testing.MockClock(autojump_threshold=0)
+    recorder, trace = SiteRecorder(), TraceRecorder()
+    token = Token("schedule", seed)
     messages: list[str] = []
     try:
-        run(plan.scenario, world, seed=token.seed, clock=clock, instruments=faults)
+        run(plan.scenario, world, seed=seed, instruments=[recorder, trace], io_budget=plan.io_budget)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding, not a failure of the kit
-        messages.append(f"escaped: {type(error).__name__}: {error}")
-    if crash.struck and hasattr(world, "injected"):
+        messages.append(_escaped(error))
+    report.sites |= recorder.sites
+    orders.add(hash(tuple(trace.order)))
+    broken = bool(messages)
+    messages += plan.check(world)
+    report.violations += [Violation(token=token, message=message) for message in messages]
+    return 0 if broken else len(trace.steps)
+
+
+def _run_one(plan: _Plan, token: Token, report: Report, *, trace: bool = False) -> None:
+    world, whole = plan.make_world(), trio.CancelScope()
+    crash_error = InjectedCrashError(str(token))
+    cancel, crash = _faults(plan, token, world, whole, crash_error)
+    faults: list[Fault] = [fault for fault in (cancel, crash) if fault is not None]
+    clock, recorder = trio.testing.MockClock(autojump_threshold=0), TraceRecorder()
+    messages: list[str] = []
+
+    @functools.wraps(plan.scenario)
+    async def scenario() -> None:
+        with whole:
+            await plan.scenario(world)
+
+    instruments = [*([recorder] if trace else []), *faults]
+    try:
+        run(scenario, seed=token.seed, clock=clock, instruments=instruments, io_budget=plan.io_budget)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding, not a failure of the kit
+        if plan.contained or any(leaf is not crash_error for leaf in leaves(error)):
+            messages.append(_escaped(error))
+    if crash is not None and crash.struck and hasattr(world, "injected"):
         world.injected = crash_error
     report.runs += 1
     struck = [fault for fault in faults if fault.struck]
@@ -257,5 +237,39 @@ def _run_one(plan: _Plan, token: Token, report: Report) -> None:
     if times and plan.settle_within is not None and clock.current_time() - max(times) > plan.settle_within:
         messages.append(f"it took {clock.current_time() - max(times):.1f} virtual seconds to settle")
     messages += plan.check(world)
-    site = struck[0].site if struck else None
-    report.violations += [Violation(token=token, site=site, message=message) for message in messages]
+    site, task = (struck[0].site, struck[0].task) if struck else (None, None)
+    report.violations += [Violation(token=token, site=site, task=task, message=message) for message in messages]
+    if trace:
+        report.trace, report.struck_at = recorder.steps, [fault.struck_at for fault in struck]
+
+
+def _faults(
+    plan: _Plan, token: Token, world: object, whole: trio.CancelScope, error: InjectedCrashError
+) -> tuple[CancelAt | None, CrashAt | None]:
+    """The faults that a token names."""
+
+    def scope() -> trio.CancelScope | None:
+        if plan.get_scope is not None:
+            return plan.get_scope(world)
+        found: trio.CancelScope | None = getattr(world, "scope", whole)
+        return found
+
+    step = {"cancel": token.k, "pair": token.second}.get(token.kind)
+    cancel = None if step is None else CancelAt(step, scope)
+    if token.kind not in ("crash", "pair"):
+        return cancel, None
+    return cancel, CrashAt(token.k, plan.match_task or (lambda _: True), error)
+
+
+def _escaped(error: BaseException) -> str:
+    """What left the scenario, as a sentence.
+
+    Raises:
+        KeyboardInterrupt: It is one: a person wants the sweep to end.
+    """
+    for leaf in leaves(error):
+        if isinstance(leaf, KeyboardInterrupt):
+            raise leaf
+    if isinstance(error, DeadlockError):
+        return str(error)
+    return "escaped: " + "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))

@@ -138,10 +138,10 @@ class WatchedMemory(gr.MemoryStore):
 
     book: Book
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+    async def events(self, run_id: str, **page: Any) -> Any:
         """As the store's own."""
-        frames = await super().events(run_id, after=after, limit=limit)
-        for sequence, frame in enumerate(frames, after + 1):
+        frames = await super().events(run_id, **page)
+        for sequence, frame in enumerate(frames, page.get("after", 0) + 1):
             self.book.show(sequence, frame)
         return frames
 
@@ -151,10 +151,10 @@ class WatchedSQLite(gr.SQLiteStore):
 
     book: Book
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+    async def events(self, run_id: str, **page: Any) -> Any:
         """As the store's own."""
-        frames = await super().events(run_id, after=after, limit=limit)
-        for sequence, frame in enumerate(frames, after + 1):
+        frames = await super().events(run_id, **page)
+        for sequence, frame in enumerate(frames, page.get("after", 0) + 1):
             self.book.show(sequence, frame)
         return frames
 

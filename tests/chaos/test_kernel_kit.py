@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
 from math import inf
 
 import pytest
@@ -177,7 +183,272 @@ def test_a_shielded_deadlock_is_reported_too():
 
 
 def test_a_token_survives_being_printed():
-    for token in (chaos.Token("cancel", 1, 17), chaos.Token("pair", 2, 3, 4)):
+    for token in (chaos.Token("cancel", 1, 17), chaos.Token("pair", 2, 3, 4), chaos.Token("schedule", 5)):
         assert chaos.Token.parse(str(token)) == token
-    with pytest.raises(ValueError, match="no token"):
-        chaos.Token.parse("nonsense")
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "cancel:1", "cancel:1:2:3", "pair:1:2", "schedule", "cancel:1:-2", "cancel:a:b"]
+)
+def test_what_is_no_token_is_refused(text):
+    with pytest.raises(ValueError, match="no token; tokens look like cancel:1:17"):
+        chaos.Token.parse(text)
+
+
+# --- programs that have nothing to do with the kit -------------------------------------------------------------------
+
+
+class Pot:
+    """A world without a scope."""
+
+    def __init__(self):
+        self.full = 0
+
+
+async def cook(pot):
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(fill, pot)
+
+
+async def fill(pot):
+    await trio.sleep(1)
+    seen = pot.full
+    if pot.full == 2:
+        await trio.lowlevel.checkpoint()
+    pot.full = seen + 1
+
+
+def test_the_whole_scenario_is_cancelled_if_the_world_has_no_scope():
+    report = chaos.sweep_cancel(Pot, cook).require()
+    assert report.hits == report.runs == report.steps[1]
+
+
+def test_a_crash_may_leave_a_correct_program_in_a_group():
+    report = chaos.sweep_crash(Pot, cook, seeds=(1, 2, 3)).require()
+    assert report.hits > 10
+    contained = chaos.sweep_crash(Pot, cook, contained=True)
+    assert {violation.message.partition(":")[0] for violation in contained.violations} == {"escaped"}
+
+
+def test_another_error_beside_the_crash_is_a_violation():
+    async def careless(pot):
+        try:
+            await cook(pot)
+        except BaseException as error:  # noqa: BLE001 - planted on purpose
+            raise BaseExceptionGroup("both", [error, KeyError("a bug")]) from None  # noqa: ASYNC104 - the border has raised what passes
+
+    assert any("KeyError: 'a bug'" in violation.message for violation in chaos.sweep_crash(Pot, careless).violations)
+
+
+def test_ctrl_c_ends_a_sweep():
+    runs = []
+
+    async def interrupted(_):
+        runs.append(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+            if len(runs) == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chaos.sweep_cancel(Pot, interrupted)
+    assert len(runs) == 3
+
+
+@pytest.mark.slow
+def test_a_real_interrupt_ends_a_sweep(tmp_path):
+    script = tmp_path / "sweep.py"
+    script.write_text(
+        "import trio\nfrom greenroom.supervision import chaos\n"
+        "async def work(_):\n    for _ in range(300):\n        await trio.lowlevel.checkpoint()\n"
+        "print('begun', flush=True)\nchaos.sweep_cancel(object, work, seeds=range(10_000))\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert said.rstrip().endswith(b"KeyboardInterrupt")
+
+
+def test_a_deadlock_without_a_fault_is_a_violation_with_seed_token_and_what_each_task_waits_for():
+    async def stuck(_):
+        lock = trio.Lock()
+        async with trio.open_nursery() as nursery:
+            await lock.acquire()
+            nursery.start_soon(lock.acquire, name="second")
+
+    report = chaos.sweep_cancel(object, stuck, seeds=(7,))
+    (violation,) = report.violations
+    assert str(violation.token) == "schedule:7"
+    assert "deadlock under seed 7" in violation.message
+    assert "second: " in violation.message
+    assert "waits for Lock.acquire" in violation.message
+    assert report.runs == 0
+    replayed = chaos.sweep_schedules(object, stuck, only="schedule:7")
+    assert "Lock.acquire" in str(replayed)
+
+
+def test_a_race_that_only_some_orders_show_is_found_by_schedules_alone():
+    def check(pot):
+        if pot.full != 3:
+            yield f"{pot.full} of 3"
+
+    async def race(pot):
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(pour, pot, number)
+
+    async def pour(pot, number):
+        seen = pot.full
+        if number == 0 and seen == 0:  # the first one pauses only if nobody was before it
+            await trio.lowlevel.checkpoint()
+        pot.full = seen + 1
+
+    report = chaos.sweep_schedules(Pot, race, check, seeds=range(40))
+    assert 0 < len(report.violations) < 40
+    assert report.schedules > 3
+    again = chaos.sweep_schedules(Pot, race, check, only=str(report.violations[0].token))
+    assert [str(one) for one in again.violations] == [str(report.violations[0])]
+    chaos.sweep_schedules(Pot, race, seeds=range(40)).require()
+
+
+def test_violations_of_one_place_are_one_line_with_their_tokens():
+    text = str(sweep("leak", seeds=range(1, 9)))
+    assert " x at test_kernel_kit.py:" in text
+    assert "in task 'tests.chaos.test_kernel_kit.call'" in text or "in task '" in text
+    assert "replay: cancel:" in text
+    assert " more" in text
+
+
+def test_a_replay_has_the_trace_with_the_place_of_the_fault():
+    token = str(sweep("leak").violations[0].token)
+    report = sweep("leak", only=token)
+    assert [step.k for step in report.trace] == list(range(len(report.trace)))
+    text = str(report)
+    assert "the fault strikes here" in text
+    assert "test_kernel_kit.py:" in text
+    assert report.violations[0].task in {step.task for step in report.trace}
+
+
+def test_no_site_is_inside_of_the_kit_or_of_trio():
+    report = chaos.sweep_cancel(Pot, cook)
+    assert {site.partition(":")[0] for site in report.sites | report.struck} <= {"test_kernel_kit.py", "start"}
+
+
+# --- real work -------------------------------------------------------------------------------------------------------
+
+
+def test_a_thread_is_waited_for_and_virtual_time_stands_still_meanwhile():
+    async def scenario():
+        began = trio.current_time()
+        with trio.move_on_after(100):
+            await trio.to_thread.run_sync(threading.Event().wait, 0.2)
+        return trio.current_time() - began
+
+    assert chaos.run(scenario, io_budget=60.0) == 0
+
+
+def test_threads_and_sockets_are_no_deadlock():
+    async def scenario(_):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with ours, theirs:
+            async with trio.open_nursery() as nursery:
+
+                async def listen():
+                    await trio.lowlevel.wait_readable(ours)
+                    ours.recv(1)
+
+                nursery.start_soon(listen)
+                await trio.to_thread.run_sync(threading.Event().wait, 0.05)
+                await trio.to_thread.run_sync(theirs.send, b"x")
+
+    report = chaos.sweep_schedules(object, scenario, seeds=range(3), io_budget=60.0).require()
+    assert not report.violations
+
+
+def test_what_never_comes_from_outside_is_waited_for_no_longer_than_its_budget():
+    async def deaf():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            await trio.lowlevel.wait_readable(ours)
+
+    with pytest.raises(chaos.DeadlockError, match="wait_readable"):
+        chaos.run(deaf, io_budget=0.05)
+
+
+def test_a_listener_holds_virtual_time_up_once_and_not_at_every_jump():
+    async def scenario():
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.lowlevel.wait_readable, ours)
+                for _ in range(1000):
+                    await trio.sleep(1)
+                nursery.cancel_scope.cancel()
+        return trio.current_time()
+
+    assert chaos.run(scenario, io_budget=0.02) >= 1000
+
+
+# --- the pytest plugin -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import pytest
+import trio
+
+class Account:
+    def __init__(self):
+        self.locked = False
+
+async def pay(account):
+    account.locked = True
+    await trio.sleep(1)
+    account.locked = False
+
+def check(account):
+    if account.locked:
+        yield "still locked"
+
+@pytest.mark.chaos(seeds=(1, 2))
+def test_pay(chaos):
+    chaos.{kind}(Account, pay, check)
+"""
+
+
+@pytest.fixture
+def tested(tmp_path):
+    """Runs pytest on a program in a folder of its own."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["greenroom.supervision.chaos.pytest_plugin"]\n')
+
+    def run(*options, kind="cancel", text=PROGRAM):
+        (tmp_path / "test_pay.py").write_text(text.replace("{kind}", kind))
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return found.returncode, found.stdout + found.stderr
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_plugin_fails_a_test_with_the_command_that_replays_it(tested):
+    code, said = tested()
+    assert code == 1
+    found = re.search(r"replay: pytest '(test_pay.py::test_pay)' --chaos-replay (cancel:1:\d+)", said)
+    assert found, said
+    code, said = tested(found[1], "--chaos-replay", found[2])
+    assert code == 1
+    assert "the fault strikes here" in said
+    assert "still locked" in said
+
+
+@pytest.mark.slow
+def test_the_plugin_takes_the_number_of_cases_and_refuses_what_is_none(tested):
+    assert tested(kind="schedules")[0] == 0
+    code, said = tested("--chaos", "1", "-s")
+    assert "1 runs" in said
+    assert "--chaos many: give 'full' or a number" in tested("--chaos", "many")[1]
+    assert "no token" in tested("--chaos-replay", "x")[1]
+    assert "the marker chaos takes sample" in tested(text=PROGRAM.replace("seeds=", "sedes="))[1]
+    assert code in (0, 1)

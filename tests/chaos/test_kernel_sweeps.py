@@ -138,13 +138,19 @@ def is_run(task):
 
 @pytest.mark.slow
 def test_a_crash_of_any_run_at_any_step_is_reported_and_harms_nobody_else():
-    chaos.sweep_crash(Tree, tree_scenario, check_tree, match_task=is_run, seeds=(1, 2)).require()
+    chaos.sweep_crash(Tree, tree_scenario, check_tree, contained=True, match_task=is_run, seeds=(1, 2)).require()
 
 
 @pytest.mark.slow
 def test_no_crash_is_masked_by_a_cancel_at_any_pair_of_steps():
     chaos.sweep_crash(
-        Tree, tree_scenario, check_tree, match_task=is_run, and_cancel=True, sample=None if FULL else (600, 7)
+        Tree,
+        tree_scenario,
+        check_tree,
+        contained=True,
+        match_task=is_run,
+        and_cancel=True,
+        sample=None if FULL else (600, 7),
     ).require()
 
 
@@ -172,6 +178,7 @@ def test_a_crash_of_a_static_child_at_any_step_with_a_cancel_at_any_other_is_nev
         Tree,
         static_crash_scenario,
         check_static_crash,
+        contained=True,
         match_task=lambda task: task.name in ("t/writer", "t/index"),
         and_cancel=True,
         seeds=(1, 2),
@@ -263,7 +270,9 @@ def test_no_message_is_lost_when_the_consumer_crashes_at_any_step():
                 await trio.lowlevel.checkpoint()
             await sup.join()
 
-    chaos.sweep_crash(Post, scenario, check_post, match_task=lambda task: task.name == "p/c", seeds=range(5)).require()
+    chaos.sweep_crash(
+        Post, scenario, check_post, contained=True, match_task=lambda task: task.name == "p/c", seeds=range(5)
+    ).require()
 
 
 @define(eq=False)
@@ -304,7 +313,7 @@ def test_every_asker_is_told_wherever_the_server_is_crashed():
             yield f"answers: {world.answers}"
 
     chaos.sweep_crash(
-        Questions, scenario, check, match_task=lambda task: task.name == "q/server", seeds=(1, 2)
+        Questions, scenario, check, contained=True, match_task=lambda task: task.name == "q/server", seeds=(1, 2)
     ).require()
 
 

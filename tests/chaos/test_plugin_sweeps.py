@@ -121,6 +121,13 @@ def test_with_plugins_too_an_actor_crashes_and_the_run_still_ends(make, sample, 
         return can_crash(task) and (hook or task.name == victim)
 
     report = chaos.sweep_crash(
-        make(), until_it_has_ended, kept, match_task=match, seeds=SEEDS, sample=sample(8), settle_within=SETTLE
+        make(),
+        until_it_has_ended,
+        kept,
+        contained=True,
+        match_task=match,
+        seeds=SEEDS,
+        sample=sample(8),
+        settle_within=SETTLE,
     )
     show(request.node.name, report)

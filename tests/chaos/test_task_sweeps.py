@@ -124,6 +124,13 @@ def test_an_actor_of_a_run_with_tasks_crashes_at_every_step(make, sample, victim
         return can_crash(task) and task.name.startswith(victim)
 
     report = chaos.sweep_crash(
-        make, until_it_has_ended, check, match_task=match, seeds=SEEDS, sample=sample, settle_within=SETTLE
+        make,
+        until_it_has_ended,
+        check,
+        contained=True,
+        match_task=match,
+        seeds=SEEDS,
+        sample=sample,
+        settle_within=SETTLE,
     )
     show(request.node.name, report)

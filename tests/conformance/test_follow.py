@@ -34,9 +34,9 @@ class Counted:
         self.asked: Counter[str] = Counter()
         self.pause = 0.0  # seconds that a load takes
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
+    async def events(self, run_id: str, **page: Any) -> Sequence[bytes]:
         self.asked["events"] += 1
-        return await super().events(run_id, after=after, limit=limit)
+        return await super().events(run_id, **page)
 
     async def load(self, run_id: str, **options: Any) -> Any:
         self.asked["load"] += 1
@@ -392,7 +392,7 @@ async def test_a_run_that_is_pruned_under_a_slow_reader_is_unknown(shelf, autoju
         run = await runtime.start(helper, "hi", run_id="r")
         await run.result()
         with runtime.follow("r") as follower:
-            assert await runtime.store.prune(runtime.clock.now() + timedelta(days=1)) == 1
+            assert (await runtime.store.prune(runtime.clock.now() + timedelta(days=1))).runs == 1
             with pytest.raises(gr.UnknownRun):
                 live += [frame async for found in follower for frame in found.frames]
     assert live == []
@@ -620,7 +620,7 @@ def test_a_run_actor_that_crashes_at_any_step_leaves_no_follower_waiting_and_no_
     """Also between a commit and its receipt: the store tells of what is durable, not the actor."""
 
     def in_the_actor(task: trio.lowlevel.Task) -> bool:
-        return task.name == "runtime/r" and chaos.operation_of(task) != "_nested_child_finished"
+        return task.name == "runtime/r" and not chaos.waits_for_children(task)
 
     report = chaos.sweep_crash(
         make,

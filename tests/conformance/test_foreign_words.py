@@ -16,7 +16,7 @@ WORDS: dict[str, tuple[Callable[[], Exception], str]] = {
     "no text": (Speechless, "(its message can not be shown)"),
     "no utf-8": (lambda: RuntimeError("half \ud800 a character"), "half ? a character"),
     "no utf-8 of a value": (lambda: ValueError("half \ud800 a character"), "half ? a character"),
-    "long": (lambda: RuntimeError("x" * 100_000), "x" * 2_000),
+    "long": (lambda: RuntimeError("x" * 100_000), "x" * 1_999 + "…"),
 }
 words = pytest.mark.parametrize(("make", "said"), WORDS.values(), ids=WORDS)
 
@@ -75,7 +75,8 @@ async def test_a_provider_of_deps(autojump_clock, make, said):
         run = await runtime.start(helper, "hi")
         with pytest.raises(gr.RunDegraded) as caught:
             await run.wait()
-    assert caught.value.detail == f"the provider failed, and is asked again: {type(make()).__name__}: {said}"
+    text = f"the provider failed, and is asked again: {type(make()).__name__}: {said}"
+    assert caught.value.detail == f"{text} (error_id {run.id}/deps)"
 
 
 async def test_a_provider_that_finds_none_names_no_secret(autojump_clock):

@@ -100,6 +100,13 @@ async def play_runs(play, runtime):
     assert play.judge.check_events(live.body) == page["head"]
     assert (await play("GET", f"{at}/events", headers=stream | {"last-event-id": "other-1"})).status == 410
     assert (await play("GET", at)).json()["termination"]["kind"] == "natural_end"
+    order = {"step": 1, "new_run": "forked"}
+    forked = await play("POST", f"{at}/fork", body=order)
+    assert (forked.status, forked.json()["run"]) == (201, "forked")
+    assert (await play("POST", f"{at}/fork", body=order)).status == 200
+    assert (await play("POST", f"{at}/fork", body={"step": 99})).status == 422
+    assert (await play("POST", "/v1/runs/nothing/fork", body=order | {"new_run": "other"})).status == 404
+    await (await runtime.get("forked")).cancel()
 
 
 async def play_front_ends(play, runtime):
@@ -217,7 +224,7 @@ async def test_every_frame_of_a_connection_is_documented():
 
 
 async def hear_a_run(judge, talk):
-    """Started, followed, decided, lost and found again, refused, left."""
+    """Started, followed, listed, decided, lost and found again, refused, left."""
 
     async def until(kind):
         frames = await talk.until(kind)
@@ -236,7 +243,11 @@ async def hear_a_run(judge, talk):
     await until("gw.unsubscribed")
     await talk.say("subscribe", run=run)
     await until("gw.live")
+    await talk.say("watch", id="w", status="waiting")
+    await until("gw.runs")
     await talk.say("decide", id="d1", run=run, target=ticket["ticket_id"], action="resume")
-    await until("gw.unsubscribed")
+    await until("gw.counts")
+    await talk.say("unwatch", id="w")
+    await until("gw.unwatched")
     await talk.say("decide", id="d2", run=run, target=ticket["ticket_id"], action="cancel")
     assert (await until("gw.error"))[-1]["current"]

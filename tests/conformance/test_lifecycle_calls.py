@@ -9,9 +9,10 @@ import pytest
 import greenroom as gr
 from greenroom.actors.contract.calls import CALLS
 from greenroom.actors.contract.ids import fingerprint
+from greenroom.actors.tools.marks import definition_mark
 from greenroom.testing import call
 
-from ..support.cast import TOOLS
+from ..support.cast import TOOLS, pay
 from ..support.diary import gate
 from ..support.lives import Scene, after, approve, cancel, decide, deny, restart
 
@@ -129,7 +130,7 @@ async def test_a_ticket_shows_exactly_what_would_happen(play, autojump_clock):
     assert (ticket.tool, ticket.arguments, ticket.action) == ("pay", {"cents": 500}, "tool:pay")
     assert (ticket.reason, ticket.resume_mode, ticket.on_expiry) == ("tool_permission", "replay_tool_call", "deny")
     assert (ticket.expires_at, ticket.response_schema, ticket.status) == (None, None, "open")
-    assert ticket.fingerprint == fingerprint("helper", "pay", {"cents": 500})
+    assert ticket.fingerprint == fingerprint("helper", "pay", {"cents": 500}, definition_mark(pay))
     assert ticket.requested_at == life.events[-1].timestamp
 
 
@@ -317,7 +318,7 @@ async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_t
 async def test_edited_arguments_have_a_fingerprint_of_their_own(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
     (row,) = life.record.calls
-    assert row.fingerprint == fingerprint("helper", "pay", {"cents": 5})
+    assert row.fingerprint == fingerprint("helper", "pay", {"cents": 5}, definition_mark(pay))
     assert row.fingerprint != life.payloads("approval.requested")[0]["fingerprint"]
 
 

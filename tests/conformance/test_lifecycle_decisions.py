@@ -12,7 +12,7 @@ from greenroom.testing import call, delay
 
 from ..support.cast import Speechless
 from ..support.diary import scripted, slow
-from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart, send
+from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart
 from ..support.runs import Outages
 
 B, C = call("sign", id="B"), call("look", id="C")
@@ -68,17 +68,17 @@ async def test_an_inbox_that_is_full_is_busy(play, autojump_clock):
         return found[0]
 
     async def flood(scene: Scene) -> None:
-        answers = [await scene.run.send("more") for _ in range(MAX_PENDING)]
+        answers = [await scene.run.pause() for _ in range(MAX_PENDING)]
         assert {answer.status for answer in answers} == {"accepted"}
         scene.note(await scene.run.send("one too many"))
         found.append(scene.outside)
         await scene.runtime.resume(scene.run.id)
 
     play.runtime = {"deps": provider}
-    life = await play("hello", "done", do=[after(1, flood), send("and now?")])
+    life = await play("hello", do=[after(1, flood), decide("r.t1")])
     assert life.answers[0] == "rejected busy"
-    assert len(life.payloads("input.received")) == MAX_PENDING
-    assert life.outcome.output == "done"
+    assert len(life.payloads("pause.requested")) == MAX_PENDING
+    assert life.outcome.output == "hello"
 
 
 async def test_a_store_that_does_not_answer_is_told_so(play, autojump_clock):

@@ -171,7 +171,7 @@ async def test_input_stands_in_line_and_holds_nothing_up(play, autojump_clock):
 async def test_a_held_run_can_be_cancelled(play, autojump_clock, mode_of_cancel):
     life = await play([C], [D], do=[AT_WORK, cancel(mode=mode_of_cancel, reason="enough")])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
-    assert resolved(life) == [("withdrawn", "the run ended")]
+    assert resolved(life) == [("withdrawn", "the run was cancelled")]
 
 
 async def test_the_deadline_passes_while_it_is_held(play, autojump_clock):

@@ -94,7 +94,7 @@ async def test_calls_that_had_not_begun_begin_in_their_turn(play, autojump_clock
 
 async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=1.9), B], do=[after(5, cancel(reason="enough")), after(1, DOWN)])
-    assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
+    assert life.outcome == gr.Cancelled(reason="enough", by="ada", outcome_unknown=("T",))
     assert set(life.told) == {"T", "B"}
 
 

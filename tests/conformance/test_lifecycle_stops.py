@@ -239,6 +239,12 @@ async def test_of_several_texts_in_a_step_each_may_match_and_the_last_one_is_the
     assert (stopped_in_step(life), life.outcome.code, life.outcome.output) == (1, "content_match", "or go on")
 
 
+async def test_the_same_text_beside_other_calls_is_no_loop(play, autojump_clock):
+    script = [[text("On to the next one."), call("look", at=f"{n}")] for n in range(5)]
+    life = await play(*script, "done", stop=[stop.LoopDetection(2)])
+    assert life.outcome.output == "done"
+
+
 async def test_a_loop_is_of_all_that_is_said(play, autojump_clock):
     script = [[text(f"{n}"), text("again?")] for n in range(3)]
     asks_back = {"output_type": int, "output_retries": 5}

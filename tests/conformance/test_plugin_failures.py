@@ -109,7 +109,7 @@ async def test_every_way_to_fail_can_be_ignored_and_nothing_of_the_answer_counts
 
 
 VERDICTS: dict[str, tuple[Any, str]] = {
-    "a truth": (True, "it returned True; return gr.Block, Suspend, SetResult, Allow or None"),
+    "a truth": (True, "it returned True; return gr.Block, Deny, Suspend, SetResult, Allow or None"),
     "a mutation": (gr.Mutation(), "it returned Mutation("),
     "a reason that is none": (gr.Block(1), "it returned Block(reason=1); return gr.Block"),  # type: ignore[arg-type]
     "a result that is no JSON": (gr.SetResult({"a": object()}), "can not be stored: the result has no form in JSON"),

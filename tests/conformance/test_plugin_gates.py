@@ -1,4 +1,4 @@
-"""Rules of the gates: block > suspend > set_result > allow, on the newest state, again whenever it has changed.
+"""Rules of the gates: block > deny > suspend > set_result > allow, on the newest state, again whenever it has changed.
 
 A gate never lets a call pass because it failed.
 """
@@ -23,12 +23,13 @@ OPEN = gr.StateKey("open", bool, default=False)
 SEEN = gr.StateKey("seen", int, default=0, merge=gr.commutative(operator.add))
 VERDICTS: dict[str, Any] = {
     "block": gr.Block("not here"),
+    "deny": gr.Deny("not this one"),
     "suspend": gr.Suspend(message="may it?"),
     "set_result": gr.SetResult("so be it"),
     "allow": gr.Allow(),
     "nothing": None,
 }
-RANK = {"block": 3, "suspend": 2, "set_result": 1, "allow": 0, "nothing": 0}
+RANK = {"block": 4, "deny": 3, "suspend": 2, "set_result": 1, "allow": 0, "nothing": 0}
 
 
 async def _unlock(ctx: gr.ToolContext[Any]) -> str:
@@ -69,7 +70,9 @@ def what_became(life: Any, call_id: str = "C") -> str:
     """The verdict that counted, as it can be seen from outside."""
     if life.view.termination is not None and life.view.termination.kind == "blocked":
         return "block"
-    return {"new suspended": "suspend", "new succeeded": "set_result"}.get(life.calls[call_id], "allow")
+    return {"new suspended": "suspend", "new succeeded": "set_result", "new failed": "deny"}.get(
+        life.calls[call_id], "allow"
+    )
 
 
 # --- which verdict counts --------------------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ async def test_a_tool_s_own_approval_is_the_gate_that_is_registered_last(play, a
     """Whether the tool always wants one, or finds out by a predicate."""
     life = await play([call(tool, cents=500, id="C")], "done", plugins=[gate("x", VERDICTS[verdict])])
     became = what_became(life)
-    assert became == ("block" if verdict == "block" else "suspend")
+    assert became == (verdict if verdict in ("block", "deny") else "suspend")
     if became == "suspend":
         (ticket,) = life.view.tickets
         assert ticket.message == ("may it?" if verdict == "suspend" else "This call needs an approval.")
@@ -134,7 +137,7 @@ async def test_a_gate_may_raise_its_suspension_and_demand_what_any_ticket_may(pl
     assert (one["action"], list(one["reviewers"])) == ("look at it", ["bob"])
 
 
-@pytest.mark.parametrize("verdict", [True, "yes", gr.Block, gr.SetResult(1, code=3), gr.Block(3)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("verdict", [True, "yes", gr.Block, gr.SetResult(1, code=3), gr.Block(3), gr.Deny(3)])  # type: ignore[arg-type]
 async def test_what_is_no_verdict_is_a_failure_of_the_gate(play, autojump_clock, verdict):
     life = await play([C], "done", plugins=[gate("x", lambda ctx: verdict)])
     assert (life.end["code"], life.effects) == ("plugin_error", [])
@@ -144,7 +147,7 @@ async def test_what_is_no_verdict_is_a_failure_of_the_gate(play, autojump_clock,
 # --- asked again: state ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verdict", ["block", "set_result"])
+@pytest.mark.parametrize("verdict", ["block", "deny", "set_result"])
 async def test_an_earlier_call_of_the_step_may_unlock_a_later_one(play, autojump_clock, verdict):
     """What is said behind calls that may yet run is provisional, and asked again after them."""
     asked: list[Any] = []
@@ -155,7 +158,7 @@ async def test_an_earlier_call_of_the_step_may_unlock_a_later_one(play, autojump
     assert life.outcome.output == "done"
 
 
-@pytest.mark.parametrize("verdict", ["block", "set_result"])
+@pytest.mark.parametrize("verdict", ["block", "deny", "set_result"])
 async def test_what_no_earlier_call_has_unlocked_is_what_the_gate_said(play, autojump_clock, verdict):
     plugins = [key_gate(VERDICTS[verdict])]
     life = await play([call("note", id="N"), C], "done", plugins=plugins)
@@ -243,7 +246,8 @@ async def test_a_provisional_verdict_survives_a_crash(play, autojump_clock):
     assert asked[-1] == ("T", True)
 
 
-async def test_after_a_call_that_waits_for_a_person_the_provisional_one_waits_too(play, autojump_clock):
+async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_too(play, autojump_clock):
+    """The body goes on with the answer, and may unlock it yet."""
     step = [call("note", id="N"), call("ask", id="D"), C]
     life = await play(step, "done", do=[approve("D", "yes")], plugins=[key_gate(gr.SetResult("closed"))])
     assert life.told["C"] == "closed"

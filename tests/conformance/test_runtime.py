@@ -159,7 +159,7 @@ async def test_start_records_who_asked_and_where(shelf, autojump_clock):
     created = events[0].payload
     assert (created["by"], created["workspace"], created["thread_id"], created["input"]) == (
         "ada",
-        "/srv/shop",
+        "shop",  # the folder's name: where it is on this machine is nothing for a log that others read
         "t1",
         "hi",
     )
@@ -675,7 +675,7 @@ async def test_input_for_a_waiting_run_supersedes_its_tickets_if_the_agent_says_
         resolved = payloads(await events_of(run), "approval.resolved")
     assert view.calls == {"c1": "cancelled"}
     assert [entry["resolution"] for entry in resolved] == ["withdrawn"]
-    assert (late.status, late.code) == ("rejected", "already_decided")
+    assert (late.status, late.code) == ("rejected", "run_done")
     assert helper.model.requests[1].messages[-1].content == "forget it"
 
 
@@ -765,3 +765,18 @@ async def test_who_does_not_say_who_they_are_is_local_in_every_event(shelf, auto
     assert outcome == gr.Cancelled(reason=None, by="local")
     for name in ("created", "approval.resolved", "input.received", "cancel.requested", "cancelled"):
         assert [payload["by"] for payload in payloads(events, name)] == ["local"], name
+
+
+async def test_a_fork_names_who_asked_for_it_and_not_who_started_its_parent(shelf, autojump_clock):
+    helper = agent("one", "two", "three")
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r", by="ann")
+        await run.result()
+        mine = await runtime.fork("r", step=0, new_run_id="f", by="bob")
+        assert (await mine.view()).by == "bob"
+        assert (await (await runtime.fork("r", step=0)).view()).by == "local"
+        assert await runtime.fork("r", step=0, new_run_id="f", by="bob") == mine
+        with pytest.raises(gr.RunExists):
+            await runtime.fork("r", step=0, new_run_id="f", by="eve")
+        with pytest.raises(gr.UsageError, match="by=3: give a str"):
+            await runtime.fork("r", step=0, by=3)  # type: ignore[arg-type]

@@ -405,6 +405,10 @@ class Slow(gr.MemoryStore):
         await self._pause("load")
         return await super().load(run_id, calls=calls)
 
+    async def outline(self, run_id):
+        await self._pause("load")
+        return await super().outline(run_id)
+
     async def messages(self, thread_id):
         await self._pause("messages")
         return await super().messages(thread_id)
@@ -836,6 +840,10 @@ class Deaf(gr.MemoryStore):
     async def load(self, *args, **options):
         self.listen()
         return await super().load(*args, **options)
+
+    async def outline(self, *args, **options):
+        self.listen()
+        return await super().outline(*args, **options)
 
     async def messages(self, *args, **options):
         self.listen()

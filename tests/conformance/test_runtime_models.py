@@ -153,7 +153,7 @@ async def test_a_model_whose_code_crashes_fails_its_run_and_no_other(shelf, auto
     async with home(shelf, agents=[bad, good]) as runtime:
         failed = await (await runtime.start(bad, "hi")).result()
         assert (await (await runtime.start(good, "hi")).result()).output == "fine"
-    assert failed.code == "model_error"
+    assert failed.code == "model_bug"
     assert "ZeroDivisionError: a bug in the model" in failed.message
 
 
@@ -257,3 +257,72 @@ async def test_counters_survive_a_restart(shelf, autojump_clock):
             outcome = await run.wait()
     assert isinstance(outcome, gr.Stopped)
     assert outcome.code == "max_rounds"
+
+
+# --- the form of an answer -------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Order:
+    number: int
+    items: list[str]
+
+
+async def test_the_form_of_an_answer_is_asked_for_in_every_request(shelf, autojump_clock):
+    """A model that is not told the schema can only guess it."""
+    good = '{"number": 7, "items": ["pen"]}'
+    helper = agent(
+        call("add", a=1, b=2),
+        '{"number": 7, "items": "pen"}',
+        good,
+        instructions="be kind",
+        tools=[add],
+        output_type=Order,
+    )
+    assert (await outcome_of(shelf, helper)).output == Order(7, ["pen"])
+    assert len(helper.model.requests) == 3
+    for request in helper.model.requests:
+        assert request.output_schema == helper.output_schema
+        system = request.messages[0]
+        assert system.role == "system"
+        assert system.content.startswith("be kind\n\n")
+        assert "JSON Schema" in system.content
+        assert '"items":{"type":"array"' in system.content
+        assert [one.role for one in request.messages].count("system") == 1
+
+
+async def test_the_form_is_asked_for_without_instructions_too_and_not_where_text_is_wanted(shelf, autojump_clock):
+    helper = agent("3", output_type=int)
+    assert (await outcome_of(shelf, helper)).output == 3
+    assert '{"type":"integer"}' in helper.model.requests[0].messages[0].content
+    plain = agent("3", key="plain", instructions="be kind")
+    await outcome_of(shelf, plain)
+    assert plain.model.requests[0].messages[0].content == "be kind"
+    assert plain.model.requests[0].output_schema is None
+
+
+async def test_a_model_that_asks_for_the_form_itself_finds_the_schema_in_the_request_alone(shelf, autojump_clock):
+    class Native(ScriptedModel):
+        structured = "native"
+
+    helper = gr.Agent("helper", instructions="be kind", model=Native(["3"]), output_type=int)
+    await outcome_of(shelf, helper)
+    (request,) = helper.model.requests
+    assert (request.messages[0].content, request.output_schema) == ("be kind", {"type": "integer"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "what", "where"),
+    [
+        ('{"number": 7, "items": ["pen", 3]}', "Expected `str`, got `int`", "`$.items[1]`"),
+        ('{"number": 7}', "missing required field `items`", "`$`"),
+        ("seven", "JSON is malformed", "`$`"),
+    ],
+)
+async def test_an_answer_of_another_form_is_told_what_is_wrong_and_where(shelf, autojump_clock, answer, what, where):
+    helper = agent(answer, '{"number": 7, "items": []}', output_type=Order)
+    assert (await outcome_of(shelf, helper)).output == Order(7, [])
+    told = helper.model.requests[1].messages[-1]
+    assert told.role == "user"
+    assert what in told.content
+    assert f"at {where}" in told.content

@@ -433,7 +433,7 @@ async def test_a_stop_condition_that_is_met_while_the_run_waits_for_a_task_leave
 async def test_a_task_that_overruns_the_runs_end_is_named_by_it(play, autojump_clock):
     life = await played(play, call("tidy_up", id="T", seconds=30), "I wait", do=[after(3, cancel())])
     assert life.end["stubborn"] == ["T.task1"]
-    assert ends(life) == {"T.task1": "cancelled cancelled"}
+    assert ends(life) == {"T.task1": "cancelled outcome_unknown"}
 
 
 async def test_people_are_asked_while_a_task_runs(play, autojump_clock):
@@ -491,7 +491,7 @@ async def test_after_a_restart_a_task_that_was_being_cancelled_is_cancelled(play
 
     script = [call("lingers", id="T"), call("cancel_task", task_id="T.task1", id="X"), "I wait", "done"]
     life = await played(play, *script, tools=[*MINE, lingers], do=[after(5, restart)])
-    assert (ends(life), life.types.count("task.started")) == ({"T.task1": "cancelled cancelled"}, 1)
+    assert (ends(life), life.types.count("task.started")) == ({"T.task1": "cancelled outcome_unknown"}, 1)
     assert (life.scene.outside.attempts("T"), life.outcome.output) == (1, "done")
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,15 @@ COMMAND = (sys.executable, "-m", "greenroom.transport.cli")
 class Cli:
     """Runs `greenroom` in a folder, with a state folder of its own, where warnings are errors."""
 
-    def __init__(self, folder: Path, state: Path) -> None:
+    def __init__(self, folder: Path, state: Path, command: Sequence[str] = COMMAND) -> None:
         self.folder = folder
+        self.command = command
         self.env = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONWARNINGS": "error", "TERM": "xterm-256color"}
         self.env.pop("NO_COLOR", None)
 
     def __call__(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, with pipes."""
-        command = [*COMMAND, *map(str, arguments)]
+        command = [*self.command, *map(str, arguments)]
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -51,7 +52,7 @@ class Cli:
     @contextmanager
     def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
         """Start it with pipes; it is killed at the end of the block if it is still there."""
-        command = [*COMMAND, *map(str, arguments)]
+        command = [*self.command, *map(str, arguments)]
         process = subprocess.Popen(
             command,
             cwd=self.folder,

@@ -87,10 +87,10 @@ class WitnessedStore(gr.SQLiteStore):
         """As the store's own."""
         await super().run(WitnessedHooks(hooks, self), **options)
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+    async def events(self, run_id: str, **page: Any) -> Any:
         """As the store's own."""
-        frames = await super().events(run_id, after=after, limit=limit)
-        self.witness(run_id, after + 1, frames)
+        frames = await super().events(run_id, **page)
+        self.witness(run_id, page.get("after", 0) + 1, frames)
         return frames
 
 

@@ -64,7 +64,8 @@ class Server:
     def __init__(self, process: "subprocess.Popen[str]", told: dict[str, Any]) -> None:
         self.process, self.told = process, told
         self.url: str = told["url"]
-        self.console: str = told["console"]
+        token = Path(told["tokenFile"]).read_text(encoding="utf-8").strip()
+        self.console = f"{self.url}/#token={token}"
         self.port = int(self.url.rpartition(":")[2])
 
     def asks(self, what: Callable[[Client], Awaitable[T]]) -> T:

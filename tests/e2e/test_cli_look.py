@@ -49,9 +49,14 @@ def test_runs_are_listed_newest_first_and_can_be_chosen(inside: Inside) -> None:
     assert ids(inside, "--agent", "brief", "--limit", "1") == ["done-2"]
     assert ids(inside, "--agent", "nobody") == []
     shown = inside("runs", "--db", "a.db", "--limit", "2").stdout.splitlines()
-    assert shown[0].split() == ["run", "agent", "stage", "started", "steps", "events"]
+    assert shown[0].split() == ["run", "agent", "stage", "started", "title"]
     assert shown[1].split()[:3] == ["done-2", "brief", "completed"]
-    assert shown[-1] == "there are more: raise --limit"
+    cursor = shown[-1].removeprefix("more: the same with --cursor ")
+    assert ids(inside, "--limit", "2", "--cursor", cursor) == ["waits-1"]
+    assert ids(inside, "--text", "PUBLISH", "--since", "1h") == ["waits-1"]
+    (_, line, asks) = inside("runs", "--db", "a.db", "--status", "waiting").stdout.splitlines()
+    assert line.endswith("publish it")
+    assert "asks for approval: publish" in asks
     assert inside("runs", "--db", "a.db", "--agent", "nobody").stdout == "no runs\n"
 
 
@@ -91,7 +96,7 @@ def test_show_lists_every_event(inside: Inside) -> None:
         (["show", "done", "--db", "a.db"], "2 runs begin with 'done', such as done-2 and done-1"),
         (["runs", "--db", "a.db", "--limit", "0"], "0 is not between 1 and 1000"),
         (["runs", "--db", "a.db", "--status", "odd"], "invalid choice: 'odd'"),
-        (["shwo"], "invalid choice: 'shwo'"),
+        (["shwo"], "there is no command 'shwo'; did you mean show?"),
         ([], "name a command"),
     ],
 )

@@ -477,8 +477,8 @@ def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
         (["approve", "r1", "--all", "--id", "x"], "leave --id away"),
         (["approve", "r1", "--edit", "{"], "--edit is no JSON"),
         (["approve", "r1", "--edit", "[1]"], "must be a JSON object"),
-        (["deny", "r1", "--yes"], "unrecognized arguments: --yes; see greenroom deny --help"),
-        (["--verbose"], "unrecognized arguments: --verbose; see greenroom --help"),
+        (["deny", "r1", "--yse"], "unrecognized arguments: --yse; did you mean --yes?; see greenroom deny --help"),
+        (["--verbose"], "unrecognized arguments: --verbose; did you mean --version?; see greenroom --help"),
         (["approve", "r1", "--text", "x"], "unrecognized arguments"),
         (["send", "r1"], "required: TEXT"),
     ],
@@ -593,8 +593,8 @@ def test_the_demo_is_answered_from_another_terminal(cli: Cli, tree: Path) -> Non
         run_id = json.loads(cli("runs", "--json").stdout)["runId"]
         approved = cli("approve", run_id)
         assert approved.returncode == 0, approved.stderr
-        terminal.sees("It was decided elsewhere.")
         terminal.sees("approved by operator")
+        terminal.sees("It was decided elsewhere.")
         terminal.sees("completed")
         assert terminal.ends() == 0
     assert (tree / "CENSUS.md").exists()
@@ -661,3 +661,18 @@ def test_a_demo_that_was_left_is_answered_and_goes_on(inside: Inside, tree: Path
     assert f"it acts when it is resumed: greenroom demo --resume {run_id}" in approved.stdout
     assert inside("demo", "--resume").returncode == 0
     assert (tree / "CENSUS.md").exists()
+
+
+def test_deny_asks_in_a_terminal_as_approve_does(cli: Cli, inside: Inside, server: Server) -> None:
+    server.starts("support", "r1")
+    with cli.terminal("deny", "r1", *DB) as terminal:
+        terminal.sees("Deny it? y yes · n no ? ")
+        terminal.types("n\n")
+        terminal.sees("Nothing was decided.")
+        assert terminal.ends() == 3
+    assert story(inside, "r1")["status"] == "waiting"
+    with cli.terminal("deny", "r1", *DB) as terminal:
+        terminal.sees("Deny it? y yes · n no ? ")
+        terminal.types("y\n")
+        terminal.sees("denied refund")
+        assert terminal.ends() == 0

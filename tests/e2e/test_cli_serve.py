@@ -48,11 +48,10 @@ def inside(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 
 def test_it_says_where_it_is_and_keeps_its_token_for_its_user_only(cli: Cli, folder: Path) -> None:
     with serving(cli, "agents.py:support", "agents.py:painter", "--db", "s.db") as server:
-        token = (folder / "s.db.token").read_text().strip()
         assert server.told == {
             "type": "serving",
             "url": server.url,
-            "console": f"{server.url}/#token={token}",
+            "console": f"{server.url}/",
             "tokenFile": str(folder / "s.db.token"),
             "pid": server.process.pid,
             "agents": ["painter", "support"],
@@ -83,23 +82,28 @@ def test_it_asks_for_as_many_open_files_as_it_may_have(cli: Cli) -> None:
 def test_people_are_told_in_a_few_lines(cli: Cli) -> None:
     with cli.started("serve", "agents.py:support", "--port", "0") as process:
         assert process.stdout is not None
-        first, console, memory, stop = (process.stdout.readline().rstrip() for _ in range(4))
+        first, console, token, memory, stop = (process.stdout.readline().rstrip() for _ in range(5))
         assert first.startswith("Serving support at http://127.0.0.1:")
         assert console.startswith("console:  http://127.0.0.1:")
-        assert "/#token=" in console
+        file = Path(token.removeprefix("token:").strip())
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert file.read_text().strip() not in "".join([first, console, token, memory, stop]), (
+            "a journal keeps all of it"
+        )
         assert memory == "runs:     in memory only; --db FILE keeps them"
         assert stop == "Ctrl-C stops it."
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[-1] == "Stopped."
+    assert not file.exists()
 
 
 def test_a_second_interrupt_stops_it_at_once_and_loses_nothing(cli: Cli, inside: Inside) -> None:
     with cli.started("serve", "slow.py", "--db", "s.db", "--port", "0") as process:
         assert process.stdout is not None
-        url, console = process.stdout.readline().split()[-1], process.stdout.readline().split()[-1]
-        Server(process, {"url": url, "console": console}).starts("slow", "r1", until="run.inference.started")
+        url, _, file = (process.stdout.readline().split()[-1] for _ in range(3))
+        Server(process, {"url": url, "tokenFile": file}).starts("slow", "r1", until="run.inference.started")
         process.send_signal(signal.SIGINT)
         while "Stopping in order" not in process.stdout.readline():
             pass
@@ -159,15 +163,23 @@ def test_a_token_file_of_ones_own_is_used_or_made(cli: Cli, inside: Inside, fold
 def test_several_files_have_their_agents_side_by_side(cli: Cli, folder: Path) -> None:
     with serving(cli, "agents.py:support", "slow.py") as server:
         assert server.told["agents"] == ["slow", "support"]
-        assert server.told["tokenFile"] is None
+        assert server.told["tokenFile"] is not None
+
+
+def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -> None:
+    with serving(cli, "agents.py") as server:
+        assert {"painter", "support"} < set(server.told["agents"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
         (["nowhere.py"], "there is no file nowhere.py", 2),
-        (["agents.py"], "name one, as in agents.py:", 2),
-        (["agents.py:support", "agents.py:support", "--db", "nowhere/s.db"], "the folder nowhere does not exist", 5),
+        (
+            ["agents.py:support", "agents.py:support", "--db", "nowhere/s.db"],
+            "nowhere does not exist; make it first",
+            5,
+        ),
         (["slow.py", "--db", "."], "is a folder", 5),
         (["slow.py", "--port", "70000"], "is not between 0 and 65535", 2),
         (["slow.py", "--port", "x"], "is not between 0 and 65535", 2),

@@ -95,10 +95,10 @@ async def test_a_stream_that_fails_does_not_look_whole():
     class Store(gr.MemoryStore):
         broken = False
 
-        async def events(self, run_id, *, after=0, limit=1000):
+        async def events(self, run_id, **page):
             if self.broken:
                 raise ZeroDivisionError("the store is broken")
-            return await super().events(run_id, after=after, limit=limit)
+            return await super().events(run_id, **page)
 
     store = Store()
     async with gr.open_runtime(store, agents=[HELPER]) as runtime, standing(runtime) as here, here.calling() as raw:

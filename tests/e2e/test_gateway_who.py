@@ -159,7 +159,8 @@ async def test_runs_of_others_do_not_exist_in_any_frame():
             assert (await raw.tell())["code"] == "unknown_run"
             await raw.send(said("start", id="1", agent="clerk", text=SECRET, run=run.id))
             found = await raw.tell()
-            assert (found["code"], "thread" in found) == ("run_exists", False)
+            assert (found["code"], "thread" in found) == ("not_allowed", False)
+            assert "exist" not in found["message"]
 
 
 async def test_a_thread_with_one_run_of_somebody_else_in_it_is_not_to_be_had():

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.waiting import MAX_INPUTS
 from greenroom.testing import ScriptedModel, call, delay
 from greenroom.transport import connect
 
@@ -363,10 +364,10 @@ async def test_a_result_without_a_form_in_json_is_invalid(shelf, autojump_clock)
         assert "JSON" in answer.detail
 
 
-@pytest.mark.parametrize("action", ["approve", None, "", 7], ids=repr)
+@pytest.mark.parametrize("action", ["maybe", None, "", 7], ids=repr)
 async def test_an_unknown_action_is_a_value_error_and_not_an_answer(shelf, autojump_clock, action):
     async with waiting(shelf) as (_, run, _ticket):
-        with pytest.raises(ValueError, match="'resume' or 'cancel'"):
+        with pytest.raises(ValueError, match=r"'resume' \(approve\) or 'cancel' \(deny\)"):
             await run.decide("c1", action)
 
 
@@ -433,13 +434,13 @@ async def test_more_commands_than_a_run_can_keep_are_answered_busy_and_nothing_i
         await runtime.start(helper, "hi", run_id="r1")
     async with home(shelf) as runtime:  # nobody is here to consume them
         run = await runtime.get("r1")
-        answers = [await run.send(f"more {n}") for n in range(260)]
+        answers = [await run.send(f"more {n}") for n in range(MAX_INPUTS + 4)]
     codes = [answer.code for answer in answers]
-    assert codes == [None] * 256 + ["busy"] * 4
+    assert codes == [None] * MAX_INPUTS + ["busy"] * 4
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.get("r1")
         assert (await run.result()).output in ("one", "two")
-        assert len(payloads(await events_of(run), "input.received")) == 256
+        assert len(payloads(await events_of(run), "input.received")) == MAX_INPUTS
 
 
 # --- odd text from people --------------------------------------------------------------------------------------------

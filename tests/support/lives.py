@@ -395,9 +395,12 @@ class Life:
         raise AssertionError(f"no run.{name} with {values}: {self.types}")
 
 
+CHANGES = ("agent_changed", "tool_changed")
+
+
 def _changed(events: Sequence[gr.Event]) -> bool:
     """Whether the run went on with another agent than it started with: one alone does not explain its record."""
-    return any(event.type == "run.degraded" and event.payload["reason"] == "agent_changed" for event in events)
+    return any(event.type == "run.degraded" and event.payload["reason"] in CHANGES for event in events)
 
 
 def _line(message: gr.Message) -> str:

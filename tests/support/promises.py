@@ -38,7 +38,8 @@ def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Co
         yield f"the run has ended, its calls have not: {fold.status}"
     if done and "open" in fold.tickets.values():
         yield f"the run has ended with open tickets: {fold.tickets}"
-    kept = (row.pending_input, row.draft, row.inference, row.tasks, row.holds, row.pause, dict(row.early))
+    admitted = any(b'"run.accepted"' in frame for frame in frames)  # else its question waits for its turn in the thread
+    kept = (admitted and row.pending_input, row.draft, row.inference, row.tasks, row.holds, row.pause, dict(row.early))
     if done and any(kept):
         yield f"the run has ended and keeps back what is of its thread or of nobody: {kept}"
     yield from _broken_commits([commit for commit in log if commit.run_id == record.info.run_id])

@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
-from greenroom.actors.contract.decisions import Block, Decision, SetResult, Suspend
+from greenroom.actors.contract.decisions import Block, Decision, Deny, SetResult, Suspend
 from greenroom.actors.contract.messages import Message, ModelRequest
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.plugins.contexts import GateContext, PhaseContext
@@ -136,7 +136,7 @@ class Audit(Plugin):
         Mutation().set(names, "a")  # type: ignore[misc]
         Mutation().add_message("x", placement="end")  # type: ignore[arg-type]
 
-    async def tool_gate(self, ctx: GateContext[Deps]) -> Block | Suspend | SetResult | None:
+    async def tool_gate(self, ctx: GateContext[Deps]) -> Block | Deny | Suspend | SetResult | None:
         assert_type(ctx.call.call_id, str)
         assert_type(ctx.decision, Decision | None)
         return Block("no") if ctx.tool == "refund" else None

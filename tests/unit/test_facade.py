@@ -1,7 +1,9 @@
 """The names that others write against: they are there, they take what the page says, and what they give is frozen."""
 
 import ast
+import importlib
 import inspect
+import pydoc
 from pathlib import Path
 
 import attrs
@@ -12,7 +14,18 @@ import greenroom.actors.testing
 import greenroom.testing
 
 NAMES = (
-    *("tool", "ToolContext", "SyncToolContext", "Suspend", "SetResult", "Block", "Agent", "stop", "stop_at_tools"),
+    *(
+        "tool",
+        "ToolContext",
+        "SyncToolContext",
+        "Suspend",
+        "SetResult",
+        "Block",
+        "Deny",
+        "Agent",
+        "stop",
+        "stop_at_tools",
+    ),
     *("open_runtime", "Runtime", "Run", "RunView", "run", "RunPage", "RunSummary", "RunInfo", "Event"),
     *("Completed", "Stopped", "Waiting", "Failed", "Cancelled", "Termination", "Answer", "Decision", "Ticket"),
     *(
@@ -178,3 +191,37 @@ def test_a_ticket_makes_decisions_for_exactly_its_action():
         *("resume", "t1", "f" * 32, 1, "ok", "ada"),
     )
     assert (no.action, no.target, no.fingerprint, no.reason) == ("cancel", "t1", "f" * 32, "no")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["greenroom", "greenroom.testing", "greenroom.supervision", "greenroom.supervision.chaos", "greenroom.transport"],
+)
+def test_help_lists_every_public_name(name):
+    """`help()` shows what `__all__` names; what is re-exported is in it."""
+    package = importlib.import_module(name)
+    told = pydoc.plain(pydoc.render_doc(package))
+    assert package.__all__
+    for public in set(package.__all__) - {"__version__"}:  # which has a place of its own
+        assert hasattr(package, public)
+        assert public in told, public
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert exported - {None} <= set(package.__all__)
+
+
+@pytest.mark.parametrize(("effect", "meant"), [("writes", "write"), ("Write", "write"), ("networks", "network")])
+def test_an_effect_that_nearly_is_one_that_policies_know_is_refused(effect, meant):
+    with pytest.raises(gr.ToolDefinitionError, match=f"did you mean '{meant}'"):
+        gr.tool(effect=effect)(_pay)
+    assert gr.tool(effect="audit")(_pay).effect == "audit"
+
+
+def _pay(cents: int) -> int:
+    return cents
+
+
+async def test_a_misspelt_option_of_start_is_told_what_it_may_mean():
+    async with gr.open_runtime() as runtime:
+        with pytest.raises(gr.UsageError, match="did you mean thread_id"):
+            await runtime.start(gr.Agent("a", model=greenroom.testing.ScriptedModel(["x"])), "hi", thread_idd="t")

@@ -1,4 +1,4 @@
-"""The command line: `greenroom run | demo | runs | show | serve | follow | approve | deny | cancel | pause | send`.
+"""The command line: `greenroom run | demo | runs | show | prune | serve | follow | approve | deny | cancel | ...`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
     greenroom run support.py:agent "refund order 7"   anybody's agent
@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "demo": "demo:demo",
     "runs": "look:runs",
     "show": "look:show",
+    "prune": "prune:prune",
     "serve": "serve:serve",
     "follow": "follow:follow",
     "approve": "decide:approve",
@@ -59,9 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more. What Python still has in its buffer must not fail at exit.
+        # Nobody reads any more, as behind `| head`. What Python still has in its buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exits.INTERRUPTED
+        return exits.UNREAD
     except Exception as error:  # noqa: BLE001 - the last boundary: people get a line, not a traceback
         return _failed(error, given)
     finally:
@@ -90,23 +91,36 @@ def _version(_: argparse.Namespace) -> int:
 
 def _failed(error: Exception, given: argparse.Namespace) -> int:
     if given.debug:
-        traceback.print_exception(error)
+        sys.stderr.write(_shown(given, "".join(traceback.format_exception(error))))
     match error:
         case UnknownRun():
             complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
             return exits.USAGE
         case UsageError():
-            complain(str(error))
+            complain(_shown(given, str(error)))
             return exits.USAGE
         case StoreError() | RuntimeFailed():
-            complain(str(error))
+            complain(_shown(given, str(error)))
             return exits.STORE
         case GreenroomError() | OSError():
-            complain(str(error))
+            complain(_shown(given, str(error)))
             return exits.FAILED
         case _:
-            complain(f"{type(error).__name__}: {error}; a bug in Greenroom: greenroom --debug ... shows where")
+            text = _shown(given, f"{type(error).__name__}: {error}")
+            complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
             return exits.FAILED
+
+
+def _shown(given: argparse.Namespace, text: str) -> str:
+    """What went wrong without the secrets that the options name, as far as these can be read."""
+    from greenroom.actors.contract.redaction import Redactor  # noqa: PLC0415 - nothing fails on most days
+
+    from .hidden import hidden_values  # noqa: PLC0415 - comes with it
+
+    try:
+        return Redactor(hidden_values(given)).text(text)
+    except UsageError:  # that is what is being told
+        return Redactor().text(text)
 
 
 def _where_runs_are(given: argparse.Namespace) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from greenroom.actors.agent import Agent
 from greenroom.actors.errors import NotAnAgent
+from greenroom.supervision import failure_of_call
 
 _OURS: Final = f"{Path(__file__).parents[2]}/"
 """Where this package is: the fault of a foreign file is never shown there."""
@@ -50,6 +51,21 @@ def load_agent(target: str) -> Agent[Any]:
     return _agent_of(module, place, name)
 
 
+def load_agents(target: str) -> tuple[Agent[Any], ...]:
+    """The agent that is named, or all agents of a file or module if none is, in their order there.
+
+    Raises:
+        NotAnAgent: as for `load_agent`.
+    """
+    place, _, name = target.partition(":")
+    if name:
+        return (load_agent(target),)
+    with redirect_stdout(sys.stderr):
+        module = _module(place, target)
+    found = {id(value): value for value in vars(module).values() if isinstance(value, Agent)}
+    return tuple(found.values()) or (_agent_of(module, place, name),)
+
+
 def _module(place: str, target: str) -> ModuleType:
     if place.endswith(".py") or "/" in place:
         return _from_file(Path(place), target)
@@ -81,8 +97,9 @@ def _imported(what: str, load: Any) -> Any:
     """Run foreign code: whatever it raises means that there is no agent to be had from it."""
     try:
         return load()
-    except (Exception, SystemExit) as error:
-        raise NotAnAgent(f"{what} can not be imported: {_last_line(error)}") from error
+    except BaseException as error:
+        failure_of_call(error)
+        raise NotAnAgent(f"{what} can not be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _last_line(error: BaseException) -> str:

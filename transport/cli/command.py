@@ -13,6 +13,7 @@ from greenroom.transport.terminal.screen import Screen, complain, open_screen
 from . import exits, remote
 from .decide import answered
 from .desk import Desk, Mode, open_desk
+from .hidden import hidden_values
 
 HandIn = Callable[[Desk, str], Awaitable[gr.Answer]]
 
@@ -58,7 +59,7 @@ def send(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace, hand_in: HandIn, done: str) -> int:
-    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json)
+    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     return trio.run(_command, given, place, screen, hand_in, done)
 
 

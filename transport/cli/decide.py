@@ -17,13 +17,14 @@ import trio
 import greenroom as gr
 from greenroom.transport.terminal import words
 from greenroom.transport.terminal.keyboard import Keyboard, somebody_is_there
-from greenroom.transport.terminal.question import answerable_by_yes, details, read_value
+from greenroom.transport.terminal.question import answerable_by_yes, barred, details, read_value
 from greenroom.transport.terminal.screen import Screen, complain, open_screen
 
 from . import exits, places, remote
 from .desk import Desk, open_desk
 from .ending import plain_ticket
 from .follow import where
+from .hidden import hidden_values
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +97,7 @@ def deny(given: argparse.Namespace) -> int:
         run=given.run_id,
         target=given.target,
         all=given.all,
-        sure=True,
+        sure=given.yes,
         reason=given.reason,
         text=given.text,
         id=given.id,
@@ -119,7 +120,7 @@ def _run(given: argparse.Namespace, wish: Wish) -> int:
     if wish.all and (wish.target is not None or wish.id is not None):
         what = "TARGET" if wish.target is not None else "--id"
         raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
-    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json)
+    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     try:
         return trio.run(_decide, wish, place, screen, given.json)
     finally:
@@ -141,6 +142,8 @@ async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Scr
             raise gr.UsageError(f"{held[0]} holds the run: to deny it ends the run, and no model is told of it; {way}")
         for ticket in tickets:
             _show(ticket, wish, screen)
+            if told := barred(ticket, desk.by):
+                raise gr.UsageError(f"{ticket.ticket_id}: {told[0].lower()}{told[1:]}")
         if not await _confirmed(wish, tickets, screen, machine=machine):
             screen.row("Nothing was decided.", "dim")
             return exits.WAITING
@@ -211,14 +214,15 @@ async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *
     if wish.sure:
         return True
     if machine or not somebody_is_there():
-        odd = [ticket for ticket in tickets if not answerable_by_yes(ticket)]
+        odd = [ticket for ticket in tickets if wish.approve and not answerable_by_yes(ticket)]
         if odd and wish.result is None:
             ask = "did it take effect?" if odd[0].reason == "outcome_unknown" else "it asks for an answer"
             raise gr.UsageError(
                 f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
             )
         return True
-    question = "Approve it? " if len(tickets) == 1 else f"Approve these {len(tickets)}? "
+    verb = wish.verb.capitalize()
+    question = f"{verb} it? " if len(tickets) == 1 else f"{verb} these {len(tickets)}? "
     keyboard = Keyboard()
     keyboard.forget()  # before it is asked: what comes after that is an answer
     screen.prompt(f"{question}y yes · n no ? ")

@@ -22,6 +22,7 @@ from greenroom.transport.terminal.question import Change
 from greenroom.transport.terminal.screen import open_screen
 
 from . import places
+from .hidden import hidden_values
 from .look import info_of, newest_unfinished
 from .run import how_to_answer
 from .session import Job, work
@@ -47,7 +48,7 @@ def demo(given: argparse.Namespace) -> int:
     watched = sys.stdout.isatty() and not given.json
     pace = given.pace if given.pace is not None else PACE if watched else 0.0
     approve = how_to_answer(given)
-    screen = open_screen(machine=given.json)
+    screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = Job(
         agent=census(pace=pace),
         text=task(folder.name or str(folder), name),
@@ -55,6 +56,7 @@ def demo(given: argparse.Namespace) -> int:
         database=database,
         approve=approve,
         by=places.user(),
+        secrets=hidden_values(given),
         workspace=str(folder),
         deps=folder_of,
         serve=approve == "ask" and not given.no_serve,

@@ -30,6 +30,10 @@ Mode = Literal["now", "after_step"]
 class Desk(Protocol):
     """Takes questions about runs, and commands to them. `id_` is the command's: the same again acts once."""
 
+    @property
+    def by(self) -> str:
+        """Who decides here."""
+
     async def whole_id(self, wanted: str) -> str:
         """The id that is meant by its beginning.
 
@@ -58,6 +62,11 @@ class Desk(Protocol):
 
 class GatewayDesk:
     """At a gateway."""
+
+    @property
+    def by(self) -> str:
+        """Who decides: the principal of the token."""
+        return self._client.principal
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -104,6 +113,11 @@ class GatewayDesk:
 
 class FileDesk:
     """At a database that nobody works on."""
+
+    @property
+    def by(self) -> str:
+        """Who decides: the user of this process."""
+        return self._by
 
     def __init__(self, runtime: gr.Runtime, store: gr.SQLiteStore, database: Path) -> None:
         self._runtime, self._store, self._database = runtime, store, database
@@ -161,16 +175,17 @@ async def open_desk(
             yield GatewayDesk(client)
         return
     async with AsyncExitStack() as stack:
-        yield await _open_file(stack, place.database)
+        yield await _open_file(stack, place)
 
 
-async def _open_file(stack: AsyncExitStack, database: Path) -> FileDesk:
+async def _open_file(stack: AsyncExitStack, place: Unowned) -> FileDesk:
     """Open a database, after the other commands that are typed at the same time."""
     until = trio.current_time() + PATIENCE
     while True:
-        store = OneRunStore(database)
+        store = OneRunStore(place.database)
         try:
-            return FileDesk(await stack.enter_async_context(gr.open_runtime(store)), store, database)
+            runtime = await stack.enter_async_context(gr.open_runtime(store, secrets=place.secrets))
+            return FileDesk(runtime, store, place.database)
         except gr.StoreOpenError as error:
             if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
                 raise

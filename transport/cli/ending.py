@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 import greenroom as gr
 from greenroom.actors.contract.codec import parse
+from greenroom.actors.contract.failures import advice
 from greenroom.actors.engine.state import ENGINE
 from greenroom.transport.terminal import words
 from greenroom.transport.terminal.screen import Screen
@@ -33,8 +34,15 @@ def tell(end: End, screen: Screen) -> Told:
     match end:
         case gr.Failed():
             screen.row(f"Failed ({end.code}): {words.clean(end.message)}", "bad")
-            screen.row(gr.FAILURES[end.code].recovery if end.code in gr.FAILURES else "", "dim")
-            return Told(status="failed", exit=exits.FAILED, more={"code": end.code, "message": end.message})
+            found, error_id = advice(end.code, end.message), end.termination.error_id
+            screen.row("" if found is None else found[0], "dim")
+            if error_id is not None:
+                where = f"error_id: {words.clean(error_id)} (greenroom --debug ... shows the traceback)"
+                screen.row(where, "dim")
+            more: dict[str, Any] = {"code": end.code, "message": end.message}
+            if error_id is not None:
+                more["error_id"] = error_id
+            return Told(status="failed", exit=exits.FAILED, more=more)
         case gr.Cancelled():
             by = f" by {words.clean(end.by)}" if end.by else ""
             screen.row(f"Cancelled{by}{f': {words.clean(end.reason)}' if end.reason else ''}", "warn")
@@ -44,17 +52,28 @@ def tell(end: End, screen: Screen) -> Told:
             return _completed(end, screen)
 
 
+_CUT: Final = {
+    "length": "The answer is cut: the model had reached its limit of tokens.",
+    "content_filter": "The answer is cut: a filter of the provider stopped it.",
+}
+"""Why an answer may not be whole -> what is said below it."""
+
+
 def _completed(end: gr.Completed[Any], screen: Screen) -> Told:
     stopped = {"stopped": end.code, "detail": end.detail} if isinstance(end, gr.Stopped) else {}
+    cut = _CUT.get(end.finish or "")
     if stopped:
         screen.row(f"Stopped by a condition ({stopped['stopped']}): {words.clean(stopped['detail'] or '')}", "warn")
     if end.output is not None:
         screen.row(shown_output(end.output))
+    if cut is not None:
+        screen.row(cut, "warn")
     usage = end.usage
     screen.row()
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {words.plural(usage.requests, 'model request')} · {tokens}", "dim")
-    more = {"output": end.output, "usage": attrs.asdict(usage), **stopped}
+    finish = {} if end.finish is None else {"finish": end.finish}
+    more = {"output": end.output, "usage": attrs.asdict(usage), **finish, **stopped}
     return Told(status="completed", exit=exits.COMPLETED, more=more)
 
 
@@ -67,16 +86,21 @@ def end_of(event: gr.Event) -> End:
         code=told.get("code"),
         detail=told.get("detail") or told.get("message") or told.get("reason"),
         by=by,
+        error_id=told.get("error_id"),
     )
     if event.type == "run.failed":
         return gr.Failed(code=told["code"], message=told["message"], termination=termination)
     if event.type == "run.cancelled":
         return gr.Cancelled(reason=told.get("reason"), by=by, code=told.get("code"))
-    usage, output = parse(gr.Usage, told["usage"]), told.get("output")
+    common: dict[str, Any] = {
+        "output": told.get("output"),
+        "usage": parse(gr.Usage, told["usage"]),
+        "termination": termination,
+        "finish": told.get("finish"),
+    }
     if termination.kind is not gr.TerminationKind.STOPPED:
-        return gr.Completed(output=output, usage=usage, termination=termination)
-    code = termination.code or "stopped"
-    return gr.Stopped(output=output, usage=usage, termination=termination, code=code, detail=termination.detail)
+        return gr.Completed(**common)
+    return gr.Stopped(**common, code=termination.code or "stopped", detail=termination.detail)
 
 
 def shown_output(output: Any) -> str:

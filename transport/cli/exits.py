@@ -10,8 +10,9 @@ USAGE: Final = 2
 WAITING: Final = 3
 CANCELLED: Final = 4
 STORE: Final = 5
+UNREAD: Final = 141
 INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as shells have it. UNREAD: 128 + SIGPIPE."""
 
 MEANINGS: Final = {
     COMPLETED: "completed; for serve: stopped in order; for a command to a run: accepted",
@@ -20,6 +21,7 @@ MEANINGS: Final = {
     WAITING: "the run waits: for a decision, and there is nobody to ask, or for somebody to work on it",
     CANCELLED: "cancelled",
     STORE: "the database can not be used",
+    UNREAD: "nobody reads the output any more, as behind `| head`",
     INTERRUPTED: "interrupted; a run in a database can be resumed",
 }
 """Exit code -> what it says."""

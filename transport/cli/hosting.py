@@ -14,6 +14,9 @@ import attrs
 import greenroom as gr
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport import Address, serve
+from greenroom.transport.gateway.descriptors import raise_soft_limit
+from greenroom.transport.gateway.gateway import OnAbort
+from greenroom.transport.protocol.limits import Limits
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Address that means all of a machine's -> the one under which the machine reaches itself."""
@@ -26,6 +29,7 @@ class Gate:
     Attributes:
         host, port: to bind. hosts, origins: of browsers, as `serve` takes them.
         token: of the operator. token_file: where others find it; None if nowhere.
+        on_abort: what a closed chat stream does to its run, as `serve` takes it.
     """
 
     token: str = attrs.field(repr=False)
@@ -34,6 +38,7 @@ class Gate:
     port: int = 0
     hosts: Iterable[str] = ()
     origins: Iterable[str] = ()
+    on_abort: OnAbort = "continue"
 
 
 @asynccontextmanager
@@ -43,6 +48,7 @@ async def hosting(runtime: gr.Runtime, gate: Gate) -> AsyncIterator[Address]:
     Raises:
         GreenroomError: the address can not be bound, or an option can not be.
     """
+    raise_soft_limit(Limits().connections)
     async with open_collapsing_nursery() as nursery:
         try:
             address = await nursery.start(
@@ -54,6 +60,7 @@ async def hosting(runtime: gr.Runtime, gate: Gate) -> AsyncIterator[Address]:
                     token=gate.token,
                     hosts=gate.hosts,
                     origins=gate.origins,
+                    on_abort=gate.on_abort,
                 )
             )
         except OSError as error:

@@ -19,24 +19,30 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.run.listing import shown_page
+from greenroom.actors.run.waits import stored_wait
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport.terminal.screen import open_screen
 
 from . import exits, places, story
+from .hidden import hidden_values
 
 MANY: Final = 1000
 """Runs that are counted when several begin with what was written."""
 
 
-class _Deaf:
+class Deaf:
     """Hooks of a store that only reads: nothing is ever posted."""
 
-    def posted(self, run_id: str, item: InboxItem) -> None: ...
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """Nothing."""
 
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None: ...
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Nothing."""
 
-    def unavailable(self, error: Exception | None) -> None: ...
+    def unavailable(self, error: Exception | None) -> None:
+        """Nothing."""
 
 
 @asynccontextmanager
@@ -48,7 +54,7 @@ async def reading(database: Path) -> AsyncIterator[gr.SQLiteStore]:
     """
     store = gr.SQLiteStore(database, read_only=True)
     async with open_collapsing_nursery() as nursery:
-        await nursery.start(store.run, _Deaf())
+        await nursery.start(store.run, Deaf())
         yield store
         nursery.cancel_scope.cancel()
 
@@ -93,16 +99,30 @@ def runs(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = places.database(given.db)
+    database, hidden = places.database(given.db), hidden_values(given)
     status = None if given.status is None else gr.RunStatus(given.status)
-    query = RunQuery(status=status, agent=given.agent, limit=given.limit)
-    page = trio.run(_page, database, query)
-    screen = open_screen(machine=given.json)
+    waiting = status is gr.RunStatus.WAITING
+    query = RunQuery(
+        status=status,
+        agent=given.agent,
+        by=given.by,
+        text=given.text,
+        since=given.since,
+        until=given.until,
+        order=given.order or ("waiting_longest" if waiting else "newest"),
+        limit=given.limit,
+        cursor=given.cursor,
+    )
+    page = shown_page(trio.run(_page, database, query), Redactor(hidden))
+    screen = open_screen(machine=given.json, secrets=hidden)
     now = datetime.now(UTC)
     for summary in page.runs:
-        screen.outcome(_plain(summary))
-    for text, style in story.listing(page.runs, now, more=page.cursor is not None):
+        last = summary is page.runs[-1] and page.cursor is not None
+        screen.outcome(_plain(summary) | ({"cursor": page.cursor} if last else {}))
+    for text, style in story.listing(page.runs, now, width=screen.width):
         screen.row(text, style)
+    if page.cursor is not None:
+        screen.row(f"more: the same with --cursor {page.cursor}", "dim")
     return exits.COMPLETED
 
 
@@ -116,9 +136,16 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
     return {
         "runId": info.run_id,
         "agent": info.agent,
+        "by": info.by,
+        "title": summary.title,
         "status": row.status,
         "stage": row.stage,
         "createdAt": info.created_at,
+        "endedAt": summary.ended_at,
+        "waitingSince": summary.waiting_since,
+        "asked": [attrs.asdict(one) for one in summary.asked],
+        "askedCount": summary.asked_count,
+        "held": summary.held,
         "step": row.step,
         "lastSequence": row.last_sequence,
         "usage": attrs.asdict(row.usage),
@@ -136,6 +163,7 @@ class Known:
     record: RunRecord
     thread: tuple[Message, ...]
     events: tuple[gr.Event, ...]
+    waiting_for: gr.WaitingFor | None = None
 
 
 def show(given: argparse.Namespace) -> int:
@@ -145,10 +173,19 @@ def show(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
     database = places.database(given.db)
+    redactor = Redactor(hidden_values(given))
     known = trio.run(_known, database, given.run_id)
-    screen = open_screen(machine=given.json)
+    screen = open_screen(machine=given.json, secrets=hidden_values(given))
     owner = owner_of(database)
-    told = story.Story(known.record, known.thread, known.events, Redactor(), database=database, owner=owner)
+    told = story.Story(
+        known.record,
+        known.thread,
+        known.events,
+        redactor,
+        database=database,
+        owner=owner,
+        waiting_for=known.waiting_for,
+    )
     screen.outcome(told.plain(events=given.events))
     told.tell(screen, now=datetime.now(UTC), events=given.events)
     return exits.COMPLETED
@@ -161,7 +198,8 @@ async def _known(database: Path, wanted: str) -> Known:
         if record is None:
             raise gr.UnknownRun(wanted)
         thread = tuple(await store.messages(record.info.thread_id))
-        return Known(record=record, thread=thread, events=await _events(store, run_id))
+        waits = stored_wait(record, await store.outline(run_id))
+        return Known(record=record, thread=thread, events=await _events(store, run_id), waiting_for=waits)
 
 
 async def whole_id(store: Store, wanted: str) -> str:
@@ -170,7 +208,7 @@ async def whole_id(store: Store, wanted: str) -> str:
     Raises:
         UsageError: several runs begin like this.
     """
-    if await store.load(wanted) is not None:
+    if await store.outline(wanted) is not None:
         return wanted
     page = await store.runs(RunQuery(prefix=wanted, limit=MANY))
     found = [summary.info.run_id for summary in page.runs]

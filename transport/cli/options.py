@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
@@ -11,6 +14,7 @@ from . import exits
 
 N = TypeVar("N", int, float)
 
+ORDERS: Final = ("newest", "waiting_longest")
 STATUSES: Final = ("created", "running", "waiting", "done")
 
 _DESCRIPTION: Final = """\
@@ -33,6 +37,7 @@ examples:
   greenroom run support.py:agent "refund order 7" --db support.db    durable: Ctrl-C, then --resume
   greenroom run support.py:agent --db support.db --resume run_4f1c   goes on with a run, after a crash too
   greenroom run support.py:agent "refund order 7" --yes --json       for scripts: one event per line, then the outcome
+  greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the variable's value is hidden wherever it appears
 """,
     "demo": """\
 examples:
@@ -43,7 +48,8 @@ examples:
     "runs": """\
 examples:
   greenroom runs                                    those of the demo
-  greenroom runs --db support.db --status waiting   those that wait for somebody
+  greenroom runs --db support.db --status waiting   those that wait for somebody, the longest waiting first
+  greenroom runs --db support.db --agent support --since 2d --text "order 7"
   greenroom runs --db support.db --json             one JSON object per line
 """,
     "show": """\
@@ -51,6 +57,11 @@ examples:
   greenroom show run_4f1c --db support.db             the beginning of an id is enough, if no other run has it
   greenroom show run_4f1c --db support.db --events    every event
   greenroom show run_4f1c --db support.db --json --events
+""",
+    "prune": """\
+examples:
+  greenroom prune --older-than 30d --db support.db --dry-run    says what would go
+  greenroom prune --older-than 30d --db support.db
 """,
     "serve": """\
 examples:
@@ -99,6 +110,9 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as all other errors are said."""
 
     def error(self, message: str) -> NoReturn:
+        chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+        if chosen is not None:
+            message = f"there is no command {chosen[1]!r}{nearest(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
         self.exit(exits.USAGE, f"greenroom: {message}; see {self.prog} --help\n")
 
 
@@ -117,6 +131,7 @@ def parser() -> argparse.ArgumentParser:
     _demo(commands)
     _runs(commands)
     _show(commands)
+    _prune(commands)
     _serve(commands)
     _follow(commands)
     _decide(commands, "approve", "let a call run that waits for a decision")
@@ -139,7 +154,27 @@ def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     one.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+    if name not in _REDACTED_BY_OTHERS:
+        _secrets(one)
     return one
+
+
+_REDACTED_BY_OTHERS: Final = ("follow",)
+"""What this shows was redacted when it was written, with the secrets of the process that wrote it."""
+
+
+def _secrets(one: argparse.ArgumentParser) -> None:
+    hide = one.add_argument_group(
+        "what is hidden",
+        "Keys of known form, values under names such as password, and home directories always are. Name all other\n"
+        "secrets: [redacted] takes their place in events, questions, errors and this output.",
+    )
+    hide.add_argument(
+        "--secret-env", metavar="NAME", action="append", help="hide the value of this environment variable (repeatable)"
+    )
+    hide.add_argument(
+        "--secrets-file", metavar="FILE", type=Path, action="append", help="hide each line of this file (repeatable)"
+    )
 
 
 def _where(one: argparse.ArgumentParser) -> None:
@@ -186,9 +221,11 @@ def _run(commands: _Commands[_Parser]) -> None:
     one.add_argument(
         "--run-id", metavar="ID", help="the new run's id; with the same id and text again it is the same run"
     )
+    one.add_argument("--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)")
     one.add_argument(
         "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
     )
+    one.add_argument("--serve", action="store_true", help="a console in the browser while it works, on a free port")
     _answering(one)
 
 
@@ -224,14 +261,22 @@ def _runs(commands: _Commands[_Parser]) -> None:
     one = _command(
         commands,
         "runs",
-        "list runs, newest first",
-        "List the runs of a database, newest first. Works while a process has it open.",
+        "list runs, newest first, or the longest waiting first",
+        "List the runs of a database with their titles and what they ask. Works while a process has it open.",
     )
     one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument("--status", choices=STATUSES, help="only those")
+    one.add_argument("--status", choices=STATUSES, help="only those; of waiting ones the longest waiting first")
     one.add_argument("--agent", metavar="KEY", help="only those of this agent")
+    one.add_argument("--by", metavar="NAME", help="only those that this user or principal started")
+    one.add_argument("--text", metavar="TEXT", help="only those with this in their title or id")
+    one.add_argument("--since", metavar="TIME", type=_moment, help="started since: 2h, 3d, or 2026-01-31[T09:30[Z]]")
+    one.add_argument("--until", metavar="TIME", type=_moment, help="started before")
+    one.add_argument("--order", choices=ORDERS, help="newest, or waiting_longest")
     one.add_argument("--limit", metavar="N", type=_count, default=20, help="at most so many (default: 20)")
-    one.add_argument("--json", action="store_true", help="one JSON object per line")
+    one.add_argument("--cursor", metavar="CURSOR", help="the next page: as the page before says at its end")
+    one.add_argument(
+        "--json", action="store_true", help="one JSON object per line; the last one has the cursor of the next page"
+    )
 
 
 def _show(commands: _Commands[_Parser]) -> None:
@@ -247,6 +292,28 @@ def _show(commands: _Commands[_Parser]) -> None:
     one.add_argument("--json", action="store_true", help="one JSON object")
 
 
+def _prune(commands: _Commands[_Parser]) -> None:
+    text = (
+        "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and\n"
+        "give their room back. No other process may have the database open. Run ids stay taken."
+    )
+    one = _command(commands, "prune", "delete runs that ended long ago", text)
+    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    one.add_argument(
+        "--older-than", metavar="AGE", required=True, type=_age, help="since their end, such as 12h, 30d or 8w"
+    )
+    one.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
+    one.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _age(text: str) -> timedelta:
+    seconds = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) <= 9 and unit in seconds):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write a whole number and m, h, d or w, such as 30d")
+    return timedelta(seconds=int(number) * seconds[unit])
+
+
 def _serve(commands: _Commands[_Parser]) -> None:
     one = _command(
         commands,
@@ -255,18 +322,29 @@ def _serve(commands: _Commands[_Parser]) -> None:
         "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API,\n"
         "the stream protocols of chat front ends, and a console. Runs of the database that are not done go on.",
     )
-    one.add_argument("agents", metavar="AGENT", nargs="+", help="file.py:name or package.module:name")
+    one.add_argument(
+        "agents",
+        metavar="AGENT",
+        nargs="+",
+        help="file.py:name or package.module:name; without a name all agents of it",
+    )
     one.add_argument("--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)")
     one.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
     one.add_argument("--port", type=_port, default=8765, help="the port; 0 takes a free one (default: 8765)")
     one.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="the token; made if it is not there (default: FILE.token)"
+        "--token-file", metavar="FILE", type=Path, help="the token; made if it is not there (default: DB.token)"
     )
     one.add_argument(
         "--host-name", metavar="NAME", action="append", default=[], help="a Host header to let in, such as name:8765"
     )
     one.add_argument(
         "--origin", metavar="URL", action="append", default=[], help="a page of another host that may use it"
+    )
+    one.add_argument(
+        "--on-abort",
+        choices=("continue", "cancel"),
+        default="continue",
+        help="a run whose chat page closes its stream goes on, or is cancelled (default: continue)",
     )
     one.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
     one.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")
@@ -293,13 +371,13 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
         "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
     )
     one.add_argument("--all", action="store_true", help="decide every open one")
+    one.add_argument("--yes", action="store_true", help="do not ask again")
     if name == "deny":
         told = "; the model is told it too, unless --text or the agent's denial=... words it"
         one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{told}")
         one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
     else:
         one.add_argument("--reason", metavar="TEXT", help="why, for the log")
-        one.add_argument("--yes", action="store_true", help="do not ask again")
         one.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
         one.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
     _command_id(one)
@@ -346,10 +424,28 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     given, unknown = whole.parse_known_args(arguments)
     if unknown:
         which = f"greenroom {given.command}" if given.command else "greenroom"
-        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}; see {which} --help\n")
+        meant = _meant(whole, given.command, unknown)
+        whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}{meant}; see {which} --help\n")
     if given.command is None and not given.version:
         whole.error("name a command")
     return given
+
+
+def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]) -> str:
+    """The option that a misspelt one may mean."""
+    parsers = [whole]
+    for action in whole._actions:
+        if isinstance(action, argparse._SubParsersAction) and command in action.choices:
+            parsers = [action.choices[command]]
+    known = [name for one in parsers for action in one._actions for name in action.option_strings]
+    wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+    return nearest(wrong, known) if wrong else ""
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """What may be meant, as the end of a sentence; empty if nothing is near."""
+    found = get_close_matches(word, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _default_text() -> str:
@@ -366,6 +462,20 @@ def _count(text: str) -> int:
 
 def _port(text: str) -> int:
     return _within(text, int, 0, 65_535, "between 0 and 65535")
+
+
+def _moment(text: str) -> datetime:
+    """A time: so long ago (30m, 2h, 3d), or a date with or without a time of day, in local time if no zone is given."""
+    ago = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
+    if ago is not None:
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no time: write 30m, 2h, 3d, or 2026-01-31T09:30") from None
+
+
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def _sequence(text: str) -> int:

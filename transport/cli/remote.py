@@ -17,6 +17,7 @@ from greenroom.actors.errors import StoreOpenError, UsageError
 from greenroom.actors.stores.sqlite import owner_of
 
 from . import places, tokens
+from .hidden import hidden_values
 
 URL: Final = "GREENROOM_URL"
 TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
@@ -38,9 +39,10 @@ class Served:
 
 @attrs.frozen(kw_only=True)
 class Unowned:
-    """A database that no process has open."""
+    """A database that no process has open. secrets: values to be hidden while it is."""
 
     database: Path
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
 class NoGateway(StoreOpenError):
@@ -83,7 +85,7 @@ def find(given: argparse.Namespace) -> Served | Unowned:
         raise StoreOpenError(f"there is no database {database}; {way}")
     owner = owner_of(database)
     if owner is None:
-        return Unowned(database=database)
+        return Unowned(database=database, secrets=hidden_values(given))
     if owner.url is None:
         who = f"process {owner.pid}" if owner.pid else "a process"
         raise NoGateway(

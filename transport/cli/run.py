@@ -15,6 +15,7 @@ from greenroom.transport.terminal.screen import open_screen
 
 from . import places
 from .agents import load_agent
+from .hidden import hidden_values
 from .session import Job, work
 
 
@@ -29,7 +30,7 @@ def run(given: argparse.Namespace) -> int:
     elif not (given.text or "").strip():
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
     approve = how_to_answer(given)
-    screen = open_screen(machine=given.json)
+    screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = Job(
         agent=load_agent(given.agent),
         text=given.text or "",
@@ -38,6 +39,9 @@ def run(given: argparse.Namespace) -> int:
         database=None if given.db is None else places.database(given.db),
         approve=approve,
         by=places.user(),
+        title=given.title,
+        serve=given.serve,
+        secrets=hidden_values(given),
         again=_again(given),
     )
     return trio.run(work, job, screen)
@@ -46,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
 def _check_resume(given: argparse.Namespace) -> None:
     if given.db is None:
         raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE")
-    for name, value in (("TEXT", given.text), ("--run-id", given.run_id)):
+    for name, value in (("TEXT", given.text), ("--run-id", given.run_id), ("--title", given.title)):
         if value is not None:
             raise UsageError(f"--resume goes on with a run that has its input; leave {name} away ({value!r})")
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import resource
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from greenroom.transport.terminal import words
 from greenroom.transport.terminal.screen import Screen, open_screen
 
 from . import exits, places, tokens
-from .agents import load_agent
+from .agents import load_agents
+from .hidden import hidden_values
 from .hosting import Gate, hosting
 from .session import Stop
 
@@ -32,12 +34,17 @@ FILES: Final = 65_536
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What is to be served: which agents, on which database (None: in memory), through which gate, how many at once."""
+    """What is to be served: which agents, on which database (None: in memory), through which gate, how many at once.
+
+    `shown`: the token may stand in what is printed.
+    """
 
     agents: tuple[gr.Agent[Any], ...]
     database: Path | None
     gate: Gate
     max_running: int | None
+    shown: bool
+    secrets: tuple[str, ...] = ()
 
 
 def serve(given: argparse.Namespace) -> int:
@@ -47,21 +54,31 @@ def serve(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
     database = None if given.db is None else places.database(given.db)
-    agents = tuple(load_agent(target) for target in given.agents)
-    file = given.token_file.absolute() if given.token_file else None if database is None else tokens.beside(database)
+    agents = tuple(agent for target in given.agents for agent in load_agents(target))
     if database is not None and not database.parent.is_dir():
-        raise gr.StoreOpenError(f"the folder {database.parent} does not exist; make it first")
-    gate = Gate(
-        token=tokens.fresh() if file is None else tokens.kept(file),
-        token_file=file,
-        host=given.host,
-        port=given.port,
-        hosts=given.host_name,
-        origins=given.origin,
-    )
-    service = Service(agents=agents, database=database, gate=gate, max_running=given.max_running)
-    _allow_files()
-    return trio.run(_serve, service, open_screen(machine=given.json))
+        raise gr.StoreOpenError(f"the folder {database.parent.absolute()} does not exist; make it first")
+    shown = tokens.shown()
+    with ExitStack() as stack:
+        file = tokens.file_for(database, given.token_file, stack)
+        gate = Gate(
+            token=tokens.fresh() if file is None else tokens.kept(file),
+            token_file=file,
+            host=given.host,
+            port=given.port,
+            hosts=given.host_name,
+            origins=given.origin,
+            on_abort=given.on_abort,
+        )
+        service = Service(
+            agents=agents,
+            database=database,
+            gate=gate,
+            max_running=given.max_running,
+            shown=shown,
+            secrets=hidden_values(given),
+        )
+        _allow_files()
+        return trio.run(_serve, service, open_screen(machine=given.json, secrets=hidden_values(given)))
 
 
 def _allow_files() -> None:
@@ -78,7 +95,9 @@ async def _serve(service: Service, screen: Screen) -> int:
     try:
         async with (
             stop.listening(screen),
-            gr.open_runtime(store, agents=service.agents, max_running=service.max_running, drain=DRAIN) as runtime,
+            gr.open_runtime(
+                store, agents=service.agents, max_running=service.max_running, drain=DRAIN, secrets=service.secrets
+            ) as runtime,
         ):
             with stop.gently:
                 async with hosting(runtime, service.gate) as address:
@@ -97,18 +116,19 @@ async def _serve(service: Service, screen: Screen) -> int:
 async def _announce(service: Service, runtime: gr.Runtime, address: Address, screen: Screen) -> None:
     keys = sorted(agent.key for agent in service.agents)
     file = service.gate.token_file
+    console = address.console if service.shown else f"{address.url}/"
     screen.outcome(
         {
             "type": "serving",
             "url": address.url,
-            "console": address.console,
+            "console": console,
             "tokenFile": None if file is None else str(file),
             "pid": os.getpid(),
             "agents": keys,
         }
     )
     screen.row(f"Serving {', '.join(words.one_line(key, 40) for key in keys)} at {address.url}", "strong")
-    screen.row(f"console:  {address.console}")
+    screen.row(f"console:  {console}")
     if file is not None:
         screen.row(f"token:    {words.clean(str(file))}", "dim")
     if service.database is None:

@@ -23,7 +23,7 @@ from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.transport.terminal import words
 from greenroom.transport.terminal.keyboard import Keyboard
-from greenroom.transport.terminal.question import Change, answerable_by_yes, ask
+from greenroom.transport.terminal.question import Change, answerable_by_yes, ask, barred
 from greenroom.transport.terminal.screen import Screen
 from greenroom.transport.terminal.timeline import Timeline
 
@@ -67,7 +67,9 @@ class Job:
         approve: how tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
         by: who decides.
         workspace, deps: of a new run; deps may be a provider.
+        title: of a new run; None for the first line of the text.
         serve: whether people may look and decide in a browser and from other terminals as well.
+        secrets: values to be hidden.
         again: run id -> the command that goes on with it.
         change: ticket -> what it does to a file, if it does.
     """
@@ -82,6 +84,8 @@ class Job:
     workspace: str | None = None
     deps: Any = None
     serve: bool = False
+    title: str | None = None
+    secrets: tuple[str, ...] = ()
     again: Callable[[str], str]
     change: Callable[[gr.Ticket], Change | None] = attrs.field(default=lambda _: None)
 
@@ -132,7 +136,7 @@ async def work(job: Job, screen: Screen) -> int:
     try:
         async with (
             stop.listening(screen),
-            gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN) as runtime,
+            gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN, secrets=job.secrets) as runtime,
         ):
             with stop.gently:
                 async with AsyncExitStack() as stack:
@@ -147,16 +151,17 @@ async def work(job: Job, screen: Screen) -> int:
 
 async def _console(job: Job, runtime: gr.Runtime, stack: AsyncExitStack) -> str | None:
     """The URL of a console beside the session; None if there is none: the run does not depend on it."""
-    if not job.serve or job.database is None:
+    if not job.serve:
         return None
     from .hosting import Gate, hosting  # noqa: PLC0415 - a session without a console does without its import time
 
-    file = tokens.beside(job.database)
     try:
-        gate = Gate(token=tokens.kept(file), token_file=file)
-        return (await stack.enter_async_context(hosting(runtime, gate))).console
+        file = tokens.file_for(job.database, None, stack)
+        gate = Gate(token=tokens.fresh() if file is None else tokens.kept(file), token_file=file)
+        address = await stack.enter_async_context(hosting(runtime, gate))
     except (gr.GreenroomError, OSError):
         return None
+    return address.console if tokens.shown() else f"{address.url} (token in {words.clean(str(file))})"
 
 
 def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
@@ -219,7 +224,9 @@ class Session:
     async def _start(self, runtime: gr.Runtime) -> gr.Run[Any]:
         job, store = self._job, runtime.store
         others = await store.unfinished() if isinstance(store, OneRunStore) else ()
-        run = await runtime.start(job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace)
+        run = await runtime.start(
+            job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace, title=job.title
+        )
         self._run_id = run.id
         await runtime.resume(run.id)  # a run of this id that was there already
         left = [run_id for run_id in others if run_id != run.id]
@@ -264,15 +271,20 @@ class Session:
         while True:
             async with run.events(after=self._timeline.last, until="rest") as events:
                 async for event in events:
-                    self._show(event)
+                    if event.sequence > self._timeline.last:  # else a question was open, and it was shown above that
+                        self._show(event)
                     asked = event.type == "run.approval.requested"
                     if asked and await self._answer(run, event.payload["ticket_id"]) == "quit":
                         return self._left(await run.view())
             outcome = await run.wait()
             if not isinstance(outcome, gr.Waiting):
                 return self._ended(outcome)
-            answers = [await self._answer(run, ticket.ticket_id) for ticket in outcome.tickets]
-            if "settled" not in answers:
+            answers = list[str]()
+            for ticket in outcome.tickets:
+                answers.append(await self._answer(run, ticket.ticket_id))
+                if answers[-1] == "quit":
+                    break
+            if "quit" in answers or "settled" not in answers:
                 return self._left(await run.view())
 
     def _show(self, event: gr.Event) -> None:
@@ -294,6 +306,10 @@ class Session:
             ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
             if ticket is None:
                 return "settled"  # decided, expired or withdrawn meanwhile
+            told = barred(ticket, self._job.by)
+            if told and self._job.approve != "leave":
+                self._say(told, "warn")
+                return "open"
             decision = await self._ask(run, ticket) if ask_people else self._rule(ticket)
             if decision == "elsewhere":
                 return "settled"
@@ -334,10 +350,13 @@ class Session:
         return "elsewhere"
 
     async def _watch(self, run: gr.Run[Any], ticket_id: str, question: trio.CancelScope) -> None:
-        """Withdraw a question whose ticket is decided in a browser or another terminal, or expires."""
+        """Show what happens meanwhile; withdraw a question that is decided elsewhere, or expires."""
         try:
             async with run.events(after=self._timeline.last) as events:
                 async for event in events:
+                    self._screen.event(event)
+                    for line in self._timeline.tell(event):
+                        self._screen.above(line)
                     if event.type == "run.approval.resolved" and event.payload["ticket_id"] == ticket_id:
                         break
         except gr.RunDegraded:

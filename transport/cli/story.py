@@ -15,11 +15,12 @@ from greenroom.actors.abc import RunSummary
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.engine.birth import shown_workspace
 from greenroom.actors.run.view import RunView, make_view
 from greenroom.actors.stores.sqlite import Owner
 from greenroom.transport.demo.census import KEY as DEMO
 from greenroom.transport.terminal import words
-from greenroom.transport.terminal.question import Row, details
+from greenroom.transport.terminal.question import EXPIRIES, NO_WORDS, Row, details
 from greenroom.transport.terminal.screen import Screen, Style, wire
 from greenroom.transport.terminal.timeline import Timeline
 
@@ -34,21 +35,56 @@ _STYLES: Final[dict[gr.Stage, Style]] = {
 }
 
 
-def listing(runs: Sequence[RunSummary], now: datetime, *, more: bool) -> Iterator[Row]:
-    """A list of runs, one per line, under a head."""
+def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = None) -> Iterator[Row]:
+    """A list of runs under a head: a line each, and one more for what a run asks. `width` is that of the terminal."""
     if not runs:
         yield "no runs", "dim"
         return
     longest = max(len(summary.info.run_id) for summary in runs)
     agents = max(5, *(len(words.one_line(summary.info.agent, 24)) for summary in runs))
-    yield f"{'run':<{longest}}  {'agent':<{agents}}  {'stage':<14}  {'started':<14}  steps  events", "dim"
+    head = f"{'run':<{longest}}  {'agent':<{agents}}  {'stage':<14}  {'started':<14}  "
+    narrow = width is not None and width < len(head) + 20
+    yield (f"{'run':<{longest}}  stage" if narrow else f"{head}title"), "dim"
     for summary in runs:
         info, row = summary.info, summary.row
-        agent = words.one_line(info.agent, 24)
-        head = f"{info.run_id:<{longest}}  {agent:<{agents}}  {row.stage.value:<14}  {_ago(info.created_at, now):<14}"
-        yield f"{head}  {row.step:>5}  {row.last_sequence:>6}", _STYLES.get(row.stage, "")
-    if more:
-        yield "there are more: raise --limit", "dim"
+        style = _STYLES.get(row.stage, "")
+        ago, title = _ago(info.created_at, now), words.one_line(summary.title, 80)
+        if narrow:
+            yield f"{info.run_id:<{longest}}  {row.stage.value}, {ago}", style
+            yield words.cut(f"  {title}", width or 80), style
+        else:
+            agent = words.one_line(info.agent, 24)
+            line = f"{info.run_id:<{longest}}  {agent:<{agents}}  {row.stage.value:<14}  {ago:<14}  {title}"
+            yield words.cut(line, width or len(line)), style
+        yield from _asks(summary, now)
+
+
+def _asks(summary: RunSummary, now: datetime) -> Iterator[Row]:
+    """What the run asks, and what it waits for."""
+    if summary.held:
+        yield "    waits until another run has left its thread", "dim"
+    if not summary.asked:
+        return
+    first = summary.asked[0]
+    parts = [f"{_REASONS[first.reason]}: {words.subject(first.tool, 40)}"]
+    parts += [words.one_line(first.message, 120)] if first.message and first.message != NO_WORDS else []
+    parts.append(f"for {words.duration(max(1.0, (now - first.requested_at).total_seconds()))}")
+    if first.expires_at is not None:
+        parts.append(f"until {first.expires_at:%Y-%m-%d %H:%M:%S} UTC, then {EXPIRIES[first.on_expiry]}")
+    if first.reviewers:
+        parts.append(f"decided by {words.one_line(' or '.join(first.reviewers), 80)}")
+    if summary.asked_count > 1:
+        parts.append(f"and {summary.asked_count - 1:,} more")
+    yield f"    {' · '.join(parts)}", "warn"
+
+
+_REASONS: Final = {
+    "tool_permission": "asks for approval",
+    "user_input": "asks a question",
+    "outcome_unknown": "asks whether it took effect",
+    "manual_pause": "is paused",
+    "external_event": "is held",
+}
 
 
 def _ago(moment: datetime, now: datetime) -> str:
@@ -67,9 +103,11 @@ class Story:
         *,
         database: Path,
         owner: Owner | None = None,
+        waiting_for: gr.WaitingFor | None = None,
     ) -> None:
-        self._record, self._events, self._redactor = record, events, redactor
-        self._view: RunView = make_view(record, thread, redactor, None)
+        self._record, self._events = record, events
+        self._redactor = redactor.within(record.info.workspace)
+        self._view: RunView = make_view(record, thread, redactor, None, waiting_for)
         self._database, self._owner = database, owner
 
     def __repr__(self) -> str:
@@ -82,10 +120,11 @@ class Story:
             "runId": view.run_id,
             "agent": view.agent,
             "by": view.by,
+            "title": view.title,
             "status": view.status,
             "stage": view.stage,
             "createdAt": info.created_at,
-            "workspace": info.workspace,
+            "workspace": shown_workspace(info.workspace),
             "step": view.step,
             "lastSequence": view.last_sequence,
             "usage": attrs.asdict(view.usage),
@@ -93,6 +132,7 @@ class Story:
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
             "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
             "pending": view.pending,
+            "waitingFor": plain_wait(view.waiting_for),
             "termination": None if view.termination is None else attrs.asdict(view.termination),
             "output": self._redactor.value(self._record.row.output),
             "resume": None if view.status is gr.RunStatus.DONE else self._again(),
@@ -118,7 +158,7 @@ class Story:
         started = (
             f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {words.clean(view.by)}"
         )
-        screen.row(started + (f" in {words.clean(info.workspace)}" if info.workspace else ""), "dim")
+        screen.row(started + (f" in {words.clean(shown)}" if (shown := shown_workspace(info.workspace)) else ""), "dim")
         asked = next((event.payload.get("input", "") for event in self._events[:1]), "")
         screen.row(f"asked: {words.one_line(asked, 500)}")
         usage = view.usage
@@ -149,6 +189,10 @@ class Story:
         view, row = self._view, self._record.row
         screen.row()
         if view.termination is None:
+            waits = view.waiting_for
+            if waits is not None and waits.kind == "thread":
+                front = f": {waits.run_id}" if waits.run_id else ""
+                screen.row(f"{waits.detail}{front}; this one begins when that one is done", "warn")
             if view.pending:
                 screen.row(f"{words.plural(view.pending, 'accepted command')} not acted on yet", "dim")
             screen.row(self._further())
@@ -171,6 +215,11 @@ class Story:
 
     def _again(self) -> str:
         return how_to_resume(self._record.info, self._database)
+
+
+def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
+    """For programs: what a run waits for."""
+    return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "runId": waits.run_id}
 
 
 def how_to_resume(info: RunInfo, database: Path) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
+import tempfile
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from greenroom.actors.errors import UsageError
@@ -30,6 +33,26 @@ def read(path: Path) -> str:
             f"the token file {path} holds no token (16 printable characters or more); delete it to have a new one made"
         )
     return token
+
+
+def shown() -> bool:
+    """Whether a token may be printed: to a terminal, which keeps nothing. Journals and files do."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def file_for(database: Path | None, given: Path | None, stack: ExitStack | AsyncExitStack) -> Path | None:
+    """Where a gateway's token is: in the file that was named, beside the database, or nowhere if it may be printed.
+
+    A gateway without either has a file of its own, in a folder that only its user can enter; it goes with the stack.
+    """
+    if given is not None:
+        return given.absolute()
+    if database is not None:
+        return beside(database)
+    if shown():
+        return None
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="greenroom-")))
+    return folder / "token"
 
 
 def fresh() -> str:

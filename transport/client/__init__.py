@@ -8,7 +8,6 @@
 docs/client.md tells how.
 """
 
-from .asking import RunLine, RunLines
 from .client import Client, Started, connect
 from .errors import (
     ClientClosed,
@@ -24,6 +23,7 @@ from .errors import (
 from .following import Following
 from .link import LinkState
 from .pace import Pace
+from .watching import LineChanged, ListChange, RunLine, RunLines, Watching
 
 __all__ = [
     "Client",
@@ -31,7 +31,9 @@ __all__ = [
     "ConnectError",
     "Following",
     "Forbidden",
+    "LineChanged",
     "LinkState",
+    "ListChange",
     "LogReset",
     "NotAGateway",
     "NotAllowed",
@@ -42,5 +44,6 @@ __all__ = [
     "RunLine",
     "RunLines",
     "Started",
+    "Watching",
     "connect",
 ]

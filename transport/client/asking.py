@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import attrs
 import h11
 import msgspec
 import trio
@@ -22,38 +20,15 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.run.view import RunView
 
+from ..protocol import lines
 from .address import Address
 from .errors import NotAGateway, refusal
 from .partings import rejected
+from .watching import RunLines, counts_of, line_of
 
 LARGEST: Final = 64 * 1024 * 1024
 """Bytes of an answer."""
 _CHUNK: Final = 64 * 1024
-
-
-@attrs.frozen(kw_only=True)
-class RunLine:
-    """One run of a list: who, where it stands, how far it is."""
-
-    run_id: str
-    thread_id: str
-    agent: str
-    by: str
-    stage: Stage
-    status: RunStatus
-    created_at: datetime
-    step: int
-    last_sequence: int
-    usage: Usage
-    pending: int
-
-
-@attrs.frozen(kw_only=True)
-class RunLines:
-    """A page of runs, newest first, and the cursor of the next page; None if there is none."""
-
-    runs: tuple[RunLine, ...]
-    cursor: str | None
 
 
 async def fetch(
@@ -151,6 +126,7 @@ def view_of(address: Address, data: Mapping[str, Any]) -> RunView:
             last_sequence=data["sequence"],
             pending=data["pending"],
             degraded=data["degraded"],
+            title=data["title"],
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
         raise _unreadable(address, "run", error) from error
@@ -163,25 +139,15 @@ def lines_of(address: Address, data: Mapping[str, Any]) -> RunLines:
         NotAGateway: it is none.
     """
     try:
-        return RunLines(runs=tuple(map(_line, data["runs"])), cursor=data["cursor"])
+        rows = msgspec.convert(data["runs"], tuple[lines.RunLine, ...])
+        counts = None if data["counts"] is None else msgspec.convert(data["counts"], lines.Counts)
+        return RunLines(
+            runs=tuple(map(line_of, rows)),
+            cursor=data["cursor"],
+            counts=None if counts is None else counts_of(counts),
+        )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
         raise _unreadable(address, "list of runs", error) from error
-
-
-def _line(data: Mapping[str, Any]) -> RunLine:
-    return RunLine(
-        run_id=data["run"],
-        thread_id=data["thread"],
-        agent=data["agent"],
-        by=data["by"],
-        stage=Stage(data["stage"]),
-        status=RunStatus(data["status"]),
-        created_at=datetime.fromisoformat(data["created_at"]),
-        step=data["step"],
-        last_sequence=data["sequence"],
-        usage=parse(Usage, data["usage"]),
-        pending=data["pending"],
-    )
 
 
 def _unreadable(address: Address, what: str, error: Exception) -> NotAGateway:

@@ -6,6 +6,7 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, overload
 
@@ -19,13 +20,14 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
-from ..protocol.up import MAX_ID, Cancel, Decide, Pause, RunCommand, Send, Start
+from ..protocol.up import MAX_ID, Cancel, Decide, Pause, RunCommand, Send, Start, Watch
 from . import asking, frames
 from .address import read_address
 from .errors import refusal
 from .following import Following, OnReset
 from .link import Link, LinkState
 from .pace import Pace
+from .watching import PREFIX, Order, RunLines, Watching
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
 
@@ -221,6 +223,7 @@ class Client:
         thread_id: str | None = None,
         session_id: str | None = None,
         on_busy: Literal["queue", "refuse"] = "queue",
+        title: str | None = None,
         command_id: str | None = None,
     ) -> Started:
         """Start a run; it is durable when this returns.
@@ -235,6 +238,7 @@ class Client:
             thread_id: the thread it joins; a new one if None.
             session_id: for your own bookkeeping.
             on_busy: what happens if the thread has an active run.
+            title: one line for lists of runs; the first line of the text if None.
             command_id: of this request.
 
         Raises:
@@ -252,6 +256,7 @@ class Client:
             thread=_text(thread_id, "thread_id"),
             session=_text(session_id, "session_id"),
             on_busy=on_busy,
+            title=None if title is None else input_of(title, "the title"),
         )
         answer = await self._ask(order)
         if isinstance(answer, Error):
@@ -297,10 +302,16 @@ class Client:
         agent: str | None = None,
         thread_id: str | None = None,
         prefix: str | None = None,
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: Order = "newest",
         limit: int = 50,
         cursor: str | None = None,
-    ) -> asking.RunLines:
-        """A page of runs, newest first, over HTTP; with `prefix`, those whose id begins with it.
+        counts: bool = False,
+    ) -> RunLines:
+        """A page of the runs that this principal may see, over HTTP. The filters are those of `Runtime.runs`.
 
         Raises:
             UsageError: an argument can not be. NotAllowed: without the scope `follow`.
@@ -311,10 +322,69 @@ class Client:
             "agent": agent,
             "thread": thread_id,
             "prefix": prefix,
+            "by": by,
+            "since": _moment(since, "since"),
+            "until": _moment(until, "until"),
+            "text": text,
+            "order": order,
             "limit": limit,
             "cursor": cursor,
+            "counts": "true" if counts else None,
         }
         return asking.lines_of(self._link.address, await self._get("/v1/runs", query))
+
+    def watch_runs(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: Order = "newest",
+        limit: int = 50,
+    ) -> AbstractAsyncContextManager[Watching]:
+        """Watch a list of runs: `async with client.watch_runs(...) as changes: async for change in changes: ...`.
+
+        The first change is a `RunLines`: the first page of the list, as `runs` gives it. After it each run that changes
+        comes as a `LineChanged`, and the number of runs that are not done as a `RunCounts`. Another `RunLines` means:
+        begin again with this page; one comes after a lost connection, and when more has changed than is told one by
+        one. What waits for a slow reader is the newest line of each run. A connection watches few lists: see
+        `watches` in the gateway's limits.
+
+        Raises:
+            UsageError: an argument can not be, also from the iteration. ConnectError: there is no connection any more.
+            NotAllowed, RequestRefused, ConnectError: from the iteration.
+        """
+        self._link.check()
+        frame = Watch(
+            id=f"{PREFIX}{secrets.token_hex(8)}",
+            status=_text(status, "status"),
+            agent=_text(agent, "agent"),
+            thread=_text(thread_id, "thread_id"),
+            prefix=_text(prefix, "prefix"),
+            by=_text(by, "by"),
+            since=_moment(since, "since"),
+            until=_moment(until, "until"),
+            text=_text(text, "text"),
+            order=order,
+            limit=limit,
+        )
+        return self._watch(Watching(frame, self._link.poke))
+
+    @asynccontextmanager
+    async def _watch(self, watching: Watching) -> AsyncIterator[Watching]:
+        link = self._link
+        link.lists.join(watching)
+        link.poke()
+        try:
+            yield watching
+        finally:
+            link.lists.leave(watching)
+            link.poke()
 
     async def _get(self, path: str, query: Mapping[str, Any] | None = None, *, run_id: str = "") -> dict[str, Any]:
         link = self._link
@@ -382,6 +452,14 @@ def _checked(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what}={value!r:.200}: give a str")
     return text_of(value)
+
+
+def _moment(value: Any, what: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise UsageError(f"{what}={value!r:.200}: give a datetime with a time zone")
+    return value.isoformat()
 
 
 def _text(value: Any, what: str) -> str | None:

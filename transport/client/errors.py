@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 from greenroom.actors.errors import (
     GreenroomError,
     RunExists,
+    RunPruned,
     StoreUnavailable,
     ThreadBusy,
     UnknownAgent,
@@ -111,6 +112,7 @@ class LogReset(GreenroomError):
 _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
     "unknown_agent": UnknownAgent,
     "run_exists": RunExists,
+    "run_pruned": RunPruned,
     "thread_busy": ThreadBusy,
     "unprocessable": UsageError,
     "bad_message": UsageError,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import traceback
 from collections.abc import Callable
 from typing import Final, Never
 
@@ -19,11 +20,26 @@ from wsproto.utilities import LocalProtocolError
 
 from greenroom import __version__
 from greenroom.actors.contract.envelope import Event
+from greenroom.supervision.border import failure_of_call
 from greenroom.supervision.exits import leaves
 from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.supervision.reporting import report
 
 from ..protocol.codes import SUBPROTOCOL
-from ..protocol.down import Ack, Bye, Error, Frame, Reset, Subscribed, Tick, Unsubscribed, Welcome
+from ..protocol.down import (
+    Ack,
+    Bye,
+    CountsChanged,
+    Error,
+    Frame,
+    Reset,
+    RunChanged,
+    Runs,
+    Subscribed,
+    Tick,
+    Unsubscribed,
+    Welcome,
+)
 from ..protocol.limits import Limits
 from ..protocol.up import Hello, Ping
 from . import frames, partings
@@ -33,6 +49,7 @@ from .errors import ClientClosed, ConnectError, NotAGateway, NotReachable
 from .pace import Allowance, Pace
 from .partings import Parted
 from .subscriptions import Subscriptions
+from .watching import Watches
 from .wire import Wire
 
 logger: Final = logging.getLogger("greenroom.client")
@@ -67,7 +84,7 @@ class Link:
 
     Attributes:
         address: where to.
-        calls, runs: what is asked for and what is followed; they know what is to be sent.
+        calls, runs, lists: what is asked for, followed and watched; they know what is to be sent.
         welcome: what the gateway said last when it let us in.
         state: now.
     """
@@ -82,7 +99,7 @@ class Link:
         on_change: Callable[[LinkState], None] | None = None,
     ) -> None:
         self.address, self.context, self.token = address, context, token
-        self.calls, self.runs = Calls(self.poke), Subscriptions(pace.patience)
+        self.calls, self.runs, self.lists = Calls(self.poke), Subscriptions(pace.patience), Watches()
         self.welcome: Welcome | None = None
         self.state = LinkState(connected=False, reason="not connected yet")
         self._pace, self._on_change = pace, on_change
@@ -129,6 +146,7 @@ class Link:
             parted = await self._visit(started)
             self.calls.disconnected()
             self.runs.disconnected()
+            self.lists.disconnected()
             if self._closing:
                 break
             first = self.welcome is None
@@ -163,11 +181,16 @@ class Link:
         self._tell(LinkState(connected=False, reason=str(error)))
         self.calls.end(error.again)
         self.runs.end(error.again)
+        self.lists.end(error.again)
 
     def _tell(self, state: LinkState) -> None:
         self.state = state
         if self._on_change is not None:
-            self._on_change(state)
+            try:
+                self._on_change(state)
+            except BaseException as error:  # noqa: BLE001, ASYNC103 - the program's own callback: the connection does not suffer for it
+                text = "".join(traceback.format_exception(failure_of_call(error))).rstrip()
+                report(logger, logging.ERROR, "on_change raised; it must not", traceback=text)
 
     # --- one connection ----------------------------------------------------------------------------------------------
 
@@ -315,8 +338,10 @@ class Link:
             case Ack():
                 self.calls.answered(frame)
             case Error():
-                if not self.runs.refused(frame, now):
+                if not self.runs.refused(frame, now) and not self.lists.refused(frame):
                     self.calls.answered(frame)
+            case Runs() | RunChanged() | CountsChanged():
+                self.lists.answer(frame)
             case Tick():
                 self.runs.heads(frame.heads)
             case Bye():
@@ -377,5 +402,5 @@ class Link:
         return self.calls.frame()
 
     def _subscription(self) -> str | None:
-        frame = self.runs.frame(trio.current_time())
+        frame = self.lists.frame() or self.runs.frame(trio.current_time())
         return None if frame is None else frames.write(frame)

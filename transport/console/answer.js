@@ -113,6 +113,14 @@ class Form {
     this.element = h("div", { class: "fields" }, ...this.fields.map((field) => field.element));
   }
 
+  /** The first field that was found wrong, if it still is; the others are not blamed before they are sent. */
+  recheck() {
+    const wrong = this.fields.find((field) => field.control.getAttribute("aria-invalid") === "true");
+    const read = wrong?.read() ?? {};
+    if (wrong && !read.fault) wrong.control.removeAttribute("aria-invalid");
+    return read;
+  }
+
   read() {
     const value = {};
     for (const field of this.fields) {
@@ -193,14 +201,19 @@ export class Answer {
     this.fault = h("p", { class: "fault", "aria-live": "polite" });
     this.switch = button("quiet small", { on: { click: () => this.#show(!this.asForm) } });
     this.element = h("div", { class: "answer" });
+    this.form?.element.addEventListener("input", () => this.#sayFault(this.form.recheck()));
     this.#show(this.form !== null);
   }
 
   read() {
     const read = this.asForm ? this.form.read() : this.json.read();
-    if (this.asForm && read.fault) say(this.fault, ...read.fault);
-    else tell(this.fault, "");
+    this.#sayFault(this.asForm ? read : {});
     return read;
+  }
+
+  #sayFault(read) {
+    if (read.fault) say(this.fault, ...read.fault);
+    else tell(this.fault, "");
   }
 
   focus() {

@@ -16,12 +16,9 @@ export class Api {
     this.token = token;
   }
 
-  /** A page of runs, newest first: `{runs, cursor}`. */
-  runs({ status, limit, cursor }) {
-    const query = new URLSearchParams({ limit: String(limit) });
-    if (status) query.set("status", status);
-    if (cursor) query.set("cursor", cursor);
-    return this.#get(`v1/runs?${query}`);
+  /** One more page of a list: `{runs, cursor, counts}`. The query is the one of its watch. */
+  runs(query, cursor, limit) {
+    return this.#get(`v1/runs?${new URLSearchParams({ ...query, limit: String(limit), cursor })}`);
   }
 
   /** The agents that can be started. */

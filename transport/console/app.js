@@ -2,10 +2,12 @@
 
 import { Api } from "./api.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
-import { announce, button, h, icon, say, sayAgain, tell } from "./dom.js";
-import { number, size } from "./format.js";
+import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
+import { number } from "./format.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
+import { explain, toast } from "./messages.js";
+import { Narrow } from "./narrow.js";
 import { Page } from "./page.js";
 import { keep, recall } from "./prefs.js";
 import { Runs } from "./runs.js";
@@ -15,19 +17,10 @@ import { getLanguage, knows, setLanguage, t } from "./words.js";
 const KEPT = 5; // runs whose events stay in memory, so that coming back to them costs only what is new
 const HIDDEN_MS = 500; // between two updates of a page that nobody sees
 const PROBE_AFTER = 3; // failures in a row until the page looks what is wrong
-const TOAST_MS = 8_000;
 const AGAIN_MS = 4_000; // between two looks at a run that nobody works on
 const ANSWER_MS = 3_000; // without a word in which the gateway has let such a look stand: somebody works on it
 
 const part = (id) => document.getElementById(id);
-
-/** A refusal as a sentence: what the code means, and what the gateway said of this one. */
-function explain(error) {
-  if (error.code === "too_large")
-    return t("error.too_large", { size: size(error.current.size), limit: size(error.current.limit) });
-  const meaning = knows(`error.${error.code}`) ? t(`error.${error.code}`) : error.code;
-  return [meaning, error.code === "unreachable" ? "" : error.message].filter(Boolean).join(" ");
-}
 
 class App {
   #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; what was shown last stands last
@@ -43,10 +36,12 @@ class App {
     this.link = new Link({ url: socket.href, token: getToken, listener: this });
     this.page = new Page({
       may: (scope) => this.may(scope),
+      me: () => this.principal,
       command: (frame) => this.link.command(frame),
       connected: () => this.link.state.name === "live",
       explain,
       keys: singleKeys,
+      open: (run) => this.#open(run),
       follow: (run) => {
         this.#entry(run).degraded = null;
         this.#follow(run);
@@ -55,13 +50,27 @@ class App {
     this.runs = new Runs(
       {
         api: this.api,
+        link: this.link,
         me: () => this.principal,
-        allowed: () => this.link.state.name === "live" && this.may("follow"),
-        changed: (waiting, more) => this.#waiting(waiting, more),
+        changed: (waiting) => this.#waiting(waiting),
         onUnauthenticated: () => this.#signIn(true),
         explain,
       },
-      { list: part("runs"), filters: part("filters"), more: part("more"), note: part("runs-note") },
+      {
+        list: part("runs"),
+        scroller: part("runs-scroll"),
+        more: part("more"),
+        note: part("runs-note"),
+        asOf: part("runs-as-of"),
+      },
+    );
+    this.narrow = new Narrow(
+      { filters: part("filters"), search: part("search"), toggle: part("narrow"), panel: part("narrowing") },
+      {
+        changed: (status, query) => this.runs.filter(status, query),
+        agents: async () => (this.may("start") ? await this.api.agents() : []),
+        me: () => this.principal,
+      },
     );
     this.#controls();
     sayAgain();
@@ -85,9 +94,21 @@ class App {
     this.#banner(state);
     this.#schedule();
     if (state.name === "live") this.#welcomed(this.link.welcome);
-    else this.runs.stop();
+    else this.runs.offline();
     if (state.name === "unauthenticated") this.#signIn(state.refused);
     if (state.name === "waiting" && state.failures === 1) announce(t("link.said.waiting"));
+  }
+
+  listed(watch, frame) {
+    this.runs.listed(watch, frame);
+  }
+
+  counted(counts) {
+    this.runs.counted(counts);
+  }
+
+  unlisted(watch, error) {
+    this.runs.unlisted(watch, error);
   }
 
   subscribed(run, frame) {
@@ -98,7 +119,12 @@ class App {
 
   event(run, event) {
     const entry = this.#entries.get(run);
-    entry.model.apply(event);
+    try {
+      entry.model.apply(event);
+    } catch (error) {
+      reportError(error); // the event counts as read all the same: reading it again would fail again, without an end
+      entry.model.add({ kind: "unknown", type: event.type, payload: event.payload, at: Date.parse(event.timestamp) });
+    }
     entry.degraded = null; // somebody works on it
     if (entry.live) this.page.heard(event);
     this.#schedule();
@@ -145,7 +171,7 @@ class App {
     part("start").hidden = !this.may("start");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
-    if (this.may("follow")) this.runs.refresh();
+    if (this.may("follow")) this.runs.open();
     else this.runs.forbidden();
     if (changed && this.#current) this.page.show(this.#current);
   }
@@ -229,6 +255,7 @@ class App {
   #draw() {
     this.#scheduled = false;
     this.page.draw();
+    if (this.#current?.live) this.runs.overlay(this.#current.model);
     this.#title();
   }
 
@@ -253,17 +280,17 @@ class App {
   #title() {
     const entry = this.#current;
     const waiting = Math.max(this.waiting ?? 0, entry?.model.open.length ?? 0);
-    const { agent, stage } = entry?.model ?? {};
-    const shown = agent && stage ? `${agent} · ${knows(`stage.${stage}`) ? t(`stage.${stage}`) : stage} - ` : "";
-    const title = `${waiting ? `(${number(waiting)}) ` : ""}${shown}${t("app.title")}`;
+    const { agent, shown: stage } = entry?.model ?? {};
+    const named = agent && stage ? `${agent} · ${knows(`stage.${stage}`) ? t(`stage.${stage}`) : stage} - ` : "";
+    const title = `${waiting ? `(${number(waiting)}) ` : ""}${named}${t("app.title")}`;
     if (document.title !== title) document.title = title;
   }
 
-  #waiting(count, more) {
+  #waiting(count) {
     this.waiting = count;
     const badge = part("waiting");
     badge.hidden = count === 0;
-    tell(badge, `${number(count)}${more ? "+" : ""}`);
+    tell(badge, number(count));
     this.#title();
   }
 
@@ -356,7 +383,6 @@ class App {
       agents: () => this.api.agents(),
       start: (frame) => this.link.command(frame),
       onStarted: (ack) => {
-        this.runs.refresh();
         this.#open(ack.run);
       },
       explain,
@@ -426,6 +452,9 @@ class App {
       case "n":
         this.#start();
         return true;
+      case "/":
+        this.narrow.focus();
+        return true;
       case "w":
         return this.page.approvals.focusNext();
       case "l":
@@ -451,18 +480,5 @@ class App {
 }
 
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
-
-/** A sentence at the edge of the page, for a while. */
-function toast(key, values = {}, tone = "") {
-  const leave = button(
-    "icon-only quiet",
-    { sayLabel: "dismiss", sayTitle: "dismiss", on: { click: () => element.remove() } },
-    icon("close"),
-  );
-  const element = h("div", { class: `toast${tone ? ` tone-${tone}` : ""}` }, h("p", { say: [key, values] }), leave);
-  part("toasts").append(element);
-  announce(t(key, values));
-  setTimeout(() => element.remove(), TOAST_MS);
-}
 
 new App();

@@ -10,7 +10,7 @@ export class Approvals {
   #model = null;
   #context = null;
 
-  /** @param {{may, keys, decide, connected, explain, changed: () => void}} context */
+  /** @param {{may, me, keys, decide, connected, explain, changed: () => void}} context */
   constructor(context) {
     this.context = context;
     this.title = h("h2", { class: "asks-title", tabindex: "-1" });
@@ -28,6 +28,7 @@ export class Approvals {
       ...this.context,
       run: model.run,
       may: this.context.may(),
+      me: this.context.me(),
       remove: (card) => this.#remove(card),
     };
     this.draw({ quiet: true });

@@ -7,12 +7,13 @@ import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { isObject, pretty, sameJson } from "./exact.js";
 import { clock, oneLine, wholeSeconds } from "./format.js";
 import { freshId } from "./link.js";
-import { formOf, subjectOf, ticketBody, titleOf } from "./ticket.js";
+import { formOf, mayDecide, reviewersOf, subjectOf, ticketBody, titleOf } from "./ticket.js";
 import { knows, t } from "./words.js";
 
 const ARMED_MS = 6_000; // so long a first press waits for the second one
 const LINGER_MS = 4_000; // so long a settled question stays to be read
 const URGENT_S = 60;
+const MASKS = ["[redacted]", "[home]", "[workspace]"]; // what the redactor shows in place of what it hides
 
 /** Refusals after which nothing can be decided any more. */
 const FINAL = new Set(["already_decided", "run_done", "expired", "unknown_target", "unknown_run"]);
@@ -23,15 +24,17 @@ export class Card {
   /**
    * @param {object} ticket the payload of run.approval.requested, with its status
    * @param {object | undefined} call the item of its call
-   * @param {{run: string, may: boolean, keys: () => boolean, decide: (frame: object) => Promise<object>,
+   * @param {{run: string, may: boolean, me: string, keys: () => boolean, decide: (frame: object) => Promise<object>,
    *   connected: () => boolean, explain: (error: Error) => string, remove: (card: Card) => void}} context
    */
   constructor(ticket, call, context) {
     Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
     this.tool = subjectOf(ticket);
+    this.may = context.may && mayDecide(ticket, context.me);
     this.ofRun = ticket.call_id === null; // it holds the run: there is no call, and nothing to edit
     this.element = this.#build(call);
     this.element.addEventListener("keydown", (event) => this.#key(event));
+    this.extra.addEventListener("input", () => this.#corrected());
     this.element.addEventListener("focusout", (event) => this.element.contains(event.relatedTarget) || this.#disarm());
     this.tick(Date.now());
   }
@@ -70,6 +73,8 @@ export class Card {
 
   #actions() {
     if (!this.context.may) return say(this.status, "ask.lookonly");
+    if (!this.may)
+      return say(this.status, "ask.notyou", { me: oneLine(this.context.me, 60), who: reviewersOf(this.ticket) });
     this.extra.replaceChildren();
     if (this.form === "approve" && this.ofRun) {
       this.primary = this.#button("primary", "ask.go", () => this.approve());
@@ -182,7 +187,8 @@ export class Card {
     const note = (read) => noteChanges(changed, given, read);
     const editor = new JsonEditor({ label: "ask.edit.label", text: pretty(given), check: anObject, onInput: note });
     note({ value: given });
-    const masked = pretty(given).includes("[redacted]")
+    const text = pretty(given);
+    const masked = MASKS.some((mask) => text.includes(mask))
       ? h("p", { class: "card-warn" }, icon("warn"), h("span", { say: "ask.masked.warn" }))
       : null;
     const go = () => {
@@ -257,7 +263,7 @@ export class Card {
       else this.back();
       return;
     }
-    if (typing || this.state !== "idle" || !this.context.may || this.settled) return;
+    if (typing || this.state !== "idle" || !this.may || this.settled) return;
     if (event.key === "Enter" && event.target === this.element && this.armed) this.approve();
     else if (!this.context.keys()) return;
     else if (event.key === "a") this.#pressedApprove();
@@ -272,6 +278,11 @@ export class Card {
     if (this.blocks.some((block) => block.cut)) return this.#allShown();
     const again = this.form === "unknown" ? "ask.rerun.again" : this.ofRun ? "ask.go.again" : "ask.approve.again";
     return this.#arm(again) || this.approve();
+  }
+
+  /** What was refused has been changed: the refusal is not true of it any more. */
+  #corrected() {
+    if (!this.busy && this.status.classList.contains("tone-bad")) this.#say(null);
   }
 
   // --- what becomes of it --------------------------------------------------------------------------------------------

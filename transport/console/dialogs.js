@@ -1,6 +1,7 @@
 // What stands before the page: sign in, start a run, cancel or pause a run, help.
 
 import { button, h, icon, say, tell } from "./dom.js";
+import { oneLine } from "./format.js";
 import { freshId } from "./link.js";
 import { keep, recall } from "./prefs.js";
 
@@ -62,7 +63,7 @@ export function askToken({ refused, onToken }) {
   };
   const form = h(
     "form",
-    { novalidate: true, on: submitting(go) },
+    { novalidate: true, on: { ...submitting(go), input: () => tell(fault, "") } },
     h("p", { class: "hint", say: "token.why" }),
     h("div", { class: "field" }, h("label", { for: "token", say: "token.label" }), field, fault),
     h("p", { class: "hint", say: "token.kept" }),
@@ -91,6 +92,10 @@ export function askStart({ agents, start, onStarted, explain }) {
     else if (tools.length) say(hint, "start.tools", { tools: tools.join(", ") });
     else tell(hint, "");
   };
+  const changed = () => {
+    frameId.value = freshId();
+    if (known.length) tell(fault, "");
+  };
   const submit = () =>
     startNow({
       select,
@@ -108,7 +113,7 @@ export function askStart({ agents, start, onStarted, explain }) {
     });
   const form = h(
     "form",
-    { novalidate: true, on: { ...submitting(submit), input: () => (frameId.value = freshId()) } },
+    { novalidate: true, on: { ...submitting(submit), input: changed } },
     h("div", { class: "field" }, h("label", { for: "start-agent", say: "start.agent" }), select, hint),
     h("div", { class: "field" }, h("label", { for: "start-text", say: "start.text" }), text),
     h(
@@ -216,7 +221,7 @@ function askCommand({ word, name, tone, choices, send, onSent, onClosed, explain
   const keepIt = button("quiet", { say: word("keep"), on: { click: () => element.close() } });
   const form = h(
     "form",
-    { novalidate: true, on: submitting(submit) },
+    { novalidate: true, on: { ...submitting(submit), input: () => tell(fault, "") } },
     h("p", { class: "hint", say: word("why") }),
     ...choices,
     h("div", { class: "field" }, h("label", { for: reason.id, say: word("reason") }), reason),
@@ -228,9 +233,57 @@ function askCommand({ word, name, tone, choices, send, onSent, onClosed, explain
   return show(element, reason);
 }
 
+/**
+ * Fork a run that is done: begin again after one of its steps, in a thread of its own. `steps` are {step, tools};
+ * `fork(frame)` gives the acknowledgement.
+ */
+export function askFork({ run, steps, fork, onForked, explain }) {
+  const frameId = { value: freshId() };
+  const options = [{ step: 0, tools: [] }, ...steps].map(({ step, tools }) =>
+    h("option", { value: String(step), say: forkPoint(step, tools) }),
+  );
+  const select = h("select", { id: "fork-step" }, ...options);
+  select.selectedIndex = Math.max(0, options.length - 2); // what went wrong was most likely the last one
+  const fault = h("p", { class: "fault", role: "alert" });
+  const go = h("button", { class: "button primary", type: "submit", say: "fork.go" });
+  const submit = async () => {
+    if (go.disabled) return;
+    go.disabled = true;
+    try {
+      const ack = await fork({ type: "fork", id: frameId.value, run, step: Number(select.value) });
+      element.close();
+      onForked(ack);
+    } catch (error) {
+      go.disabled = false;
+      say(fault, "start.failed", { message: explain(error) });
+    }
+  };
+  const changed = () => {
+    frameId.value = freshId();
+    tell(fault, "");
+  };
+  const form = h(
+    "form",
+    { novalidate: true, on: { ...submitting(submit), input: changed } },
+    h("p", { class: "hint", say: "fork.why" }),
+    h("div", { class: "field" }, h("label", { for: "fork-step", say: "fork.step" }), select),
+    fault,
+    h("div", { class: "dialog-buttons" }, go),
+  );
+  const element = dialog("fork", "fork.title", form);
+  return show(element, select);
+}
+
+function forkPoint(step, tools) {
+  if (!step) return "fork.beginning";
+  const named = oneLine([...new Set(tools)].join(", "), 60);
+  return [named ? "fork.after.tools" : "fork.after", { n: step, tools: named }];
+}
+
 const KEYS = [
   [["j", "k", "↓", "↑"], "help.list"],
   [["Enter"], "help.open"],
+  [["/"], "help.search"],
   [["w"], "help.next"],
   [["a"], "help.approve"],
   [["d"], "help.deny"],

@@ -87,6 +87,12 @@ const ICONS = {
   brain: ["M8 3a5 5 0 1 0 0 10A5 5 0 0 0 8 3z", "M8 5.5v3l2 1.2"],
   tool: ["M10.2 3a3 3 0 0 0-3.7 3.9L3 10.4 5.6 13l3.5-3.5A3 3 0 0 0 13 5.8L11.2 7.6 8.9 7 8.4 4.8z"],
   note: ["M8 7.5V11", "M8 5h.01", "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z"],
+  fork: [
+    "M5 3.2v9.6M5 9.5c0-3 6-1.6 6-5",
+    "M5 4.4a1.2 1.2 0 1 0 0-2.4 1.2 1.2 0 0 0 0 2.4zM5 14a1.2 1.2 0 1 0 0-2.4 1.2 1.2 0 0 0 0 2.4z",
+    "M11 4.4A1.2 1.2 0 1 0 11 2a1.2 1.2 0 0 0 0 2.4z",
+  ],
+  filter: ["M2.5 4h11M4.5 8h7M6.5 12h3"],
   again: ["M12.8 6.5A5 5 0 1 0 13 9.2", "M13 3.2v3.3H9.7"],
   flag: ["M4 13.5v-11", "M4 3h7.5L10 5.8l1.5 2.7H4"],
   auto: ["M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z", "M8 2.5v11"],
@@ -140,6 +146,9 @@ const SIGNS = {
   succeeded: "check",
   failed: "cross",
   cancelled: "slash",
+  stopped: "flag",
+  degraded: "warn",
+  held: "clock",
   needs_approval: "hand",
   suspended: "hand",
 };

@@ -13,6 +13,34 @@ export function parseExact(text) {
   );
 }
 
+// Fields of a payload that hold values of tools and models: what people read there, decide about and send back.
+const VALUES = new Set(["arguments", "result", "output", "parameters", "response_schema"]);
+const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
+
+/**
+ * An event (or a frame of the gateway) from its text. The values of tools and models in its payload are exact; every
+ * other number is a number of JavaScript, for that is what the page counts, measures and formats.
+ */
+export function parseEvent(text) {
+  if (!HAS_VALUES.test(text)) return JSON.parse(text);
+  const event = parseExact(text);
+  for (const name of Object.keys(event)) if (name !== "payload") event[name] = plain(event[name]);
+  const { payload } = event;
+  if (isObject(payload))
+    for (const name of Object.keys(payload)) if (!VALUES.has(name)) payload[name] = plain(payload[name]);
+  return event;
+}
+
+/** Data in which every kept number is a number of JavaScript again. */
+function plain(value) {
+  const kept = keptNumber(value);
+  if (kept !== undefined) return Number(kept);
+  if (Array.isArray(value)) return value.map(plain);
+  if (value === null || typeof value !== "object") return value;
+  for (const name of Object.keys(value)) value[name] = plain(value[name]);
+  return value;
+}
+
 /** The source text of a number that was kept, else undefined. */
 export function keptNumber(value) {
   return CAN_KEEP && JSON.isRawJSON(value) ? value.rawJSON : undefined;

@@ -1,10 +1,18 @@
 // Values as words for people: times, sizes, numbers, and text in which nothing can hide.
 
+import { keptNumber } from "./exact.js";
 import { locale, t } from "./words.js";
+
+/** What is shown for a number or a moment that there is not. */
+const NONE = "\u2013";
+
+/** A number, also one that was kept as its source text; NaN if it is none. */
+const real = (value) => (value === null || value === undefined ? NaN : Number(keptNumber(value) ?? value));
 
 /** 7 ms, 1.4 s, 2 min 5 s, 3 h 10 min, 2 days. */
 export function duration(seconds) {
-  const given = Math.max(0, seconds);
+  const given = Math.max(0, real(seconds));
+  if (!Number.isFinite(given)) return NONE;
   if (given < 1) return t("unit.ms", { n: Math.round(given * 1000) });
   if (given < 59.95) return t("unit.s", { n: given.toFixed(1) });
   return wholeSeconds(given);
@@ -12,7 +20,8 @@ export function duration(seconds) {
 
 /** The same without fractions, for what ticks: 7 s, 2 min 5 s. */
 export function wholeSeconds(seconds) {
-  const all = Math.max(0, Math.round(seconds));
+  const all = Math.max(0, Math.round(real(seconds)));
+  if (!Number.isFinite(all)) return NONE;
   if (all < 60) return t("unit.s", { n: all });
   const minutes = Math.floor(all / 60);
   if (minutes < 60) return t("unit.min", { n: minutes, s: all % 60 });
@@ -22,7 +31,9 @@ export function wholeSeconds(seconds) {
 }
 
 /** 12 ms into a run as +0.01, later +3.4, +2:05, +1:02:05. */
-export function offset(seconds) {
+export function offset(since) {
+  const seconds = real(since);
+  if (!Number.isFinite(seconds)) return "";
   if (seconds < 60) return `+${Math.max(0, seconds).toFixed(1)}`;
   const all = Math.floor(seconds);
   const two = (n) => String(n).padStart(2, "0");
@@ -43,6 +54,7 @@ const STEPS = [
 /** How long ago a moment (ms) is: just now, 5 min. ago, yesterday. */
 export function ago(moment, now = Date.now()) {
   let left = Math.max(0, (now - moment) / 1000);
+  if (!Number.isFinite(left)) return "";
   if (left < 5) return t("unit.just");
   for (const [unit, size] of STEPS) {
     if (left < size) return relative("short").format(-Math.floor(left), unit);
@@ -60,27 +72,42 @@ const cached = (name, make) => {
 const relative = (style) =>
   cached(`relative ${style}`, () => new Intl.RelativeTimeFormat(locale(), { style, numeric: "auto" }));
 
-/** A moment (ms) as date and time of the reader's own zone. */
-export const moment = (at) =>
-  cached("moment", () => new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "medium" })).format(at);
+const FURTHEST_MS = 8.64e15; // from 1970: what a Date can hold
 
-/** A moment (ms) as time of the day. */
+const dated = (format, at) => (Math.abs(at) <= FURTHEST_MS ? format.format(at) : "");
+
+/** A moment (ms) as date and time of the reader's own zone; empty if it is none. */
+export const moment = (at) =>
+  dated(
+    cached("moment", () => new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "medium" })),
+    at,
+  );
+
+/** A moment (ms) as time of the day; empty if it is none. */
 export const clock = (at) =>
-  cached("clock", () => new Intl.DateTimeFormat(locale(), { timeStyle: "medium" })).format(at);
+  dated(
+    cached("clock", () => new Intl.DateTimeFormat(locale(), { timeStyle: "medium" })),
+    at,
+  );
 
 /** 1,234 */
-export const number = (n) => cached("number", () => new Intl.NumberFormat(locale())).format(n);
+export const number = (n) => {
+  const given = real(n);
+  return Number.isNaN(given) ? NONE : cached("number", () => new Intl.NumberFormat(locale())).format(given);
+};
 
 /** 980, 1.2K, 3.4M */
 export const compact = (n) =>
-  n < 10_000
-    ? number(n)
-    : cached("compact", () => new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 })).format(n);
+  real(n) >= 10_000
+    ? cached("compact", () => new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 })).format(
+        real(n),
+      )
+    : number(n);
 
 /** 40 % */
 export const percent = (fraction) =>
   cached("percent", () => new Intl.NumberFormat(locale(), { style: "percent" })).format(
-    Math.min(1, Math.max(0, fraction)),
+    Math.min(1, Math.max(0, real(fraction) || 0)),
   );
 
 /** 900 bytes, 2.1 kB, 3.4 MB */
@@ -105,7 +132,7 @@ const isHighSurrogate = (text, index) => (text.charCodeAt(index) & 0xfc00) === 0
 
 /** A text in one line: cut, blanks joined, and everything that can not be seen spelled out. */
 export function oneLine(text, width) {
-  const joined = String(text)
+  const joined = String(text ?? "")
     .slice(0, width * 4)
     .replace(/\s+/gu, " ")
     .trim();

@@ -5,7 +5,7 @@
 // sends what has not been acknowledged again, with the same id. So every event is applied once and in order, and every
 // command acts once. The cursor moves after the event has been applied. docs/gateway.md has the whole protocol.
 
-import { parseExact } from "./exact.js";
+import { parseEvent } from "./exact.js";
 import { bytesOf } from "./format.js";
 
 export const SUBPROTOCOL = "greenroom.v1";
@@ -34,10 +34,6 @@ const NAMES = {
   4429: "too_fast",
 };
 
-// Events with values of tools: their numbers are kept exactly. The others are read the fast way.
-const EXACT = /"type":"run\.(?:approval\.requested|tool\.call|tool\.resumed|tool\.result|completed)"/;
-const HEAD = 400; // characters in which the type of an event stands
-
 /** A command that the gateway refused. */
 export class Refused extends Error {
   constructor({ code, message = "", current }) {
@@ -45,6 +41,12 @@ export class Refused extends Error {
     this.code = code;
     this.current = current;
   }
+}
+
+/** Close a connection. One that is still being made is closed when it is: before that, browsers complain of it. */
+function leave(socket) {
+  if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000);
+  else socket.close(1000);
 }
 
 /** A fresh id; crypto.randomUUID is missing on pages that came by plain http from another machine. */
@@ -63,12 +65,16 @@ export function freshId() {
  *                               unauthenticated {refused}; why is {code, name, reason}
  *   event(run, event)           in order, each once
  *   subscribed(run, frame), live(run), reset(run, frame), ended(run, frame), refused(run, error)
+ *   listed(watch, frame)        gw.runs: the list anew; gw.run: one row of it
+ *   counted(counts)             how many runs are not done
+ *   unlisted(watch, error)      a watch was refused
  */
 export class Link {
   #listener;
   #token;
   #socket = null;
   #follows = new Map(); // run -> {after, epoch, asked: id of the subscribe that is awaited or null, closed}
+  #watches = new Map(); // id -> query
   #outbox = new Map(); // id -> {frame, resolve, reject, tries, timer}
   #failures = 0;
   #timer = null;
@@ -120,6 +126,17 @@ export class Link {
     return follow ? { after: follow.after, epoch: follow.epoch } : null;
   }
 
+  /** Be told of a list of runs, on this connection and on each later one. An id is used once. */
+  watch(id, query) {
+    this.#watches.set(id, query);
+    this.#send({ type: "watch", id, ...query });
+  }
+
+  /** Hear of a list no more. */
+  unwatch(id) {
+    if (this.#watches.delete(id)) this.#send({ type: "unwatch", id });
+  }
+
   /**
    * Send a command until it is acknowledged, whatever happens to the connection; it acts once.
    * @returns {Promise<object>} the gw.ack
@@ -164,7 +181,7 @@ export class Link {
     for (const entry of this.#outbox.values()) clearTimeout(entry.timer);
     const socket = this.#socket;
     this.#socket = this.welcome = null;
-    if (socket) socket.close(1000);
+    if (socket) leave(socket);
   }
 
   #listen() {
@@ -203,7 +220,7 @@ export class Link {
 
   #hear(text) {
     this.#heard = Date.now();
-    const frame = EXACT.test(text.slice(0, HEAD)) ? parseExact(text) : JSON.parse(text);
+    const frame = parseEvent(text);
     if (frame.type.startsWith("gw.")) this.#frame(frame);
     else this.#event(frame);
   }
@@ -229,6 +246,11 @@ export class Link {
         return this.#ended(frame);
       case "gw.tick":
         return this.#ticked(frame.heads ?? {});
+      case "gw.runs":
+      case "gw.run":
+        return this.#watches.has(frame.watch) && this.#listener.listed(frame.watch, frame);
+      case "gw.counts":
+        return this.#listener.counted(frame.counts);
       case "gw.ack":
         return this.#settle(frame.id, (entry) => entry.resolve(frame));
       case "gw.error":
@@ -241,7 +263,9 @@ export class Link {
 
   #welcomed(frame) {
     this.welcome = { ...frame, at: Date.now() };
+    const watches = [...this.#watches]; // what is watched from now on has been sent already
     this.#set({ name: "live" });
+    for (const [id, query] of watches) this.#send({ type: "watch", id, ...query });
     for (const [run, follow] of this.#follows) if (!follow.closed) this.#subscribe(run);
     for (const { frame: unanswered } of this.#outbox.values()) this.#send(unanswered);
   }
@@ -311,6 +335,8 @@ export class Link {
       entry.timer = setTimeout(() => this.#send(entry.frame), Math.min(8_000, 500 * 2 ** entry.tries));
     } else if (entry) {
       this.#settle(frame.id, ({ reject }) => reject(new Refused(frame)));
+    } else if (this.#watches.has(frame.id)) {
+      this.#listener.unlisted(frame.id, new Refused(frame));
     } else {
       this.#refusedFollow(frame);
     }

@@ -9,15 +9,19 @@ const millis = (timestamp) => Date.parse(timestamp);
 export class RunModel {
   constructor(run) {
     this.run = run;
-    this.agent = this.by = this.thread = this.model = this.input = "";
+    this.agent = this.by = this.thread = this.model = this.input = this.title = "";
     this.stage = null;
-    this.facts = {}; // workspace, deadline, parent
+    this.facts = {}; // workspace, deadline, parent, forked_from
     this.startedAt = this.endedAt = null;
     this.last = 0; // sequence of the newest event
     this.step = 0;
+    this.tools = []; // of the step that is being made
+    this.finished = []; // {step, tools}: the steps that a fork can begin after
     this.usage = { input: 0, output: 0 };
     this.end = null; // the item of the terminal event
     this.cancelling = this.pausing = false; // asked for, and not there yet
+    this.waited = 0; // ms in which it waited for people
+    this.waitingSince = null; // ms, while it does
     this.items = []; // the timeline, in the order of its beginnings
     this.tickets = new Map(); // ticket id -> what approvals.js shows
     this.changed = new Set(); // items that are to be drawn anew
@@ -29,6 +33,16 @@ export class RunModel {
 
   get done() {
     return TERMINAL.has(this.stage);
+  }
+
+  /** What people see: the stage; a run that a stop condition has cut is "stopped", not completed. */
+  get shown() {
+    return this.stage === "completed" && this.end?.termination === "stopped" ? "stopped" : this.stage;
+  }
+
+  /** How long it has waited for people up to a moment, in ms. */
+  waitedAt(now) {
+    return this.waited + (this.waitingSince === null ? 0 : Math.max(0, now - this.waitingSince));
   }
 
   /** The tickets that can be decided, oldest first. */
@@ -77,28 +91,42 @@ export class RunModel {
   }
 
   moved(payload, at) {
-    this.stage = payload.to;
+    this.#reach(payload.to, at);
     // how a run comes to life is one line; later moves are seen in its calls and decisions
     if (!this.stages && payload.from !== "created") return;
     if (!this.stages) this.stages = this.add({ kind: "stages", at, path: payload.from ? [payload.from] : [] });
     this.stages.path.push(payload.to);
+    this.stages.took = at - this.startedAt;
     this.touch(this.stages);
   }
 
+  #reach(stage, at) {
+    if (stage === "needs_approval") this.waitingSince ??= at;
+    else if (this.waitingSince !== null) {
+      this.waited = this.waitedAt(at);
+      this.waitingSince = null;
+    }
+    this.stage = stage;
+  }
+
   created(payload, at) {
-    Object.assign(this, { agent: payload.agent, by: payload.by, thread: payload.thread_id, input: payload.input });
-    for (const name of ["workspace", "deadline", "parent"]) if (payload[name]) this.facts[name] = payload[name];
+    const { agent, by, thread_id: thread, input, title = "" } = payload;
+    Object.assign(this, { agent, by, thread, input, title });
+    for (const name of ["workspace", "deadline", "parent", "forked_from"])
+      if (payload[name]) this.facts[name] = payload[name];
     this.stage = payload.to;
     this.add({ kind: "input", text: payload.input, by: payload.by, at, first: true });
   }
 
   stepStarted({ step }, at) {
     this.step = step;
+    this.tools = [];
     this.add({ kind: "step", step, at });
   }
 
-  stepFinished({ usage }) {
+  stepFinished({ step, usage }) {
     this.usage = { ...this.usage, ...usage };
+    this.finished.push({ step, tools: this.tools });
   }
 
   asked({ message_id: id }, at) {
@@ -115,10 +143,12 @@ export class RunModel {
     }
   }
 
-  retried({ message_id: id, code, detail }, at) {
+  retried({ message_id: id, code, detail, usage, delay_ms: delay }, at) {
     this.thinking = null;
+    for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, code);
-    this.note("item.retried", { code }, at, { icon: "again", detail });
+    const wait = delay ? { wait: delay / 1000 } : {};
+    this.note("item.retried", { code, ...wait }, at, { icon: "again", detail });
   }
 
   delta(kind, { message_id: id, text }, at) {
@@ -128,7 +158,8 @@ export class RunModel {
     this.touch(item);
   }
 
-  completed({ message_id: id, role, text }, at) {
+  completed({ message_id: id, role, text, large }, at) {
+    if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
     if (role === "user") return; // it stands there as input
     if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
     const item = this.#message("message", id, at);
@@ -155,6 +186,7 @@ export class RunModel {
   called(payload, at) {
     const { call_id: id, tool, arguments: given, effect, status } = payload;
     const item = this.#call(id, tool, at);
+    this.tools.push(tool);
     this.touch(Object.assign(item, { tool, given, effect, status }));
   }
 
@@ -235,12 +267,14 @@ export class RunModel {
 
   resolved({ ticket_id: id, resolution, by, reason, edited }, at) {
     const ticket = this.tickets.get(id);
+    const after = ticket ? Math.max(0, at - ticket.requestedAt) : undefined;
     const tool = ticket?.tool ?? id;
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
     const how = resolution === "approved" && edited ? "edited" : resolution;
     const text = ticket?.call_id === null ? `item.run.${resolution}` : `item.resolved.${how}`;
     const good = resolution === "approved";
-    this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone: good ? "good" : "bad", detail: reason });
+    const tone = good ? "good" : "bad";
+    this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone, detail: reason, after });
   }
 
   received({ text, by }, at) {
@@ -258,7 +292,7 @@ export class RunModel {
   }
 
   terminal(payload, at, { type }) {
-    this.stage = payload.to;
+    this.#reach(payload.to, at);
     this.endedAt = at;
     this.thinking = null;
     this.cancelling = this.pausing = false;
@@ -268,7 +302,7 @@ export class RunModel {
     for (const ticket of this.tickets.values()) if (ticket.status === "open") ticket.status = "withdrawn";
     for (const item of this.messages.values()) if (item.live) this.touch(Object.assign(item, { live: false }));
     const said = payload.output !== undefined && payload.output === this.said; // the last message is the output
-    this.end = this.add({ kind: "end", type, ...payload, said, at });
+    this.end = this.add({ kind: "end", type, ...payload, said, waited: this.waited, at });
   }
 }
 

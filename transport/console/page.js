@@ -2,6 +2,7 @@
 
 import { Approvals } from "./approvals.js";
 import { copyFrom, foreign } from "./blocks.js";
+import { askFork } from "./dialogs.js";
 import { announce, button, h, icon, say, sign, tell } from "./dom.js";
 import { ago, compact, moment, number, oneLine, wholeSeconds } from "./format.js";
 import { addressOf } from "./session.js";
@@ -19,11 +20,13 @@ export class Page {
   #skew = null;
   #sending = false;
 
-  /** @param {{may: (scope: string) => boolean, command, connected, explain, keys, follow}} context */
+  /** @param {{may: (scope: string) => boolean, me: () => string, command, connected, explain, keys, follow,
+   *   open: (run: string) => void}} context */
   constructor(context) {
     this.context = context;
     this.approvals = new Approvals({
       may: () => context.may("decide"),
+      me: context.me,
       keys: context.keys,
       decide: context.command,
       connected: context.connected,
@@ -48,6 +51,7 @@ export class Page {
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
+    this.#next();
     this.#details();
   }
 
@@ -110,6 +114,8 @@ export class Page {
     const { model } = entry;
     if (model.startedAt !== null) {
       this.values.elapsed(wholeSeconds(((model.endedAt ?? now) - model.startedAt) / 1000));
+      const waited = model.waitedAt(now);
+      this.values.waited(waited >= 1_000 ? wholeSeconds(waited / 1000) : "");
       say(part("run-sub").lastElementChild ?? part("run-sub"), "run.subtitle", {
         by: oneLine(model.by, 60),
         when: ago(model.startedAt, now),
@@ -156,12 +162,15 @@ export class Page {
     const agent = oneLine(model.agent, 80);
     this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
     this.#once("run", run, () => this.#subtitle(run));
-    if (live) this.#once("stage", model.stage, (before) => this.#stage(model, before));
+    if (live) this.#once("stage", model.shown, (before) => this.#stage(model, before));
     const { may, connected } = this.context;
     this.#offer("pause", live && connected() && model.pausable && may("decide"));
     this.#offer("cancel", live && !model.done && may("start"));
     part("pausing").hidden = !live || !model.pausing;
-    part("composer").hidden = !live || model.done || !may("decide");
+    const goes = model.done ? "start" : "decide";
+    part("composer").hidden = !live || !may(goes);
+    part("next").hidden = !live || !model.done || !may("start");
+    this.#once("goes", goes, () => this.#compose(model.done));
     const { values } = this;
     values.by(model.by);
     values.started(model.startedAt === null ? "" : moment(model.startedAt));
@@ -174,7 +183,7 @@ export class Page {
     values.model(model.model);
     values.thread(model.thread);
     values.events(number(model.last));
-    for (const name of ["workspace", "deadline", "parent"]) values[name](model.facts[name] ?? "");
+    for (const name of ["workspace", "deadline", "parent", "forked_from"]) values[name](model.facts[name] ?? "");
   }
 
   /** Show a button or take it away; the focus does not go with it. */
@@ -206,7 +215,7 @@ export class Page {
   }
 
   #stage(model, before) {
-    const stage = model.stage ?? "unknown";
+    const stage = model.shown ?? "unknown";
     const known = knows(`stage.${stage}`);
     const word = known ? h("span", { say: `stage.${stage}` }) : h("span", {}, stage);
     const chip = part("run-stage");
@@ -222,6 +231,7 @@ export class Page {
       "by",
       "started",
       "elapsed",
+      "waited",
       "steps",
       "tokens",
       "model",
@@ -229,6 +239,7 @@ export class Page {
       "workspace",
       "deadline",
       "parent",
+      "forked_from",
       "events",
     ]) {
       const value = h("bdi");
@@ -241,10 +252,63 @@ export class Page {
       part("details").append(line);
       this.values[name] = (text) => {
         line.hidden = !text;
-        if (name === "parent" && text) value.replaceChildren(h("a", { href: addressOf(text) }, text));
+        if ((name === "parent" || name === "forked_from") && text)
+          value.replaceChildren(h("a", { href: addressOf(text.replace(/@\d+$/, "")) }, text)); // run@step
         else tell(value, oneLine(text, 300));
       };
     }
+  }
+
+  /** What can follow when a run is done: the same again, or another way from a step on. */
+  #next() {
+    const again = button(
+      "",
+      { id: "again", on: { click: () => this.#again() } },
+      icon("again"),
+      h("span", { say: "next.again" }),
+    );
+    const fork = button(
+      "",
+      { id: "fork", on: { click: () => this.#fork() } },
+      icon("fork"),
+      h("span", { say: "next.fork" }),
+    );
+    part("next").append(again, fork, h("p", { class: "fault", role: "alert" }));
+  }
+
+  /** The same question in a run of its own, with what its thread held before: a fork at the beginning. */
+  async #again() {
+    const { run } = this.#entry;
+    const fault = part("next").lastElementChild;
+    part("again").disabled = true;
+    tell(fault, "");
+    try {
+      const ack = await this.context.command({ type: "fork", run, step: 0 });
+      if (this.#entry?.run === run) this.context.open(ack.run);
+    } catch (error) {
+      if (this.#entry?.run === run) say(fault, "start.failed", { message: this.context.explain(error) });
+    }
+    part("again").disabled = false;
+  }
+
+  #fork() {
+    const { run, model } = this.#entry;
+    askFork({
+      run,
+      steps: model.finished,
+      fork: this.context.command,
+      onForked: (ack) => this.context.open(ack.run),
+      explain: this.context.explain,
+    });
+  }
+
+  /** The line at the end gives a run that works more input, and goes on with the conversation of one that is done. */
+  #compose(done) {
+    const text = part("send-text");
+    say(text, done ? "continue.label" : "send.label", {}, "label");
+    say(text, done ? "continue.placeholder" : "send.placeholder", {}, "hint");
+    say(part("send-go"), done ? "continue.go" : "send.go");
+    tell(part("send-fault"), "");
   }
 
   #composer() {
@@ -255,6 +319,7 @@ export class Page {
       event.preventDefault();
       this.#send();
     });
+    text.addEventListener("input", () => tell(part("send-fault"), ""));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -263,19 +328,23 @@ export class Page {
 
   async #send() {
     const [text, go, fault] = [part("send-text"), part("send-go"), part("send-fault")];
-    const { run } = this.#entry;
+    const { run, model } = this.#entry;
     if (this.#sending || !text.value.trim()) return;
+    const { agent, thread, done } = model;
+    const frame = done ? { type: "start", agent, thread, text: text.value } : { type: "send", run, text: text.value };
     this.#sending = text.readOnly = go.disabled = true;
     say(go, "send.sending");
     tell(fault, "");
     let sent = null;
     try {
-      sent = await this.context.command({ type: "send", run, text: text.value });
+      sent = await this.context.command(frame);
     } catch (error) {
       if (this.#entry?.run === run) say(fault, "send.failed", { message: this.context.explain(error) });
     }
     this.#sending = text.readOnly = go.disabled = false;
-    say(go, "send.go");
-    if (sent && this.#entry?.run === run) text.value = "";
+    this.#compose(this.#entry?.model.done ?? false);
+    if (!sent || this.#entry?.run !== run) return;
+    text.value = "";
+    if (done) this.context.open(sent.run);
   }
 }

@@ -1,68 +1,71 @@
-// The list of runs: read again every two seconds while somebody looks, newest first, those that wait before all others.
+// The list of runs, live: those that wait first, oldest first, then the newest. The gateway tells what changes; this
+// page holds the pages that were read, and draws the rows that are in sight.
 
-import { foreign } from "./blocks.js";
-import { announce, h, say, setRun, sign, tell } from "./dom.js";
-import { ago, compact, moment, oneLine } from "./format.js";
-import { knows, t } from "./words.js";
+import { Feed } from "./feed.js";
+import { announce, h, say } from "./dom.js";
+import { clock, oneLine } from "./format.js";
+import { RunRow } from "./runrow.js";
+import { getLanguage, t } from "./words.js";
 
-const EVERY_MS = 2_000;
 const PAGE = 50;
-const MOST = 500; // runs that are read again each time; older ones stay as they were
+const DEEP = 1_000; // rows of a page that is read again after the connection was lost
 const PINNED = 8; // waiting runs that stand before all others
+const HEIGHTS = { row: 56, asking: 78, group: 32 }; // pixels; as in style.css
+const BESIDE = 600; // pixels beyond the sight in which rows are drawn, and the next page is asked for
+
+let asked = 0;
 
 export class Runs {
-  #filter = "";
-  #loaded = new Map(); // run id -> summary, in the order of the list
-  #waiting = new Map();
-  #cursor = null;
-  #wanted = PAGE;
-  #rows = new Map(); // run id -> {element, ...}
-  #timer = null;
-  #round = 0;
-  #known = null; // ids of the runs that waited last time; null before the first time
+  #query = {}; // agent, by, since, text
+  #status = "";
+  #lists = { waiting: null, rest: null }; // {id, query, feed, next: the feed that is being filled in its place}
+  #counts = null;
+  #lines = []; // {key, top, height, row | group}, all of them, in their order
+  #drawn = new Map(); // key -> RunRow of the lines that are in the document
+  #told = new Set(); // runs of which was said aloud that they wait, and that still do
   #focused = null;
+  #shown = null; // what the page itself knows of the selected run
+  #reading = false;
+  #asOf = null; // ms: since when nothing was heard
+  #scheduled = false;
+  #changes = true; // other rows than those that were laid out
   selected = null;
 
   /**
-   * @param {{api, me: () => string, allowed: () => boolean, changed: (waiting: number, more: boolean) => void,
-   *   onUnauthenticated: () => void, explain: (error: Error) => string}} context
-   * @param {{list, filters, more, note}} parts
+   * @param {{api, link, me: () => string, changed: (waiting: number) => void, onUnauthenticated: () => void,
+   *   explain: (error: Error) => string}} context
+   * @param {{list, scroller, more, note, asOf}} parts
    */
   constructor(context, parts) {
     Object.assign(this, { context, ...parts });
-    this.filters.addEventListener("click", (event) => {
-      const control = event.target.closest("button");
-      if (control) this.filter(control.value);
-    });
     this.more.addEventListener("click", () => this.#more());
     this.list.addEventListener("focusin", (event) => this.#focus(event.target.closest("a")?.dataset.run));
-    document.addEventListener("visibilitychange", () => this.refresh());
+    this.scroller.addEventListener("scroll", () => this.#schedule({ same: true }), { passive: true });
+    new ResizeObserver(() => this.#schedule({ same: true })).observe(this.scroller);
+    setInterval(() => document.hidden || this.#tick(), 1_000);
   }
 
-  /** Read the list now, and then every two seconds. */
-  async refresh() {
-    clearTimeout(this.#timer);
-    if (document.hidden || !this.context.allowed()) return;
-    const round = (this.#round += 1);
-    try {
-      await this.#read(round);
-    } catch (error) {
-      if (round === this.#round) this.#failed(error);
-    }
-    if (round === this.#round) this.#timer = setTimeout(() => this.refresh(), EVERY_MS);
+  // --- what is asked for ---------------------------------------------------------------------------------------------
+
+  /** Begin, or go on after the connection was lost: the link asks again for what is watched. */
+  open() {
+    this.#asOf = null;
+    if (!this.#lists.waiting) this.#ask();
+    this.#stale();
   }
 
-  stop() {
-    clearTimeout(this.#timer);
-    this.#round += 1;
+  /** Nothing is heard from now on; what is shown is as it was. */
+  offline() {
+    this.#asOf ??= this.#lists.waiting ? Date.now() : null;
+    this.#stale();
   }
 
   clear() {
-    this.stop();
-    this.#loaded.clear();
-    this.#waiting.clear();
-    this.#known = null;
-    this.#cursor = null;
+    this.#drop();
+    this.#lines = [];
+    this.#counts = this.#asOf = null;
+    this.#stale();
+    this.#changes = true;
     this.#draw();
     this.note.hidden = true;
   }
@@ -76,97 +79,127 @@ export class Runs {
     hint.hidden = true;
   }
 
-  filter(name) {
-    this.#filter = name;
-    this.#loaded.clear();
-    this.#cursor = null;
-    this.#wanted = PAGE;
-    for (const control of this.filters.children) control.setAttribute("aria-pressed", String(control.value === name));
+  /** Show the runs of a status ("" for all) that fit a query (agent, by, since, text). */
+  filter(status, query) {
+    this.#status = status;
+    this.#query = query;
+    if (!this.#lists.waiting) return;
+    this.#ask();
     this.list.classList.add("is-loading");
-    this.refresh();
+    this.scroller.scrollTop = 0;
   }
 
-  /** Mark the run that is shown. */
-  select(run) {
-    this.selected = run;
-    for (const [id, row] of this.#rows) setRun(row.link, id === run);
-    this.#focus(run ?? this.#focused);
+  #ask() {
+    this.#drop();
+    this.#lists.waiting = this.#watch({ ...this.#query, status: "waiting", order: "waiting_longest" });
+    const status = this.#status ? { status: this.#status } : {};
+    if (this.#status !== "waiting") this.#lists.rest = this.#watch({ ...this.#query, ...status });
   }
 
-  /** Say everything again in another language. */
-  again() {
-    this.#rows.clear();
-    this.list.replaceChildren();
-    this.#draw();
+  #watch(query) {
+    const id = `runs-${(asked += 1)}`;
+    this.context.link.watch(id, { ...query, limit: PAGE });
+    return { id, query, feed: null, next: new Feed(query.order ?? "newest") };
   }
 
-  /** Put the focus `by` rows further; from nowhere on the selected one or the first. */
-  move(by) {
-    const links = [...this.list.querySelectorAll("a")];
-    if (!links.length) return;
-    const at = links.indexOf(document.activeElement);
-    const start =
-      at >= 0
-        ? at + by
-        : Math.max(
-            0,
-            links.findIndex((link) => link.dataset.run === this.selected),
-          );
-    const next = links[Math.min(links.length - 1, Math.max(0, start))];
-    next.focus();
-    next.scrollIntoView({ block: "nearest" });
+  #drop() {
+    for (const name of Object.keys(this.#lists)) {
+      if (this.#lists[name]) this.context.link.unwatch(this.#lists[name].id);
+      this.#lists[name] = null;
+    }
   }
 
-  async #read(round) {
-    const { api } = this.context;
-    const limit = Math.min(MOST, this.#wanted);
-    const asked = [api.runs({ status: "waiting", limit: PAGE })];
-    if (this.#filter !== "waiting") asked.push(api.runs({ status: this.#filter, limit }));
-    const [waiting, page = waiting] = await Promise.all(asked);
-    if (round !== this.#round) return;
-    this.#takeWaiting(waiting);
-    this.#take(page, limit);
+  // --- what is told --------------------------------------------------------------------------------------------------
+
+  /** gw.runs or gw.run of one of our watches. */
+  listed(watch, frame) {
+    const list = Object.values(this.#lists).find((one) => one?.id === watch);
+    if (!list) return;
+    if (frame.type === "gw.runs") this.#replaced(list, frame);
+    else this.#changed(list, frame);
+    this.#schedule();
+  }
+
+  counted(counts) {
+    this.#counts = counts;
+    this.context.changed(counts.waiting);
+    this.#schedule();
+  }
+
+  unlisted(watch, error) {
+    if (Object.values(this.#lists).some((one) => one?.id === watch)) this.#failed(error);
+  }
+
+  /** A first page. What was read beyond it is read again before it takes the place of what is shown. */
+  #replaced(list, { runs, cursor, counts }) {
+    const depth = list.feed?.rows.length ?? 0;
+    list.next = new Feed(list.query.order ?? "newest");
+    list.next.replace(runs, cursor);
+    this.#fine();
+    if (counts) this.counted(counts);
+    if (cursor !== null && depth > runs.length) this.#refill(list, list.next, depth);
+    else this.#swap(list);
+  }
+
+  #swap(list) {
+    const before = list.feed;
+    if (before && list === this.#lists.waiting)
+      for (const row of list.next.rows) if (!before.get(row.run)) this.#sayWaiting(row);
+    list.feed = list.next;
+    list.next = null;
     this.list.classList.remove("is-loading");
-    this.note.classList.remove("is-bad");
-    this.#draw();
+    this.#schedule();
   }
 
-  #takeWaiting({ runs, cursor }) {
-    this.#waiting = new Map(runs.map((one) => [one.run, one]));
-    const ids = new Set(this.#waiting.keys());
-    for (const [id, one] of this.#waiting) {
-      if (this.#known && !this.#known.has(id) && id !== this.selected)
-        announce(t("runs.said.waiting", { agent: oneLine(one.agent, 60) }));
-    }
-    this.#known = ids;
-    this.context.changed(ids.size, cursor !== null);
+  async #refill(list, next, depth) {
+    while (list.next === next && next.cursor !== null && next.rows.length < depth)
+      if (!(await this.#page(list, next, DEEP))) break;
+    if (list.next === next) this.#swap(list);
   }
 
-  /** The newest so many are as they are now; what is older stays as it was read. */
-  #take({ runs, cursor }, limit) {
-    const last = runs.at(-1)?.run;
-    const kept = [...this.#loaded];
-    const after = kept.findIndex(([id]) => id === last);
-    this.#loaded = new Map(runs.map((one) => [one.run, one]));
-    if (cursor !== null && limit === MOST && after >= 0) {
-      for (const [id, one] of kept.slice(after + 1)) this.#loaded.set(id, one);
-    } else {
-      this.#cursor = cursor;
+  #changed(list, { run, matches, row }) {
+    for (const feed of [list.feed, list.next]) {
+      if (!feed) continue;
+      const known = feed.get(run);
+      if (matches) feed.change(row);
+      else feed.remove(run);
+      if (!matches) this.#told.delete(run);
+      if (feed === list.feed && list === this.#lists.waiting && matches && !known) this.#sayWaiting(row);
     }
+  }
+
+  #sayWaiting({ run, agent }) {
+    if (this.#told.has(run)) return;
+    this.#told.add(run);
+    if (run !== this.selected) announce(t("runs.said.waiting", { agent: oneLine(agent, 60) }));
+  }
+
+  // --- pages ---------------------------------------------------------------------------------------------------------
+
+  get #main() {
+    return this.#lists[this.#status === "waiting" ? "waiting" : "rest"];
   }
 
   async #more() {
-    if (this.#wanted < MOST) {
-      this.#wanted += PAGE;
-      return this.refresh();
-    }
+    const list = this.#main;
+    if (this.#reading || !list?.feed || list.feed.cursor === null || this.#asOf !== null) return;
+    this.#reading = true;
+    await this.#page(list, list.feed, PAGE * 2);
+    this.#reading = false;
+    this.#schedule();
+  }
+
+  /** Read one more page; false if that failed. */
+  async #page(list, feed, limit) {
+    const { cursor } = feed;
+    feed.expect();
     try {
-      const page = await this.context.api.runs({ status: this.#filter, limit: PAGE, cursor: this.#cursor });
-      for (const one of page.runs) this.#loaded.set(one.run, one);
-      this.#cursor = page.cursor;
-      this.#draw();
+      const page = await this.context.api.runs(list.query, cursor, limit);
+      if (feed.cursor === cursor) feed.add(page.runs, page.cursor);
+      return true;
     } catch (error) {
-      this.#failed(error);
+      if (Object.values(this.#lists).includes(list)) this.#failed(error);
+      return false;
     }
   }
 
@@ -180,108 +213,245 @@ export class Runs {
     this.note.lastElementChild.hidden = error.code !== "unreachable";
   }
 
+  #fine() {
+    this.note.classList.remove("is-bad");
+  }
+
+  // --- which rows there are ------------------------------------------------------------------------------------------
+
+  /** The page has newer news of the selected run than the list may have: its row never contradicts its head. */
+  overlay(model) {
+    this.#shown = model;
+    this.#schedule();
+  }
+
+  #current(row) {
+    const model = this.#shown;
+    if (!model || model.run !== row.run || model.last <= row.sequence || model.stage === null) return row;
+    const open = model.open;
+    const since = open.length ? new Date(open[0].requestedAt).toISOString() : row.waiting_since;
+    return {
+      ...row,
+      stage: model.stage,
+      status: model.done ? "done" : model.stage === "needs_approval" ? "waiting" : row.status,
+      waiting_since: model.stage === "needs_approval" ? since : null,
+      asked: open.slice(0, 3),
+      asked_count: open.length,
+      step: model.step,
+      termination: model.end ? { kind: model.end.termination } : null,
+      held: false,
+      degraded: null,
+    };
+  }
+
+  #layOut() {
+    const waiting = this.#lists.waiting?.feed?.rows ?? [];
+    const rest = this.#lists.rest?.feed?.rows ?? [];
+    const lines = [];
+    const add = (height, line) => {
+      const last = lines.at(-1);
+      lines.push({ ...line, height, top: last ? last.top + last.height : 0 });
+    };
+    const row = (found) => {
+      const one = this.#current(found);
+      add(one.asked?.length ? HEIGHTS.asking : HEIGHTS.row, { key: one.run, row: one });
+    };
+    if (this.#status === "waiting") waiting.forEach(row);
+    else {
+      const pinned = this.#status === "" ? waiting.filter((one) => this.#waits(one)).slice(0, PINNED) : [];
+      const above = new Set(pinned.map((one) => one.run));
+      if (pinned.length) add(HEIGHTS.group, { key: "group waiting", group: "runs.group.waiting" });
+      pinned.forEach(row);
+      if (pinned.length && rest.length > above.size)
+        add(HEIGHTS.group, { key: "group rest", group: "runs.group.rest" });
+      for (const one of rest) if (!above.has(one.run)) row(one);
+    }
+    this.#lines = lines;
+  }
+
+  /** False of the selected run when the page knows that it does not wait any more. */
+  #waits(row) {
+    return this.#current(row).status === "waiting";
+  }
+
   // --- drawing -------------------------------------------------------------------------------------------------------
 
+  /** Draw before the next frame; `same`: the rows are those of before, in another place of the page. */
+  #schedule({ same = false } = {}) {
+    this.#changes ||= !same;
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    const draw = () => {
+      this.#scheduled = false;
+      this.#draw();
+    };
+    if (document.hidden) setTimeout(draw, 500);
+    else requestAnimationFrame(draw);
+  }
+
   #draw() {
-    const pinned = this.#filter === "" ? [...this.#waiting.values()].slice(0, PINNED) : [];
-    const above = new Set(pinned.map((one) => one.run));
-    const rest = [...this.#loaded.values()].filter((one) => !above.has(one.run));
-    const wanted = [];
-    if (pinned.length) wanted.push(this.#group("runs.group.waiting"), ...pinned.map((one) => this.#row(one)));
-    if (pinned.length && rest.length) wanted.push(this.#group("runs.group.rest"));
-    wanted.push(...rest.map((one) => this.#row(one)));
-    this.#reconcile(wanted);
-    const alive = new Set([...above, ...rest.map((one) => one.run)]);
-    for (const id of this.#rows.keys()) if (!alive.has(id)) this.#rows.delete(id);
-    this.more.hidden = this.#cursor === null;
-    this.#empty(alive.size === 0);
-    this.#focus(alive.has(this.#focused) ? this.#focused : alive.has(this.selected) ? this.selected : null);
+    if (this.#changes) this.#layOut();
+    this.#changes = false;
+    const last = this.#lines.at(-1);
+    const height = last ? last.top + last.height : 0;
+    this.list.style.height = `${height}px`;
+    const wanted = this.#inSight().map((line) => this.#element(line));
+    reconcile(this.list, wanted);
+    const alive = new Set(wanted);
+    for (const [key, one] of this.#drawn) if (!alive.has(one.element)) this.#drawn.delete(key);
+    this.#tabStop();
+    const { feed } = this.#main ?? {};
+    this.more.hidden = !feed || feed.cursor === null;
+    this.#empty();
+    const near = this.scroller.scrollTop + this.scroller.clientHeight > height - BESIDE;
+    if (near && this.scroller.scrollTop > 0) this.#more();
   }
 
-  /** Let the list hold these elements in this order; an element that stays is not touched, so it keeps the focus. */
-  #reconcile(wanted) {
-    const stays = new Set(wanted);
-    for (const element of [...this.list.children]) if (!stays.has(element)) element.remove();
-    let at = this.list.firstElementChild;
-    for (const element of wanted) {
-      if (element === at) at = at.nextElementSibling;
-      else if (element.contains(document.activeElement)) this.#moveOthers(element, at);
-      else this.list.insertBefore(element, at);
-      if (element.contains(document.activeElement)) at = element.nextElementSibling;
+  /** The lines in and near the sight, and the one that has the focus, in their order. */
+  #inSight() {
+    const { scrollTop, clientHeight } = this.scroller;
+    const from = this.#lineAt(scrollTop - BESIDE);
+    const to = this.#lineAt(scrollTop + clientHeight + BESIDE) + 1;
+    const lines = this.#lines.slice(from, to);
+    const focused = this.#holder();
+    const at = focused === null ? -1 : this.#lines.findIndex((line) => line.key === focused);
+    if (at >= 0 && at < from) lines.unshift(this.#lines[at]);
+    if (at >= to) lines.push(this.#lines[at]);
+    return lines;
+  }
+
+  /** The run whose row has the focus, or null. */
+  #holder() {
+    return this.list.contains(document.activeElement) ? (document.activeElement.dataset.run ?? null) : null;
+  }
+
+  #lineAt(top) {
+    let [low, high] = [0, Math.max(0, this.#lines.length - 1)];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const line = this.#lines[middle];
+      if (line.top + line.height > top) high = middle;
+      else low = middle + 1;
     }
+    return low;
   }
 
-  /** Bring a focused element to its place by moving those before it behind it: moving itself would lose the focus. */
-  #moveOthers(element, at) {
-    while (at && at !== element) {
-      const next = at.nextElementSibling;
-      element.after(at);
-      at = next;
+  #element(line) {
+    let one = this.#drawn.get(line.key);
+    if (!one) this.#drawn.set(line.key, (one = line.group ? groupRow(line.group) : new RunRow(line.row)));
+    const { element } = one;
+    const place = `translateY(${line.top}px)`;
+    if (element.style.transform !== place) element.style.transform = place;
+    element.style.height = `${line.height}px`;
+    if (line.row) {
+      const selected = line.key === this.selected;
+      one.show(line.row, { me: this.context.me(), selected, language: getLanguage() });
     }
+    return element;
   }
 
-  #group(key) {
-    this.groups ??= new Map();
-    if (!this.groups.has(key))
-      this.groups.set(key, h("li", { class: "group", role: "presentation" }, h("span", { say: key })));
-    return this.groups.get(key);
+  #tick() {
+    for (const one of this.#drawn.values()) one.tick?.();
   }
 
-  #row(one) {
-    let row = this.#rows.get(one.run);
-    if (!row) this.#rows.set(one.run, (row = this.#made(one)));
-    const stage = `${one.stage}`;
-    if (row.stage !== stage) {
-      row.stage = stage;
-      row.sign.replaceWith((row.sign = sign(stage)));
-      if (knows(`stage.${stage}`)) say(row.word, `stage.${stage}`);
-      else tell(row.word, stage);
-      row.link.dataset.stage = stage;
-    }
-    tell(row.when, ago(Date.parse(one.created_at)));
-    tell(row.facts, this.#facts(one));
-    return row.element;
+  #stale() {
+    const stale = this.#asOf !== null;
+    this.asOf.hidden = !stale;
+    this.list.classList.toggle("is-stale", stale);
+    if (stale) say(this.asOf, "runs.asof", { at: clock(this.#asOf) });
   }
 
-  #facts({ step, usage, by }) {
-    const tokens = (usage?.input ?? 0) + (usage?.output ?? 0);
-    const other = by === this.context.me() ? "" : oneLine(by ?? "", 40);
-    return [other, step ? t("runs.step", { n: step }) : "", tokens ? t("runs.tokens", { n: compact(tokens) }) : ""]
-      .filter(Boolean)
-      .join(" · ");
+  #empty() {
+    if (this.note.classList.contains("is-bad")) return;
+    const known = this.#main?.feed;
+    this.note.hidden = !known || this.#lines.length > 0;
+    if (this.note.hidden) return;
+    const [title, hint] = this.note.children;
+    const searched = Object.keys(this.#query).length > 0;
+    say(title, searched ? "runs.none.found" : this.#status ? "runs.none.filtered" : "runs.none");
+    hint.hidden = searched || Boolean(this.#status);
+    say(hint, "runs.none.start");
   }
 
-  #made(one) {
-    const mark = sign("stage");
-    const word = h("span", { class: "run-stage" });
-    const when = h("time", { class: "run-when", title: moment(Date.parse(one.created_at)) });
-    const facts = h("span", { class: "run-facts" });
-    const link = h(
-      "a",
-      { class: "run", href: `#${new URLSearchParams({ run: one.run })}`, data: { run: one.run }, tabindex: "-1" },
-      h("span", { class: "run-line" }, foreign(oneLine(one.agent, 60), "run-agent"), when),
-      h("span", { class: "run-line" }, h("span", { class: "run-state" }, mark, word), facts),
-      h("span", { class: "run-id" }, one.run),
-    );
-    setRun(link, one.run === this.selected);
-    return { element: h("li", {}, link), link, sign: mark, word, when, facts, stage: null };
+  // --- the keyboard --------------------------------------------------------------------------------------------------
+
+  /** Mark the run that is shown. */
+  select(run) {
+    this.selected = run;
+    this.#shown = null;
+    this.#focused = run ?? this.#focused;
+    this.#schedule();
+  }
+
+  /** Say everything again in another language. */
+  again() {
+    this.#stale();
+    this.#draw();
+  }
+
+  /** Put the focus `by` rows further; from nowhere on the selected one or the first. */
+  move(by) {
+    const rows = this.#lines.filter((line) => line.row);
+    if (!rows.length) return;
+    const holder = this.#holder();
+    const at = holder === null ? -1 : rows.findIndex((line) => line.key === holder);
+    const start =
+      at >= 0
+        ? at + by
+        : Math.max(
+            0,
+            rows.findIndex((line) => line.key === this.selected),
+          );
+    const line = rows[Math.min(rows.length - 1, Math.max(0, start))];
+    this.#bring(line);
+    this.#drawn.get(line.key)?.link.focus({ preventScroll: true });
+  }
+
+  /** Scroll so far that a line is seen whole, and draw what is in sight then. */
+  #bring({ top, height }) {
+    const { scroller } = this;
+    if (top < scroller.scrollTop) scroller.scrollTop = top;
+    else if (top + height > scroller.scrollTop + scroller.clientHeight)
+      scroller.scrollTop = top + height - scroller.clientHeight + 8;
+    this.#draw();
+  }
+
+  #focus(run) {
+    this.#focused = run ?? this.#focused;
+    this.#tabStop();
   }
 
   /** One row is in the tab order; arrows and j, k go on from it. */
-  #focus(run) {
-    this.#focused = run ?? null;
-    const links = this.list.querySelectorAll("a");
-    const chosen = (run && this.#rows.get(run)?.link) || links[0];
-    for (const link of links) link.tabIndex = link === chosen ? 0 : -1;
+  #tabStop() {
+    const rows = [...this.#drawn.values()].filter((one) => one.link);
+    const chosen =
+      [this.#focused, this.selected].map((run) => this.#drawn.get(run)).find((one) => one?.link) ?? rows[0];
+    for (const one of rows) one.link.tabIndex = one === chosen ? 0 : -1;
   }
+}
 
-  #empty(none) {
-    if (this.note.classList.contains("is-bad")) return;
-    this.note.hidden = !none;
-    if (!none) return;
-    const [title, hint] = this.note.children;
-    say(title, this.#filter ? "runs.none.filtered" : "runs.none");
-    hint.hidden = Boolean(this.#filter);
-    say(hint, "runs.none.start");
+const groupRow = (key) => ({
+  element: h("li", { class: "group", role: "presentation" }, h("span", { say: key })),
+});
+
+/** Let a list hold these elements in this order; an element that stays is not touched, so it keeps the focus. */
+function reconcile(list, wanted) {
+  const stays = new Set(wanted);
+  for (const element of [...list.children]) if (!stays.has(element)) element.remove();
+  let at = list.firstElementChild;
+  for (const element of wanted) {
+    if (element === at) at = at.nextElementSibling;
+    else if (element.contains(document.activeElement)) moveOthers(element, at);
+    else list.insertBefore(element, at);
+    if (element.contains(document.activeElement)) at = element.nextElementSibling;
+  }
+}
+
+/** Bring a focused element to its place by moving those before it behind it: moving itself would lose the focus. */
+function moveOthers(element, at) {
+  while (at && at !== element) {
+    const next = at.nextElementSibling;
+    element.after(at);
+    at = next;
   }
 }

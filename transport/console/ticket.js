@@ -4,18 +4,29 @@ import { hasForm } from "./answer.js";
 import { Block, foreign, kindWord } from "./blocks.js";
 import { announce, button, copyText, h, icon } from "./dom.js";
 import { keptNumber, pretty } from "./exact.js";
-import { hides, oneLine } from "./format.js";
+import { hides, moment, oneLine } from "./format.js";
 import { t } from "./words.js";
 
 const SHORT = 12; // characters of a fingerprint
 const PLAIN = "This call needs an approval."; // what a tool says that says nothing
 const CUT = { lines: 20, chars: 2_400 };
 
+/** True of a ticket's message that says no more than that it is one. */
+export const saysNothing = (message) => !message || message === PLAIN;
+
 /** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (what has happened?). */
 export function formOf(ticket) {
   if (ticket.reason === "outcome_unknown") return "unknown";
   return ticket.response_schema || ticket.resume_mode !== "replay_tool_call" ? "answer" : "approve";
 }
+
+/** True if a ticket names no reviewers, or this principal among them. */
+export function mayDecide({ reviewers }, principal) {
+  return !reviewers?.length || reviewers.includes(principal);
+}
+
+/** Who alone may decide, as a text. */
+export const reviewersOf = ({ reviewers }) => (reviewers ?? []).map((name) => oneLine(name, 60)).join(", ");
 
 /** What it is about: the tool, or the run itself if it belongs to no call. */
 export function subjectOf(ticket) {
@@ -40,7 +51,7 @@ export function titleOf(ticket) {
 export function* ticketBody(ticket, call, blocks) {
   const form = formOf(ticket);
   if (form === "unknown") yield h("p", { class: "card-unknown" }, icon("warn"), h("span", { say: "ask.unknown.why" }));
-  else if (ticket.message && ticket.message !== PLAIN) yield message(ticket.message, blocks);
+  else if (!saysNothing(ticket.message)) yield message(ticket.message, blocks);
   const { action } = ticket;
   const says = action && !["outcome_unknown", "run:resume", `tool:${ticket.tool}`].includes(action);
   if (says) yield fact("ask.action", foreign(action));
@@ -50,6 +61,8 @@ export function* ticketBody(ticket, call, blocks) {
   }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);
   if (ticket.response_schema && !hasForm(ticket.response_schema)) yield schema(ticket.response_schema, blocks);
+  if (ticket.reviewers?.length) yield fact("ask.reviewers", foreign(oneLine(reviewersOf(ticket), 300)));
+  if (ticket.expires_at) yield expiry(ticket);
   yield* warnings(ticket);
   yield fingerprint(String(ticket.fingerprint));
 }
@@ -64,6 +77,13 @@ function message(text, blocks) {
 function fact(name, ...shown) {
   const value = h("span", { class: "card-value" }, ...shown);
   return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
+}
+
+/** What happens, and when, if nobody decides. */
+function expiry({ expires_at: until, on_expiry: then, call_id: call }) {
+  const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
+  const at = moment(Date.parse(until)) || oneLine(until, 40);
+  return fact("ask.expiry", h("span", { say: [`ask.expiry.${what}`, { at }] }));
 }
 
 function effect(call) {
@@ -99,7 +119,17 @@ function* warnings({ arguments: given, parameters, tool, action, message: said }
   const warn = (key) => h("p", { class: "card-warn" }, icon("warn"), h("span", { say: key }));
   const all = [given, parameters, tool, action, said];
   if (conceals(all)) yield warn("ask.hidden.warn");
+  if (isCut([given, parameters])) yield warn("ask.cut.warn");
   if (typeof JSON.rawJSON !== "function" && /\d{16}/.test(pretty(all))) yield warn("ask.rounded.warn");
+}
+
+const CUT_MARK = /\n\[\.\.\. \d+ of \d+ characters left out \.\.\.\]\n/; // as the gateway writes it
+
+/** True if a text in the data is too long for an event, which has its beginning and its end only. */
+export function isCut(data) {
+  if (typeof data === "string") return CUT_MARK.test(data);
+  if (data === null || typeof data !== "object" || keptNumber(data) !== undefined) return false;
+  return Object.values(data).some(isCut);
 }
 
 /** True if a text in the data holds what can not be seen. JSON writes some of it as escapes, so the data is walked. */

@@ -19,6 +19,7 @@ Times are those of the events.
 | run.message.completed | what is missing of the text, TEXT_MESSAGE_END; if another text came, MESSAGES_SNAPSHOT |
 | run.message.discarded | what is open is closed; MESSAGES_SNAPSHOT without the message |
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
+| run.inference.retried | CUSTOM; its tokens are counted, under no model |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
 | run.tool.result | TOOL_CALL_RESULT; how it failed is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
@@ -186,14 +187,19 @@ def _reasoning(draft: Draft, _: History, payload: Payload) -> None:
 
 def _answered(draft: Draft, _: History, payload: Payload) -> None:
     draft.close_reasoning()
-    model = payload["model"]
-    spent = draft.usage.get(model, Usage()) + Usage(**payload["usage"])
-    draft.usage = {**draft.usage, model: spent}
+    draft.spend(payload["model"], Usage(**payload["usage"]))
+
+
+def _retried(draft: Draft, _: History, payload: Payload) -> None:
+    draft.spend("", Usage(**payload.get("usage") or {}))
+    draft.put("CUSTOM", name="greenroom.inference.retried", value=payload)
 
 
 def _completed(draft: Draft, before: History, payload: Payload) -> None:
     name, text = payload["message_id"], payload["text"]
     streamed = before.growing.get(name)
+    if streamed and payload.get("large"):
+        text = streamed  # an excerpt: the deltas hold all of it
     draft.close_reasoning()
     if streamed is None or text.startswith(streamed):
         rest = text[len(streamed or "") :]
@@ -278,6 +284,7 @@ _ON: Final[Mapping[str, Callable[[Draft, History, Payload], None]]] = {
     "run.message.delta": _text,
     "run.reasoning.delta": _reasoning,
     "run.inference.completed": _answered,
+    "run.inference.retried": _retried,
     "run.message.completed": _completed,
     "run.message.discarded": _discarded,
     "run.tool.call": _called,
@@ -296,7 +303,6 @@ CUSTOM: Final = frozenset(
         "run.pause.requested",
         "run.decision.refused",
         "run.cleanup.overrun",
-        "run.inference.retried",
         "run.task.started",
         "run.task.progress",
         "run.task.output.delta",

@@ -72,6 +72,11 @@ class Draft:
             usage=self.usage,
         )
 
+    def spend(self, model: str, usage: Usage) -> None:
+        """Count what a request has cost; "": of which model, the log does not say."""
+        if usage.total:
+            self.usage = {**self.usage, model: self.usage.get(model, Usage()) + usage}
+
     def put(self, kind: str, **fields: Any) -> None:
         """Tell an event; what is None is left out."""
         told: Sent = {"type": kind, "timestamp": self.history.at, **fields}
@@ -164,6 +169,9 @@ class Draft:
     def end(self) -> None:
         """The end of both runs."""
         kind, payload = self.history.end or ("", {})
+        counted, total = self.history.counted, Usage(**payload.get("usage") or {})
+        # what a last request has cost that failed: no event before the terminal one tells
+        self.spend("", Usage(input=total.input - counted.input, output=total.output - counted.output))
         if kind == "run.failed":
             self.fail(payload["code"], payload["message"])
             return

@@ -22,6 +22,7 @@ import msgspec
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.ids import message_id
+from greenroom.actors.contract.messages import Usage
 
 _encode = msgspec.json.Encoder().encode
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +65,7 @@ class History:
         owners: call id -> id of the assistant's message that holds the call.
         tickets: ticket id -> payload of run.approval.requested, the open ones.
         end: type and payload of the terminal event.
+        counted: what the requests have cost that the log has told one by one.
     """
 
     asked: str | None = None
@@ -80,6 +82,7 @@ class History:
     owners: Mapping[str, str] = attrs.field(factory=dict)
     tickets: Mapping[str, Payload] = attrs.field(factory=dict)
     end: tuple[str, Payload] | None = None
+    counted: Usage = attrs.field(factory=Usage)
 
 
 def fold(history: History, event: Event) -> History:
@@ -146,7 +149,11 @@ def _asked_model(history: History, payload: Payload) -> History:
 
 def _answered(history: History, payload: Payload) -> History:
     """The answer is whole: what was reasoned on the way stays as it is."""
-    return _settle(history, reasoning_id(payload["message_id"]))
+    return _settle(_retried(history, payload), reasoning_id(payload["message_id"]))
+
+
+def _retried(history: History, payload: Payload) -> History:
+    return attrs.evolve(history, counted=history.counted + Usage(**payload.get("usage") or {}))
 
 
 def _text(history: History, payload: Payload) -> History:
@@ -159,6 +166,8 @@ def _reasoning(history: History, payload: Payload) -> History:
 
 def _completed(history: History, payload: Payload) -> History:
     name, text = payload["message_id"], payload["text"]
+    if payload.get("large"):
+        text = history.growing.get(name) or text  # an excerpt: the deltas hold all of it
     history = _settle(history, name)
     known = _index(history.entries, name)
     if known is None:
@@ -225,6 +234,7 @@ _FOLDS: Final[Mapping[str, Callable[[History, Payload], History]]] = {
     "run.step.finished": _step_finished,
     "run.inference.started": _asked_model,
     "run.inference.completed": _answered,
+    "run.inference.retried": _retried,
     "run.message.delta": _text,
     "run.reasoning.delta": _reasoning,
     "run.message.completed": _completed,

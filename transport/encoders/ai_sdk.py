@@ -155,6 +155,8 @@ def _reasoning(d: Draft, payload: Payload) -> None:
 def _completed_message(d: Draft, payload: Payload) -> None:
     message_id, text = payload["message_id"], payload["text"]
     shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
+    if shown and payload.get("large"):
+        text = shown  # an excerpt: the deltas hold all of it
     if not text.startswith(shown):
         d.take_back(message_id, "the message reads otherwise than it was streamed")
         shown = ""

@@ -10,8 +10,10 @@ from typing import Final, Literal
 
 import attrs
 
+from greenroom.actors.contract.codec import failure_text
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.errors import UsageError
+from greenroom.supervision import failure_of_call
 
 from ..protocol.codes import Refused
 
@@ -31,6 +33,25 @@ def _scopes(given: Iterable[Scope]) -> frozenset[Scope]:
     return frozenset(given)
 
 
+class SeesFailed(Exception):
+    """A principal's `sees` has raised, or has answered with what is neither true nor false."""
+
+
+def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
+    """`sees` behind the border to user code: whatever it raises ends the request that asked, and nothing else."""
+    if sees is everything:
+        return sees
+
+    def asked(info: RunInfo) -> bool:
+        try:
+            return bool(sees(info))
+        except BaseException as error:  # noqa: BLE001 - a program's own predicate
+            failure = failure_of_call(error)
+            raise SeesFailed(f"Principal(sees=...) failed for run {info.run_id}: {failure_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
+
+    return asked
+
+
 @attrs.frozen(kw_only=True)
 class Principal:
     """Somebody who may use the gateway.
@@ -48,7 +69,7 @@ class Principal:
     name: str
     token: str = attrs.field(repr=False)
     scopes: frozenset[Scope] = attrs.field(default=frozenset({"admin"}), converter=_scopes)
-    sees: Callable[[RunInfo], bool] = everything
+    sees: Callable[[RunInfo], bool] = attrs.field(default=everything, converter=_guarded)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -76,8 +76,10 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
     except Declined as declined:
         _, told = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
         return Response(body=ag_ui.frame(told), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
-    telling = Telling(gateway, part.run_id, _state(asked, who, part, await _behind(gateway, who, asked, part)))
-    return Streamed(chunks=telling.open, last=telling.last)
+    state = _state(asked, who, part, await _behind(gateway, who, asked, part))
+    ahead = await gateway.api.ahead(who, asked.threadId, part.run_id)
+    telling = Telling(gateway, who, part.run_id, state, ahead)
+    return Streamed(chunks=telling.open, last=telling.last, abandoned=telling.abandoned)
 
 
 @attrs.frozen(kw_only=True)
@@ -119,6 +121,7 @@ def session_of(run_id: str) -> str:
 
 async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
     """Begin a run with the new user messages, or find the one that they have begun."""
+    who.need("start")  # before anything is said of runs that the principal may not start
     waiting = unanswered(asked.messages)
     run_id = run_of(who, asked.threadId, waiting[-1].id)
     await _check_unused(gateway, who, asked, run_id)
@@ -281,8 +284,9 @@ async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: 
 class Telling:
     """A run as the chunks of a response: an iterator, made anew for each response and gone through once."""
 
-    def __init__(self, gateway: Gateway, run_id: str, state: State) -> None:
-        self._gateway, self._run_id = gateway, run_id
+    def __init__(self, gateway: Gateway, who: Principal, run_id: str, state: State, ahead: Sequence[str] = ()) -> None:
+        self._gateway, self._who, self._run_id = gateway, who, run_id
+        self._ahead = tuple(ahead)  # runs that this one waits for, until the client has been told
         self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
         self._follower: Follower | None = None
 
@@ -298,6 +302,11 @@ class Telling:
             except gr.RuntimeClosed:
                 self._follower = None
             yield self
+
+    async def abandoned(self) -> None:
+        """The client has hung up. If all was on its way, the run had come to rest."""
+        if not self._next.ended:
+            await self._gateway.abandoned(self._who, self._run_id)
 
     def last(self) -> bytes:
         """What ends the stream if the gateway stops."""
@@ -334,7 +343,14 @@ class Telling:
             state, told = ag_ui.step(state, decode_event(frame))
             out += told
         self._next = state
-        return ag_ui.frame(out)
+        return ag_ui.frame(out + self._queued(out))
+
+    def _queued(self, sent: Sequence[Sent]) -> list[Sent]:
+        """That the message waits behind another run of its thread: sent once, as soon as the stream has begun."""
+        if not sent or self._next.ended:
+            return []
+        ahead, self._ahead = self._ahead, ()
+        return [{"type": "CUSTOM", "name": "greenroom.queued", "value": {"behind": run_id}} for run_id in ahead]
 
     def _end(self, code: str | None, message: str) -> bytes:
         self._next, told = ag_ui.finish(self._told, code=code, message=message)

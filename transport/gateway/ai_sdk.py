@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.actors.abc import RunSummary
+from greenroom.actors.abc import RunQuery, RunSummary
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunRecord
@@ -58,8 +58,9 @@ async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
         decided = await decide(gateway, who, record, asked.seen.answers)
     if asked.asked is not None:
         run_id = await _begin(gateway, who, agent, asked.chat, asked.asked)
-        return Telling(gateway, run_id, begin(run_id, version=version)).response()
-    return _continue(gateway, version, record, asked.seen, decided)
+        notices = [_queued(behind) for behind in await gateway.api.ahead(who, asked.chat, run_id)]
+        return Telling(gateway, who, run_id, begin(run_id, version=version), notices=notices).response()
+    return _continue(gateway, who, version, record, asked.seen, decided)
 
 
 async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -75,7 +76,7 @@ async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
     head = await gateway.api.head(request.who, run_id)
     if skip > head:
         raise Refused("reset", f"the newest event is {head}, not {skip}; resume without Last-Event-ID")
-    return Telling(gateway, run_id, begin(run_id, version=version), skip=skip).response()
+    return Telling(gateway, request.who, run_id, begin(run_id, version=version), skip=skip).response()
 
 
 async def cancel(gateway: Gateway, request: Request) -> Response:
@@ -115,9 +116,10 @@ async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatReque
 
 async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: Asked) -> str:
     """The run of a user message: a new one, or the one that it has begun."""
+    who.need("start")  # before anything is said of runs that the principal may not start
     run_id = run_of(who, chat_id, asked.message_id)
     with gateway.runtime.board.looking():
-        known = await gateway.runtime.store.load(run_id)
+        known = await gateway.runtime.store.outline(run_id)
     if known is None:
         await _check_at_ease(gateway, who, chat_id)
     order = Start(id=run_id, agent=agent, text=asked.text, run=run_id, thread=chat_id)
@@ -135,8 +137,8 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, ask
 
 async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None:
     """A new message of a chat that waits for answers would wait behind them, without anybody being told."""
-    waiting, _ = await gateway.api.runs(who, thread_id=chat_id, status=RunStatus.WAITING, limit=RUNS)
-    for one in waiting:
+    query = RunQuery(thread_id=chat_id, status=RunStatus.WAITING, limit=RUNS)
+    for one in (await gateway.api.runs(who, query)).lines:
         if not one.pending:
             raise Refused(
                 "thread_busy", f"the chat waits for answers to {one.info.run_id}; give them first, or cancel that run"
@@ -145,15 +147,14 @@ async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None
 
 async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
     """The run that a chat is at: of those that are not done the oldest, on which the others wait; else the newest."""
-    found, _ = await gateway.api.runs(
-        request.who, thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS
-    )
+    query = RunQuery(thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS)
+    found = (await gateway.api.runs(request.who, query)).lines
     active = [one for one in found if one.row.status is not RunStatus.DONE]
     return active[-1] if active else found[0] if found else None
 
 
-def _continue(
-    gateway: Gateway, version: Version, record: RunRecord | None, seen: Seen | None, decided: Decided
+def _continue(  # noqa: PLR0917 - the facts of one request
+    gateway: Gateway, who: Principal, version: Version, record: RunRecord | None, seen: Seen | None, decided: Decided
 ) -> Streamed:
     """What is new to the reader of a message.
 
@@ -171,7 +172,12 @@ def _continue(
         raise Refused("unprocessable", "nothing is answered that is open: resume the stream to see how the run stands")
     notices = [_notice(ticket_id, refused) for ticket_id, refused in decided.refused.items()]
     state = begin(record.info.run_id, version=version, after=after, reader=seen.parts)
-    return Telling(gateway, record.info.run_id, state, notices=notices).response()
+    return Telling(gateway, who, record.info.run_id, state, notices=notices).response()
+
+
+def _queued(run_id: str) -> Part:
+    detail = f"the message waits until {run_id} of this chat has ended"
+    return {"type": "data-notice", "data": {"event": "queued", "behind": run_id, "detail": detail}, "transient": True}
 
 
 def _notice(ticket_id: str, refused: Refused) -> Part:

@@ -14,6 +14,7 @@ from greenroom.actors.run.follow import Follower
 
 from ..encoders import ai_sdk
 from ..encoders.ai_sdk_draft import Part, State
+from .access import Principal
 from .http import Streamed
 
 if TYPE_CHECKING:
@@ -35,11 +36,20 @@ class Telling:
         state: the stream, before the first event.
         skip: a sequence; the parts of the events up to it are the reader's already, as it came back with their id.
         notices: parts that are told behind the first one.
+        who: on whose behalf; the run of a principal that hangs up may be cancelled (`Gateway.abandoned`).
     """
 
     def __init__(
-        self, gateway: Gateway, run_id: str, state: State, *, skip: int = 0, notices: Sequence[Part] = ()
+        self,
+        gateway: Gateway,
+        who: Principal,
+        run_id: str,
+        state: State,
+        *,
+        skip: int = 0,
+        notices: Sequence[Part] = (),
     ) -> None:
+        self._who = who
         self._gateway, self._run_id, self._skip, self._notices = gateway, run_id, skip, tuple(notices)
         self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
         self._follower: Follower | None = None
@@ -49,7 +59,12 @@ class Telling:
 
     def response(self) -> Streamed:
         """The response that tells it."""
-        return Streamed(chunks=self.open, headers=HEADERS, last=self.last)
+        return Streamed(chunks=self.open, headers=HEADERS, last=self.last, abandoned=self.abandoned)
+
+    async def abandoned(self) -> None:
+        """The client has hung up. If all was on its way, the run had come to rest."""
+        if not self._next.ended:
+            await self._gateway.abandoned(self._who, self._run_id)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 import greenroom as gr
-from greenroom.actors.abc import RunSummary
 from greenroom.actors.contract.decisions import REJECTIONS, Answer, Command, Decision
+from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.waits import WaitingFor
+from greenroom.actors.run.listing import query_of
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Pause, RunCommand, Start
+from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Start
 from .access import Principal, everything
+from .listing import Page, visible_page
+
+AHEAD: Final = 100
+"""Newest runs of a thread among which the one is looked for that the others wait for."""
 
 
 class Api:
@@ -51,8 +58,8 @@ class Api:
         """
         await self.info(who, run_id)
         with self.runtime.board.looking():
-            record = await self.runtime.store.load(run_id)
-        return 0 if record is None else record.row.last_sequence
+            outline = await self.runtime.store.outline(run_id)
+        return 0 if outline is None else outline.last_sequence
 
     async def view(self, who: Principal, run_id: str) -> RunView:
         """One consistent snapshot; `plain_view` makes it what clients get.
@@ -62,32 +69,58 @@ class Api:
         """
         who.need("follow")
         await self._visible(who, run_id)
-        return await (await self._run(run_id)).view()
+        view = await (await self._run(run_id)).view()
+        waits = view.waiting_for
+        if waits is None or waits.run_id is None or await self._sees(who, waits.run_id):
+            return view
+        return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
 
-    async def runs(
-        self,
-        who: Principal,
-        *,
-        status: str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        prefix: str = "",
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> tuple[tuple[RunSummary, ...], str | None]:
-        """A page of the runs that the principal may see, newest first, and the cursor of the next one.
+    def query(self, who: Principal, asked: Mapping[str, Any]) -> gr.RunQuery:
+        """What a list is to hold, from what came in; names are those of the frame `watch`.
 
         Raises:
             Refused: not_allowed; unprocessable: a value can not be.
         """
         who.need("follow")
         try:
-            page = await self.runtime.runs(
-                status=status, agent=agent, thread_id=thread_id, prefix=prefix, limit=limit, cursor=cursor
+            return query_of(
+                status=asked.get("status"),
+                agent=asked.get("agent"),
+                thread_id=asked.get("thread"),
+                prefix=asked.get("prefix") or "",
+                by=asked.get("by"),
+                since=_moment("since", asked.get("since")),
+                until=_moment("until", asked.get("until")),
+                text=asked.get("text"),
+                order=asked.get("order") or "newest",
+                limit=asked.get("limit", 50),
+                cursor=asked.get("cursor"),
+                counts=False,
             )
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
-        return tuple(one for one in page.runs if who.sees(one.info)), page.cursor
+
+    async def runs(self, who: Principal, query: gr.RunQuery) -> Page:
+        """A page of the runs that the principal may see; only the last one has no cursor.
+
+        Raises:
+            Refused: not_allowed; unprocessable: a value can not be.
+        """
+        who.need("follow")
+        try:
+            return await visible_page(self.runtime, who, query)
+        except gr.UsageError as error:
+            raise Refused("unprocessable", str(error)) from error
+
+    async def ahead(self, who: Principal, thread_id: str, run_id: str) -> tuple[str, ...]:
+        """The run of a thread, visible to the principal, that works or waits while `run_id` waits for its end; or none.
+
+        Raises:
+            Refused: not_allowed.
+        """
+        found = (await self.runs(who, gr.RunQuery(thread_id=thread_id, limit=AHEAD))).lines
+        order = [one.info.run_id for one in found if one.row.status is not RunStatus.DONE]
+        return (order[-1],) if run_id in order[:-1] else ()
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -95,13 +128,12 @@ class Api:
         """Start a run; durable when this returns. The same order again is a duplicate.
 
         Raises:
-            Refused: not_allowed, unknown_agent, run_exists, thread_busy, unprocessable, store_unavailable, closing.
+            Refused: not_allowed, unknown_agent, run_exists, run_pruned, thread_busy, unprocessable, store_unavailable,
+                closing.
         """
         who.need("start")
         run_id = order.run or run_of(who, order.id)
         known = await self._exists(run_id)
-        if order.thread is not None:
-            await self._check_thread(who, order.thread)
         try:
             run = await self.runtime.start(
                 order.agent,
@@ -111,13 +143,18 @@ class Api:
                 session_id=order.session,
                 by=who.name,
                 on_busy=order.on_busy,
+                title=order.title,
+                may_join=None if who.sees is everything else who.sees,
             )
         except gr.UnknownAgent as error:
             raise Refused("unknown_agent", str(error)) from error
+        except gr.ThreadForbidden as error:
+            text = f"the thread {order.thread!r:.200} is not yours; leave it away for a new one"
+            raise Refused("not_allowed", text) from error
         except gr.RunExists as error:
-            raise Refused("run_exists", str(error)) from error
+            raise await self._taken(who, run_id, error) from error
         except gr.ThreadBusy as error:
-            raise Refused("thread_busy", str(error)) from error
+            raise await self._busy(who, order, error) from error
         except (gr.UsageError, gr.AgentDefinitionError) as error:
             raise Refused("unprocessable", str(error)) from error
         except (gr.StoreUnavailable, gr.StoreDown) as error:
@@ -125,6 +162,52 @@ class Api:
         except gr.RuntimeClosed as error:
             raise Refused("closing", str(error)) from error
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
+
+    async def fork(self, who: Principal, order: Fork) -> Ack:
+        """Start a run where another one stood; durable when this returns. The same order again is a duplicate.
+
+        The principal must see the run: the fork has its history. The fork is the principal's, and so is its thread.
+
+        Raises:
+            Refused: not_allowed, unknown_run, unknown_agent, run_exists, run_pruned, unprocessable (the run has not
+                finished this step), store_unavailable, closing.
+        """
+        who.need("start")
+        await self._visible(who, order.run)
+        run_id = order.new_run or run_of(who, order.id)
+        known = await self._exists(run_id)
+        try:
+            run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
+        except gr.UnknownRun as error:
+            raise Refused("unknown_run", str(error)) from error
+        except gr.UnknownAgent as error:
+            raise Refused("unknown_agent", str(error)) from error
+        except gr.RunExists as error:
+            raise await self._taken(who, run_id, error) from error
+        except (gr.UsageError, gr.AgentDefinitionError) as error:
+            raise Refused("unprocessable", str(error)) from error
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            raise Refused("store_unavailable", str(error)) from error
+        except gr.RuntimeClosed as error:
+            raise Refused("closing", str(error)) from error
+        return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
+
+    async def _taken(self, who: Principal, run_id: str, error: gr.RunExists) -> Refused:
+        """Why a run id can not be had. Of a run that the principal may not see the answer tells nothing."""
+        if isinstance(error, gr.RunPruned):
+            mine = error.same or who.sees is everything
+        else:
+            mine = await self._sees(who, run_id)
+        if mine:
+            return Refused("run_pruned" if isinstance(error, gr.RunPruned) else "run_exists", str(error))
+        return Refused("not_allowed", f"the run id {run_id!r:.200} is not open to you; leave it away for a new one")
+
+    async def _busy(self, who: Principal, order: Start, error: gr.ThreadBusy) -> Refused:
+        """Why a thread can not be had now. A run that the principal may not see is not named."""
+        if await self._sees(who, error.active):
+            return Refused("thread_busy", str(error))
+        text = f"thread {order.thread!r:.200} is busy; wait, or start with on_busy 'queue'"
+        return Refused("thread_busy", text)
 
     async def command(self, who: Principal, command: RunCommand) -> Ack:
         """Judge and journal a command to a run.
@@ -172,12 +255,11 @@ class Api:
 
     async def _decided(self, run_id: str, target: str) -> Mapping[str, Any] | None:
         """How a ticket was decided, for whoever came too late."""
-        record = await self.runtime.store.load(run_id, calls="all")
-        tickets = [] if record is None else [one for one in record.tickets if target in (one.ticket_id, one.call_id)]
-        if not tickets:
+        ticket = await self.runtime.store.ticket(run_id, target)
+        if ticket is None:
             return None
         names = ("ticket_id", "call_id", "status", "decided_by", "decided_at")
-        return {name: getattr(tickets[-1], name) for name in names}
+        return {name: getattr(ticket, name) for name in names}
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -193,24 +275,17 @@ class Api:
             raise Refused("unknown_run", f"no run has the id {run_id!r:.200}; GET /v1/runs lists those you may see")
         return info
 
-    async def _check_thread(self, who: Principal, thread_id: str) -> None:
-        """A run reads its whole thread: one that holds a run that the principal may not see is not to be had."""
-        cursor = None
-        while who.sees is not everything:
-            page = await self.runtime.runs(thread_id=thread_id, cursor=cursor)
-            if not all(who.sees(one.info) for one in page.runs):
-                raise Refused("not_allowed", f"the thread {thread_id!r:.200} is not yours; leave it away for a new one")
-            cursor = page.cursor
-            if cursor is None:
-                return
+    async def _sees(self, who: Principal, run_id: str) -> bool:
+        info = await self._info(run_id)
+        return info is not None and who.sees(info)
 
     async def _info(self, run_id: str) -> RunInfo | None:
         actor = self.runtime.roster.get(run_id)
         if actor is not None and actor.durable is not None:
             return actor.durable.info
         with self.runtime.board.looking():
-            record = await self.runtime.store.load(run_id)
-        return None if record is None else record.info
+            outline = await self.runtime.store.outline(run_id)
+        return None if outline is None else outline.info
 
     async def _exists(self, run_id: str) -> bool:
         return await self._info(run_id) is not None
@@ -228,6 +303,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "thread": view.thread_id,
         "agent": view.agent,
         "by": view.by,
+        "title": view.title,
         "stage": view.stage,
         "status": view.status,
         "termination": None if view.termination is None else attrs.asdict(view.termination),
@@ -239,7 +315,13 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "sequence": view.last_sequence,
         "pending": view.pending,
         "degraded": view.degraded,
+        "waiting_for": plain_wait(view.waiting_for),
     }
+
+
+def plain_wait(waits: WaitingFor | None) -> dict[str, Any] | None:
+    """What a run waits for."""
+    return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "run": waits.run_id}
 
 
 def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
@@ -249,19 +331,10 @@ def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
     return {name: getattr(ticket, name) for name in (*names, *more)}
 
 
-def plain_summary(summary: RunSummary) -> dict[str, Any]:
-    """One line of a list of runs."""
-    info, row = summary.info, summary.row
-    return {
-        "run": info.run_id,
-        "thread": info.thread_id,
-        "agent": info.agent,
-        "by": info.by,
-        "stage": row.stage,
-        "status": row.status,
-        "created_at": info.created_at,
-        "step": row.step,
-        "sequence": row.last_sequence,
-        "usage": attrs.asdict(row.usage),
-        "pending": summary.pending,
-    }
+def _moment(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace(" ", "+"))  # a + of a query that was not quoted has become a blank
+    except ValueError as error:
+        raise gr.UsageError(f"{name}={text!r:.100} is no time; write it as 2026-01-31T09:30:00Z") from error

@@ -16,7 +16,10 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "hello": ("gw.welcome", "gw.bye"),
     "subscribe": ("gw.subscribed", "gw.reset", "gw.error"),
     "unsubscribe": ("gw.unsubscribed", "gw.error"),
+    "watch": ("gw.runs", "gw.error"),
+    "unwatch": ("gw.unwatched", "gw.error"),
     "start": ("gw.ack", "gw.error"),
+    "fork": ("gw.ack", "gw.error"),
     "decide": ("gw.ack", "gw.error"),
     "cancel": ("gw.ack", "gw.error"),
     "send": ("gw.ack", "gw.error"),
@@ -25,7 +28,7 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a client sends -> what may answer it, with the same id."""
 
-UNASKED: Final = ("gw.live", "gw.unsubscribed", "gw.tick", "gw.error", "gw.bye")
+UNASKED: Final = ("gw.live", "gw.unsubscribed", "gw.runs", "gw.run", "gw.counts", "gw.tick", "gw.error", "gw.bye")
 """What the gateway sends of itself, beside events."""
 
 
@@ -119,6 +122,6 @@ def _message(name: str, schema: Mapping[str, object]) -> Schema:
     message: Schema = {"name": name, "title": name, "payload": {"$ref": f"#/components/schemas/{name}"}}
     if "description" in schema:
         message["summary"] = schema["description"]
-    if name in COMMANDS or name in ("start", "gw.ack", "gw.error"):
+    if name in COMMANDS or name in ("start", "fork", "gw.ack", "gw.error"):
         message["correlationId"] = {"location": "$message.payload#/id", "description": "Chosen by the client."}
     return message

@@ -1,6 +1,6 @@
 """The bodies of responses as types. The OpenAPI document is made of them; tests hold real responses against it.
 
-What the gateway writes it writes as plain data (`plain_view`, `plain_summary`); nothing is copied into these classes.
+What the gateway writes it writes as plain data (`plain_view`); nothing is copied into these classes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.contract.waits import WaitKind
 
 from ..protocol.codes import ERRORS
+from ..protocol.lines import Counts, Newest, RunLine
 
-Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 if there is none.")]
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
 
@@ -53,17 +54,26 @@ class OpenTicket(Body, frozen=True, kw_only=True):
     reviewers: tuple[str, ...]
 
 
+class Wait(Body, frozen=True, kw_only=True):
+    """What a run waits for. `run`: for `thread`, the run that works on it, if it may be seen."""
+
+    kind: WaitKind
+    detail: str
+    run: str | None
+
+
 class Snapshot(Body, frozen=True, kw_only=True):
     """A run at one moment.
 
     `calls`: call id -> status; `tasks`: task id -> the background tasks that live; `degraded`: why nobody works on it
-    here, or null.
+    here, or null; `waiting_for`: why nothing happens, or null.
     """
 
     run: str
     thread: str
     agent: str
     by: str
+    title: str
     stage: Stage
     status: RunStatus
     termination: Termination | None
@@ -75,6 +85,7 @@ class Snapshot(Body, frozen=True, kw_only=True):
     sequence: Newest
     pending: int
     degraded: str | None
+    waiting_for: Wait | None
 
 
 class AgentLine(Body, frozen=True, kw_only=True):
@@ -91,27 +102,15 @@ class AgentList(Body, frozen=True, kw_only=True):
     agents: tuple[AgentLine, ...]
 
 
-class RunLine(Body, frozen=True, kw_only=True):
-    """One line of the list of runs."""
-
-    run: str
-    thread: str
-    agent: str
-    by: str
-    stage: Stage
-    status: RunStatus
-    created_at: datetime
-    step: int
-    sequence: Newest
-    usage: Usage
-    pending: int
-
-
 class RunList(Body, frozen=True, kw_only=True):
-    """Runs, newest first. `cursor` asks for the next page; null on the last one."""
+    """Runs in the order that was asked for. `cursor` asks for the next page; null on the last one.
+
+    `counts`, if it was asked for: how many runs are not done, whatever the filters are.
+    """
 
     runs: tuple[RunLine, ...]
     cursor: str | None
+    counts: Counts | None
 
 
 class Event(Body, frozen=True, kw_only=True):

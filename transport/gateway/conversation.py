@@ -12,17 +12,21 @@ from collections import deque
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 import trio_websocket
 
 import greenroom as gr
+from greenroom.actors.contract.envelope import FRAME_BYTES
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol import codes, down, up
 from ..protocol.codes import SUBPROTOCOL, CloseCode, Refused
 from ..protocol.framing import PING, close_frame
+from ..protocol.limits import PAGE_BYTES, ROW_BYTES
 from .access import Principal
 from .api import plain_view
+from .feed import Watch
 from .subscription import Subscription, framed
 from .wire import SharedStream
 
@@ -60,7 +64,7 @@ class Conversation:
         id: of the connection, for the log.
         stream: what both sides of it write to.
         principal: who it is; None before hello.
-        subscriptions: run -> what it follows of it.
+        subscriptions: run -> what it follows of it. watches: name -> the list of runs that it watches.
         counted: it counts for its principal.
     """
 
@@ -70,8 +74,9 @@ class Conversation:
         self.principal = principal
         self.counted = False
         self.subscriptions: dict[str, Subscription] = {}
+        self.watches: dict[str, Watch] = {}
         self._gateway = gateway
-        self._line: deque[Subscription] = deque()
+        self._line: deque[Subscription | Watch] = deque()
         self._answers: deque[bytes] = deque()
         self._answer_bytes = 0
         self._wake = trio.lowlevel.ParkingLot()
@@ -100,6 +105,9 @@ class Conversation:
             for subscription in tuple(self.subscriptions.values()):
                 subscription.drop()
             self.subscriptions.clear()
+            for watch in tuple(self.watches.values()):
+                watch.drop()
+            self.watches.clear()
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """End the conversation from outside: the client is told, and the connection closed."""
@@ -146,7 +154,8 @@ class Conversation:
         return Leave(verdict, told[verdict])
 
     @property
-    def _who(self) -> Principal:
+    def who(self) -> Principal:
+        """Who it is, once it has said so."""
         assert self.principal is not None  # noqa: S101 - _read has seen to it
         return self.principal
 
@@ -155,7 +164,7 @@ class Conversation:
             raise Leave(codes.WRONG_PROTOCOL, f"ask for the subprotocol {SUBPROTOCOL}")
         if self.principal is None:
             await self._hello(ws)
-        self._welcome(self._who)
+        self._welcome(self.who)
 
     async def _hello(self, ws: trio_websocket.WebSocketConnection) -> None:
         with trio.move_on_after(self._gateway.limits.hello_seconds) as limit:
@@ -191,6 +200,12 @@ class Conversation:
                     "message_bytes": limits.message_bytes,
                     "messages_per_second": limits.messages_per_second,
                     "subscriptions": limits.subscriptions,
+                    "watches": limits.watches,
+                    "watch_seconds": limits.watch_seconds,
+                    "watch_bytes": limits.watch_bytes,
+                    "row_bytes": ROW_BYTES,
+                    "page_bytes": PAGE_BYTES,
+                    "event_bytes": FRAME_BYTES,
                 },
             )
         )
@@ -244,14 +259,20 @@ class Conversation:
             )
 
     async def _act(self, frame: up.Up) -> None:
-        api, who = self._gateway.api, self._who
+        api, who = self._gateway.api, self.who
         match frame:
             case up.Subscribe():
                 await self._subscribe(frame)
             case up.Unsubscribe():
                 self._unsubscribe(frame)
+            case up.Watch():
+                self._watch(frame)
+            case up.Unwatch():
+                self._unwatch(frame)
             case up.Start():
                 self.tell(await api.start(who, frame))
+            case up.Fork():
+                self.tell(await api.fork(who, frame))
             case up.Decide() | up.Cancel() | up.Send() | up.Pause():
                 self.tell(await api.command(who, frame))
             case up.Ping():
@@ -265,7 +286,7 @@ class Conversation:
             raise Refused(
                 "too_many_subscriptions", f"at most {gateway.limits.subscriptions} runs per connection; leave one first"
             )
-        head = await gateway.api.head(self._who, frame.run)
+        head = await gateway.api.head(self.who, frame.run)
         reason = "epoch" if frame.epoch not in (None, gateway.epoch) else "ahead" if frame.after > head else None
         after = frame.after
         if reason is None:
@@ -273,7 +294,7 @@ class Conversation:
                 run=frame.run, after=after, head=head, mode="live" if after == head else "replay", id=frame.id
             )
         else:
-            view = await gateway.api.view(self._who, frame.run)
+            view = await gateway.api.view(self.who, frame.run)
             after = view.last_sequence
             told = down.Reset(
                 run=frame.run,
@@ -295,6 +316,30 @@ class Conversation:
             raise Refused("unknown_run", f"this connection does not follow {frame.run!r:.200}")
         self.tell(down.Unsubscribed(run=frame.run, reason="asked", id=frame.id))
 
+    def _watch(self, frame: up.Watch) -> None:
+        gateway, limits = self._gateway, self._gateway.limits
+        if frame.id not in self.watches and len(self.watches) >= limits.watches:
+            raise Refused(
+                "too_many_subscriptions", f"at most {limits.watches} lists per connection; send unwatch for one first"
+            )
+        query = gateway.api.query(self.who, attrs.asdict(frame))
+        try:
+            query.check()
+        except gr.UsageError as error:
+            raise Refused("unprocessable", str(error)) from error
+        old = self.watches.pop(frame.id, None)
+        if old is not None:
+            old.drop()
+        watch = self.watches[frame.id] = Watch(self, gateway.feed, frame.id, query, limits.watch_bytes)
+        gateway.feed.join(watch)
+
+    def _unwatch(self, frame: up.Unwatch) -> None:
+        watch = self.watches.pop(frame.id, None)
+        if watch is None:
+            raise Refused("bad_message", f"this connection watches no list {frame.id!r:.200}")
+        watch.drop()
+        self.tell(down.Unwatched(watch=frame.id))
+
     def _drop(self, run: str) -> bool:
         subscription = self.subscriptions.pop(run, None)
         if subscription is not None:
@@ -312,7 +357,7 @@ class Conversation:
         self._answer_bytes += len(data)
         self._wake.unpark_all()
 
-    def touch(self, subscription: Subscription) -> None:
+    def touch(self, subscription: Subscription | Watch) -> None:
         """The subscription may have something: let it have its turn."""
         if not subscription.queued:
             subscription.queued = True
@@ -358,7 +403,7 @@ class Conversation:
         if pinging and self.stream.heard < began:  # on a short way the answer may be here already
             self._ping = trio.current_time()
 
-    async def _turn(self, subscription: Subscription) -> None:
+    async def _turn(self, subscription: Subscription | Watch) -> None:
         subscription.queued = False
         if subscription.over:
             return
@@ -368,7 +413,7 @@ class Conversation:
         finally:
             subscription.writing = False
 
-    async def _write_next(self, subscription: Subscription) -> None:
+    async def _write_next(self, subscription: Subscription | Watch) -> None:
         data = await subscription.advance()
         if subscription.dropped:
             return  # unsubscribed meanwhile, or subscribed again from another position

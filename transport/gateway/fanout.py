@@ -16,6 +16,7 @@ from typing import Final, Literal
 import trio
 
 from greenroom.actors.run.tails import Tail
+from greenroom.supervision import failure_of
 
 from ..protocol.codes import INTERNAL
 from .conversation import Conversation
@@ -80,8 +81,8 @@ class Pumps(Fanout):
     async def _go_round(self, run: str, pump: Pump) -> None:
         try:
             await pump.run()
-        except Exception as error:  # noqa: BLE001 - a supervision boundary: one run's pump must not end all connections
-            self._tell(pump, error)
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one run's pump must not end all connections
+            self._tell(pump, failure_of(error))
             self._forget(run, pump)
             for conversation in set(pump.places.values()):
                 conversation.leave(INTERNAL)

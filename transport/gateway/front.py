@@ -18,6 +18,7 @@ import trio_websocket
 from wsproto.utilities import LocalProtocolError
 
 import greenroom as gr
+from greenroom.supervision import failure_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.codes import INTERNAL, OVERLOADED, SUBPROTOCOL, Refused
@@ -25,7 +26,7 @@ from .access import Principal
 from .conversation import Conversation
 from .gateway import Gateway
 from .heads import Head, check_upgrade, handshake, read_head
-from .http import Request, Response, Route, Streamed, failure, find, refusal
+from .http import Request, Response, Route, Streamed, check_query, failure, find, refusal
 from .outflow import Outflow
 from .wire import SharedStream
 
@@ -37,6 +38,10 @@ LINGER: Final = 2.0
 """Seconds for which a peer may go on sending until it has read our last words."""
 TURNED_AWAY: Final = 256
 """Connections beyond the limit that are told so at the same time; those beyond these are closed without a word."""
+LEAST_TURNED: Final = 8
+"""That many are told at least."""
+TURNED_SHARE: Final = 16
+"""No more are told than one for so many that may be open: telling takes a descriptor, too."""
 BREATH: Final = 64
 """Pieces of a body after which others may run: it may come byte by byte."""
 _STOPS: Final = "the server stops; come back when it is there again"
@@ -247,9 +252,9 @@ class Door:
             return refusal(Refused("closing", str(error))), who
         except _HUNG_UP:
             raise
-        except Exception as error:  # noqa: BLE001 - a supervision boundary: one request must not end the gateway
-            self.gateway.log_failure(f"{head.method} {head.path[:200]}", error)
-            return failure(), who
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one request must not end the gateway
+            self.gateway.log_failure(f"{head.method} {head.path[:200]}", failure_of(error))
+            return failure(), who  # noqa: ASYNC104 - the border has raised what passes
 
     def _judged(self, head: Head) -> tuple[Route | None, dict[str, str], Principal | None]:
         """Which route it is, what its path says, and who asks; no route for a preflight of a page on the list.
@@ -262,7 +267,10 @@ class Door:
         if head.method == "OPTIONS" and origin in gateway.doorway.origins:
             return None, {}, None
         route, params = find(gateway.routes, head.method, head.path)
+        check_query(route, head.query)
         principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        if principal is not None:
+            gateway.recognised(self.stream)
         if route.scope is not None:
             if principal is None:
                 raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
@@ -347,10 +355,10 @@ class Door:
             if who is not None and not gateway.welcome(conversation, who):
                 conversation.leave(OVERLOADED, f"{who.name} has too many connections")
             await conversation.run(ws)
-        except Exception as error:  # noqa: BLE001 - a supervision boundary: one connection must not end the gateway
-            gateway.log_failure(conversation, error)
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
+            gateway.log_failure(conversation, failure_of(error))
             conversation.leave(INTERNAL)
-            await conversation.say_goodbye()
+            await conversation.say_goodbye()  # noqa: ASYNC102 - failure_of has raised a cancellation again
         finally:
             gateway.forget(conversation)
 
@@ -361,14 +369,14 @@ async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
     stream = SharedStream(inner, b"", stall_seconds=limits.stall_seconds)
     door = Door(gateway, stream, h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes)))
     try:
-        if gateway.closing or gateway.open >= limits.connections:
+        if gateway.closing or gateway.open >= gateway.most:
             await _turn_away(gateway, door)
         else:
             await _take_in(gateway, door)
     except _HUNG_UP:
         pass
-    except Exception as error:  # noqa: BLE001 - a supervision boundary: one connection must not end the gateway
-        gateway.log_failure("a connection", error)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
+        gateway.log_failure("a connection", failure_of(error))
     finally:
         await trio.aclose_forcefully(inner)
 
@@ -377,8 +385,9 @@ async def _take_in(gateway: Gateway, door: Door) -> None:
     gateway.open += 1
     gateway.metrics.opened("any")
     try:
-        await door.serve()
-        await door.linger()
+        with gateway.stranger(door.stream):
+            await door.serve()
+            await door.linger()
     finally:
         if door.stream.stalled:
             gateway.metrics.cut("stalled")
@@ -391,7 +400,7 @@ async def _take_in(gateway: Gateway, door: Door) -> None:
 async def _turn_away(gateway: Gateway, door: Door) -> None:
     """Say why, unless so many are told so already that this becomes too much itself."""
     gateway.metrics.refused("connections")
-    if gateway.turned_away >= TURNED_AWAY:
+    if gateway.turned_away >= min(TURNED_AWAY, max(LEAST_TURNED, gateway.most // TURNED_SHARE)):
         return
     gateway.turned_away += 1
     try:

@@ -5,31 +5,38 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Literal
 
 import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.run.follow import Follower
 from greenroom.actors.run.tails import Slice
 
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused
 from ..protocol.framing import server_sent_event
 from ..protocol.limits import Limits
+from ..protocol.up import Cancel
 from .access import Doorway, Keyring, Principal
 from .api import Api
 from .conversation import Conversation
+from .descriptors import room, soft_limit
 from .fanout import Fanout
+from .feed import Feed
 from .http import Route
 from .metrics import Metrics
+from .wire import SharedStream
 
 logger = logging.getLogger("greenroom.gateway")
 
+OnAbort = Literal["continue", "cancel"]
+LEAST_STRANGERS: Final = 64
+"""Connections without a token that are kept at least, however few connections there may be."""
 SPREAD: Final = 500
 """Connections that come back per second after a restart: the more there are, the longer they are spread."""
 LONGEST_SPREAD: Final = 15.0
@@ -41,12 +48,15 @@ class Gateway:
     """Shared by all connections of one `serve`.
 
     Attributes:
-        runtime, api: what is served. keyring, doorway, limits: to whom, and how much.
+        runtime, api: what is served. feed: the live lists of runs. keyring, doorway, limits: to whom, and how much.
+        most: connections at once: as the limits have it, or as the process may open files. strangers: connections whose
+            peer has shown no token yet, oldest first, each with the scope that ends it.
         routes: the HTTP operations. fanout: how events get to the WebSockets.
         conversations: the open WebSockets. open: all connections. turned_away: those that are told that there are too
             many. idle: scopes of those that wait for a request, or for something to stream.
         closing: no more are taken. stopping: is set with it. emptied: is set when the last one is gone after that.
         parting: what WebSockets are closed with when they are sent away.
+        on_abort: what becomes of a run whose chat stream is closed by its client.
     """
 
     runtime: gr.Runtime
@@ -55,7 +65,10 @@ class Gateway:
     limits: Limits
     routes: Sequence[Route]
     fanout: Fanout
+    on_abort: OnAbort = "continue"
     metrics: Metrics = attrs.field(factory=Metrics)
+    most: int = attrs.field(init=False)
+    strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)
     conversations: set[Conversation] = attrs.field(factory=set)
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
@@ -67,10 +80,17 @@ class Gateway:
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
     api: Api = attrs.field(init=False)
+    feed: Feed = attrs.field(init=False)
     server_sent: Callable[[Slice], bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        files = soft_limit()
+        self.most = min(self.limits.connections, room(files) or self.limits.connections)
+        if self.most < self.limits.connections:
+            text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
+            logger.warning(text, self.most, self.limits.connections, files)
         self.api = Api(self.runtime)
+        self.feed = Feed(self)
         self.server_sent = self._server_sent  # one object: slices keep what it made by it
 
     def __repr__(self) -> str:
@@ -95,6 +115,19 @@ class Gateway:
         events = enumerate(found.frames, found.first)
         return b"".join([server_sent_event(frame, f"{epoch}-{sequence}") for sequence, frame in events])
 
+    async def abandoned(self, who: Principal, run_id: str) -> None:
+        """The client of a chat stream has hung up before its end: `chat.stop()`, an abort, or a lost connection.
+
+        With on_abort="cancel" that cancels the run, on behalf of a principal that may. Never raises.
+        """
+        if self.on_abort != "cancel":
+            return
+        order = Cancel(id=f"abort.{content_digest([run_id])}", run=run_id, reason="the client has closed its stream")
+        try:
+            await self.api.command(who, order)
+        except (Refused, gr.GreenroomError) as error:
+            logger.info("%s was left by its client, and not cancelled: %s", run_id, error)
+
     def ready_or_refuse(self) -> None:
         """Go on if there is somebody to do work.
 
@@ -111,6 +144,27 @@ class Gateway:
         return f"c{next(self._ids)}"
 
     # --- who is here -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def stranger(self, stream: SharedStream) -> Iterator[None]:
+        """A connection, until its peer is `recognised`; it may have to make room for a newer one, and is closed then.
+
+        Tokens are shown within seconds, so the oldest of many strangers is one that only holds a place.
+        """
+        most = self.limits.strangers or max(LEAST_STRANGERS, self.most // 4)
+        if len(self.strangers) >= most:
+            self.strangers.pop(next(iter(self.strangers))).cancel("a newer connection needs the place")
+            self.metrics.cut("stranger")
+        with trio.CancelScope() as scope:
+            self.strangers[stream] = scope
+            try:
+                yield
+            finally:
+                self.strangers.pop(stream, None)
+
+    def recognised(self, stream: SharedStream) -> None:
+        """The peer has shown a token: its connection keeps its place."""
+        self.strangers.pop(stream, None)
 
     def admit(self, who: Principal) -> bool:
         """Count a connection that stays for its principal; False if that one has too many."""
@@ -136,6 +190,7 @@ class Gateway:
         if not self.admit(who):
             return False
         conversation.principal, conversation.counted = who, True
+        self.recognised(conversation.stream)
         return True
 
     def forget(self, conversation: Conversation) -> None:
@@ -165,5 +220,4 @@ class Gateway:
     def log_failure(self, what: object, error: BaseException) -> None:
         """A bug or a broken store, told to the operator with its stack and without secrets."""
         self.metrics.failed()
-        text = "".join(traceback.format_exception(error))
-        logger.error("%s failed\n%s", what, self.runtime.redactor.text(text))
+        self.runtime.journal.bug(logger, f"{what} failed", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -76,8 +77,8 @@ class Request:
         """
         return structure(self.json(), cls, what)
 
-    def number(self, name: str, default: int, *, most: int) -> int:
-        """A whole number of the query, from 0 to `most`.
+    def number(self, name: str, default: int, *, most: int, least: int = 0) -> int:
+        """A whole number of the query, from `least` to `most`.
 
         Raises:
             Refused: bad_message.
@@ -85,8 +86,8 @@ class Request:
         text = self.query.get(name)
         if text is None:
             return default
-        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) > most:
-            raise Refused("bad_message", f"{name}={text!r:.40}: give a whole number from 0 to {most}")
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
+            raise Refused("bad_message", f"{name}={text!r:.40}: give a whole number from {least} to {most}")
         return int(text)
 
 
@@ -107,6 +108,7 @@ class Streamed:
     Attributes:
         chunks: opened when the head has been sent; closed when the client goes, the gateway stops, or it is exhausted.
         last: what is still sent if the gateway stops, to leave the stream well-formed.
+        abandoned: awaited if the peer hangs up before the end; it has `ABANDONED` seconds and must not raise.
     """
 
     chunks: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
@@ -114,6 +116,7 @@ class Streamed:
     content_type: str = EVENT_STREAM
     headers: Sequence[tuple[str, str]] = ()
     last: Callable[[], bytes] = attrs.field(default=bytes)
+    abandoned: Callable[[], Awaitable[None]] | None = None
 
 
 Handler = Callable[["Gateway", Request], Awaitable[Response | Streamed]]
@@ -173,6 +176,23 @@ def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[s
             "method_not_allowed", f"{path[:200]} takes {', '.join(allowed)}, not {method[:20]}", current=allowed
         )
     raise Refused("not_found", f"nothing is at {path[:200]}; /v1/openapi.json lists what there is")
+
+
+def check_query(route: Route, query: Mapping[str, str]) -> None:
+    """Every field of the API is known: a misspelt `after` must not read a log from its start.
+
+    Pages and health checks, outside of /v1, may be asked with anything.
+
+    Raises:
+        Refused: bad_message; names the field and those that there are.
+    """
+    unknown = next((name for name in query if name not in route.query), None)
+    if unknown is None or not route.template.startswith("/v1/"):
+        return
+    close = difflib.get_close_matches(unknown, route.query, n=1)
+    there = f"; there are {', '.join(route.query)}" if route.query else "; there are none"
+    hint = f"; did you mean {close[0]}?" if close else there
+    raise Refused("bad_message", f"the query field {unknown!r:.100} is not known here{hint}")
 
 
 def answer(data: Any, *, status: int = 200) -> Response:

@@ -152,10 +152,15 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
 
 
 def _taken(cls: type[Any]) -> dict[str, Schema]:
-    """A request's body. Of the protocol's own frames no unknown field is let pass, and the header may hold the id."""
+    """A request's body. Of the protocol's own frames no unknown field is let pass, and the header may hold the id.
+
+    The run that is forked is named by the path.
+    """
     found = components([cls], TEMPLATE)
     if cls in UP.values():
         own = found[cls.__name__]
-        required = [name for name in own["required"] if name != "id"]
-        found[cls.__name__] = {**own, "required": required, "additionalProperties": False}
+        in_path = {"run"} if "run" in own["required"] else set()
+        fields = {name: one for name, one in own["properties"].items() if name not in in_path}
+        required = [name for name in own["required"] if name not in {"id", *in_path}]
+        found[cls.__name__] = {**own, "properties": fields, "required": required, "additionalProperties": False}
     return found

@@ -22,6 +22,8 @@ READ: Final = 65_536
 """Bytes asked of the socket at once."""
 LAST_CHUNK: Final = 1.0
 """Seconds for a chunk that was ready when the gateway was told to stop."""
+ABANDONED: Final = 5.0
+"""Seconds for what a response does when its peer has hung up."""
 COMMENT: Final = b": \n\n"
 """A server-sent comment: keeps proxies and clients from giving up."""
 COMMENT_AFTER: Final = 15.0
@@ -38,13 +40,21 @@ class Outflow:
 
     async def run(self, streamed: Streamed) -> None:
         """Write chunks until there are no more, the peer goes, or the gateway stops."""
-        async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(self._watch, nursery.cancel_scope)
-            nursery.start_soon(self._keep_alive)
-            if not await self._copied(streamed):
-                await self._chunk(streamed.last())
-            await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
-            nursery.cancel_scope.cancel()
+        whole = False
+        try:
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+                nursery.start_soon(self._keep_alive)
+                if not await self._copied(streamed):
+                    await self._chunk(streamed.last())
+                await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
+                whole = True
+                nursery.cancel_scope.cancel()
+        finally:
+            left = self.stream.torn and not whole and not self.stream.stalled and not self.gateway.closing
+            if left and streamed.abandoned is not None:
+                with trio.move_on_after(ABANDONED, shield=True):  # who is gone can not wait for it
+                    await streamed.abandoned()
 
     async def _copied(self, streamed: Streamed) -> bool:
         """Write all chunks; False if the gateway or the runtime stops first. Only a wait for a chunk is cut short."""

@@ -18,14 +18,17 @@ from ..protocol import up
 from ..protocol.codes import Refused
 from ..protocol.up import MAX_ID
 from . import metrics
-from .api import plain_summary, plain_view
+from .api import plain_view
 from .gateway import Gateway
 from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+from .listing import visible_counts
 
 RUNS_PAGE: Final = 50
 EVENTS_PAGE: Final = 500
 MOST: Final = 1000
 """Items of one page."""
+PAGE_BYTES: Final = 1_048_576
+"""Bytes after which a page of events ends: what one request may make the gateway hold."""
 RETRY: Final = b"retry: 1000\n\n"
 """How long an EventSource waits before it comes back, in milliseconds."""
 
@@ -71,19 +74,13 @@ async def agents(gateway: Gateway, _: Request) -> Response:
 
 async def list_runs(gateway: Gateway, request: Request) -> Response:
     """A page of runs."""
-    unknown = sorted(set(request.query) - set(_LIST))
-    if unknown:
-        raise Refused("bad_message", f"{unknown[0]!r:.100} is not known here; there are {', '.join(_LIST)}")
-    runs, cursor = await gateway.api.runs(
-        request.who,
-        status=request.query.get("status"),
-        agent=request.query.get("agent"),
-        thread_id=request.query.get("thread"),
-        prefix=request.query.get("prefix", ""),
-        limit=request.number("limit", RUNS_PAGE, most=MOST),
-        cursor=request.query.get("cursor"),
-    )
-    return answer({"runs": [plain_summary(one) for one in runs], "cursor": cursor})
+    asked = {**request.query, "limit": request.number("limit", RUNS_PAGE, least=1, most=MOST)}
+    counted = request.query.get("counts", "false")
+    if counted not in ("true", "false"):
+        raise Refused("bad_message", f"counts={counted!r:.40}: give true or false")
+    page = await gateway.api.runs(request.who, gateway.api.query(request.who, asked))
+    counts = await visible_counts(gateway.runtime, request.who) if counted == "true" else None
+    return answer({"runs": page.rows, "cursor": page.cursor, "counts": counts})
 
 
 async def start_run(gateway: Gateway, request: Request) -> Response:
@@ -92,6 +89,17 @@ async def start_run(gateway: Gateway, request: Request) -> Response:
     data.setdefault("id", _key(request))
     order = up.structure(data, up.Start, "start")
     ack = await gateway.api.start(request.who, order)
+    body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
+    return answer(body, status=201 if ack.status == "accepted" else 200)
+
+
+async def fork_run(gateway: Gateway, request: Request) -> Response:
+    """Start a run where another one stood."""
+    data = request.json()
+    if "run" in data:
+        raise Refused("bad_message", "run does not stand in the body: it is in the path")
+    data.setdefault("id", _key(request))
+    ack = await gateway.api.fork(request.who, up.structure(data | {"run": request.params["run"]}, up.Fork, "fork"))
     body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
     return answer(body, status=201 if ack.status == "accepted" else 200)
 
@@ -136,13 +144,11 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
         return await _live(gateway, request)
     run, after = request.params["run"], request.number("after", 0, most=2**53)
     head = await gateway.api.head(request.who, run)
-    limit = request.number("limit", EVENTS_PAGE, most=MOST)
-    if limit < 1:
-        raise Refused("bad_message", f"limit={limit}: give at least 1")
+    limit = request.number("limit", EVENTS_PAGE, least=1, most=MOST)
     _check_cursor(after, head)
     store = gateway.runtime.store
     with gateway.runtime.board.looking():
-        frames = await store.events(run, after=after, limit=limit)
+        frames = await store.events(run, after=after, limit=limit, max_bytes=PAGE_BYTES)
         newest = frames or await store.events(run, after=max(0, after - 1), limit=1)
     last = after + len(frames)
     page: Mapping[str, Any] = {
@@ -209,12 +215,18 @@ _LIST: Final = {
     "agent": "an agent's key",
     "thread": "a thread's id",
     "prefix": "what the run's id begins with",
+    "by": "the principal that started it",
+    "since": "created at this time or later, such as 2026-01-31T09:30:00Z",
+    "until": "created before this time",
+    "text": "what its title or id contains; upper and lower case are the same",
+    "order": "newest (default), or waiting_longest: waiting runs only, the longest waiting first",
+    "counts": "true: also count the runs that are not done",
     "limit": f"at most so many, 1 to {MOST} (default {RUNS_PAGE})",
     "cursor": "from the page before; good for the same query only",
 }
 _PAGE: Final = {
     "after": "sequence of the last event that is known (default 0)",
-    "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE})",
+    "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE}); a page ends after {PAGE_BYTES} bytes, too",
 }
 _KEY: Final = {"Idempotency-Key": "the command's id: sent again, it acts once (one is made if it is missing)"}
 ROUTES: Final[tuple[Route, ...]] = (
@@ -236,7 +248,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",
-        summary="List runs, newest first", query=_LIST, answers={200: ("A page.", "RunList")},
+        summary="List runs", query=_LIST, answers={200: ("A page.", "RunList")},
     ),
     Route(
         method="POST", template="/v1/runs", handler=start_run, scope="start",
@@ -255,6 +267,11 @@ ROUTES: Final[tuple[Route, ...]] = (
             200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
             410: ("The cursor is of another log, or beyond its head.", "Error"),
         },
+    ),
+    Route(
+        method="POST", template="/v1/runs/{run}/fork", handler=fork_run, scope="start",
+        summary="Start a run where another one stood at the end of a step", body=up.Fork, headers=_KEY,
+        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
     ),
     Route(
         method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",

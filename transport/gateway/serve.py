@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
 import trio
@@ -17,7 +17,7 @@ from ..protocol.limits import Limits
 from .access import Doorway, Keyring, Principal, new_token, own_hosts
 from .fanout import Fanout, Pumps, Tasks, Way
 from .front import serve_connection
-from .gateway import Gateway
+from .gateway import Gateway, OnAbort
 from .routes import ROUTES
 
 FAREWELL: Final = 5.0
@@ -65,6 +65,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     origins: Iterable[str] = (),
     limits: Limits | None = None,
     fanout: Way = "pump",
+    on_abort: OnAbort = "continue",
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve WebSocket, HTTP, server-sent events and the console on one port until cancelled.
@@ -85,6 +86,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         origins: pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
         limits: on what strangers can send and hold.
         fanout: "pump" or "tasks", see `fanout.py`.
+        on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
+            rest (`chat.stop()`, an abort, a closed page and a lost network look the same to a server).
+            "continue": the run goes on, and the client may come back for the rest.
         task_status: gets the address.
 
     Raises:
@@ -97,6 +101,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     if made is not None:
         who = (*who, Principal(name="operator", token=made))
     _check(who, fanout)
+    if on_abort not in get_args(OnAbort):
+        raise gr.UsageError(f"on_abort={on_abort!r} is not known; use 'continue' or 'cancel'")
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     addresses = [listener.socket.getsockname()[:2] for listener in listeners]
     named = tuple(hosts)
@@ -104,7 +110,13 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
     )
     gateway = Gateway(
-        runtime=runtime, keyring=Keyring(who), doorway=doorway, limits=limits, routes=ROUTES, fanout=Tasks()
+        runtime=runtime,
+        keyring=Keyring(who),
+        doorway=doorway,
+        limits=limits,
+        routes=ROUTES,
+        fanout=Tasks(),
+        on_abort=on_abort,
     )
     hall = Hall(gateway, fanout, [listener.socket for listener in listeners])
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
@@ -121,6 +133,7 @@ async def _serve(gateway: Gateway, hall: Hall, started: Callable[[], None]) -> N
 
     async with open_supervisor(name="gateway", on_restart=told, on_exit=told) as supervisor:
         await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(ChildSpec(id="lists", start=_lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
         started()
         restart = True
@@ -175,6 +188,15 @@ class Hall:
 
     async def _connection(self, stream: trio.SocketStream) -> None:
         await serve_connection(self._gateway, stream)
+
+
+def _lists(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[Any]) -> None:
+        ctx.ready()
+        await gateway.feed.run()
+        await trio.sleep_forever()
+
+    return body
 
 
 def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:

@@ -97,7 +97,11 @@ class ErrorCode:
 _ERRORS = (
     ErrorCode("bad_message", 400, "The message does not have the form that is asked for; the text names the field."),
     ErrorCode("unauthenticated", 401, "No token, or one that nobody has."),
-    ErrorCode("not_allowed", 403, "The principal does not have the scope that this needs, or is not a reviewer."),
+    ErrorCode(
+        "not_allowed",
+        403,
+        "The scope that this needs is missing, the principal is no reviewer, or the id is in use by others.",
+    ),
     ErrorCode("forbidden_origin", 403, "The Origin or Host header is not on the list."),
     ErrorCode("unknown_run", 404, "No run has this id, or the principal may not see it."),
     ErrorCode("unknown_agent", 404, "No agent has this key."),
@@ -112,6 +116,7 @@ _ERRORS = (
     ErrorCode("run_done", 409, "The run has ended."),
     ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was looked at."),
     ErrorCode("reset", 410, "The cursor is of another log, or beyond its head: read the run, go on from its sequence."),
+    ErrorCode("run_pruned", 410, "A run had this id, is done, and was pruned; ids are used once."),
     ErrorCode("expired", 410, "The ticket has expired."),
     ErrorCode("too_big", 413, "The body is longer than the limit."),
     ErrorCode("invalid_arguments", 422, "The edited arguments do not fit the tool."),

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from .lines import Counts, RunLine
+
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """What all gateway frames have in common: their type; a field that has its default is left out."""
@@ -18,7 +20,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class Welcome(Frame, frozen=True, kw_only=True, tag="gw.welcome"):
     """The connection is open and knows who you are.
 
-    `epoch` names the log that all cursors belong to; `limits` are those that the client has to keep.
+    `epoch` names the log that all cursors belong to; `limits` are those that the client has to keep, and `event_bytes`,
+    which no event exceeds.
     """
 
     connection: str
@@ -61,7 +64,7 @@ class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
 class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
     """No more events of this run come. `reason`: asked, done (its terminal event has been sent), gone or degraded.
 
-    `code`, of degraded: deps_missing, agent_unknown or gave_up.
+    `code`, of degraded: deps_missing, agent_unknown, state_mismatch or gave_up.
     """
 
     run: str
@@ -69,6 +72,40 @@ class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
     code: str | None = None
     detail: str | None = None
     id: str | None = None
+
+
+class Runs(Frame, frozen=True, kw_only=True, tag="gw.runs"):
+    """The first page of a list that is watched: it takes the place of all that the client has of the list.
+
+    `reason`: asked, or too_many: more has changed than is told run by run, or than the connection took.
+    """
+
+    watch: str
+    reason: Literal["asked", "too_many"]
+    runs: tuple[RunLine, ...]
+    cursor: str | None
+    counts: Counts
+
+
+class RunChanged(Frame, frozen=True, kw_only=True, tag="gw.run"):
+    """A run has changed. `matches`: it is in the list now, and `row` is what it looks like; else it is not in it."""
+
+    watch: str
+    run: str
+    matches: bool
+    row: RunLine | None = None
+
+
+class CountsChanged(Frame, frozen=True, kw_only=True, tag="gw.counts"):
+    """How many runs are not done, whatever the lists of this connection are."""
+
+    counts: Counts
+
+
+class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
+    """A list is watched no more."""
+
+    watch: str
 
 
 class Tick(Frame, frozen=True, kw_only=True, tag="gw.tick"):
@@ -114,6 +151,10 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.live": Live,
     "gw.reset": Reset,
     "gw.unsubscribed": Unsubscribed,
+    "gw.runs": Runs,
+    "gw.run": RunChanged,
+    "gw.counts": CountsChanged,
+    "gw.unwatched": Unwatched,
     "gw.tick": Tick,
     "gw.ack": Ack,
     "gw.error": Error,

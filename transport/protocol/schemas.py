@@ -85,7 +85,20 @@ def up_schemas() -> dict[str, Schema]:
 def down_schemas() -> dict[str, Schema]:
     """Type -> schema of what the gateway sends beside events."""
     known = components(DOWN.values(), "#/{name}")
-    return {kind: {**known[cls.__name__], "title": kind} for kind, cls in DOWN.items()}
+    return {kind: {**_whole(known[cls.__name__], known), "title": kind} for kind, cls in DOWN.items()}
+
+
+def _whole(schema: Any, known: Mapping[str, Schema]) -> Any:
+    """The schema with what it refers to in the places of the references."""
+    match schema:
+        case {"$ref": str(name)}:
+            return _whole(known[name.removeprefix("#/")], known)
+        case dict():
+            return {key: _whole(value, known) for key, value in schema.items()}
+        case list():
+            return [_whole(one, known) for one in schema]
+        case _:
+            return schema
 
 
 def command_schemas() -> dict[str, Schema]:

@@ -26,6 +26,8 @@ CommandId = Annotated[
     msgspec.Meta(min_length=1, max_length=MAX_ID, description="Printable text that the client has not used before."),
 ]
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
+Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Runs of a page, at most.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # What stands in Meta is for the documents; the validators below say it to the client in words.
 
@@ -35,9 +37,19 @@ def _id(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
         raise ValueError(f"{attribute.name} must be 1 to {MAX_ID} printable characters")
 
 
+def _limit(_: object, __: object, value: int) -> None:
+    if not 1 <= value <= 1000:
+        raise ValueError("limit must be 1 to 1000")
+
+
 def _after(_: object, __: object, value: int) -> None:
     if not 0 <= value < 2**53:  # what every client can count to
         raise ValueError("after must be 0 or the sequence of an event")
+
+
+def _step(_: object, __: object, value: int) -> None:
+    if not 0 <= value < 2**53:
+        raise ValueError("step must be 0 or the number of a finished step")
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +81,10 @@ class Unsubscribe:
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """Start a run. The same id starts the same run once; `run` is the run's id (default: made from `id`)."""
+    """Start a run. The same id starts the same run once; `run` is the run's id (default: made from `id`).
+
+    `title` is one line for lists of runs (default: the first line of `text`).
+    """
 
     id: CommandId = attrs.field(validator=_id)
     agent: str
@@ -78,6 +93,47 @@ class Start:
     thread: str | None = None
     session: str | None = None
     on_busy: Literal["queue", "refuse"] = "queue"
+    title: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Watch:
+    """Watch a list of runs: its first page, then every run that changes. The filters are those of GET /v1/runs.
+
+    `id` names the watch; another watch with the same id takes its place.
+    """
+
+    id: CommandId = attrs.field(validator=_id)
+    status: str | None = None
+    agent: str | None = None
+    thread: str | None = None
+    prefix: str | None = None
+    by: str | None = None
+    since: str | None = None
+    until: str | None = None
+    text: str | None = None
+    order: Literal["newest", "waiting_longest"] = "newest"
+    limit: PageLimit = attrs.field(default=50, validator=_limit)
+
+
+@attrs.frozen(kw_only=True)
+class Unwatch:
+    """Watch a list no more."""
+
+    id: CommandId = attrs.field(validator=_id)
+
+
+@attrs.frozen(kw_only=True)
+class Fork:
+    """Start a run that begins where `run` stood at the end of `step`, in a thread of its own; step 0: at its beginning.
+
+    The same id makes the same fork once; `new_run` is the fork's id (default: made from `id`).
+    """
+
+    id: CommandId = attrs.field(validator=_id)
+    run: str
+    step: Step = attrs.field(validator=_step)
+    new_run: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -87,7 +143,7 @@ class Decide:
     id: CommandId = attrs.field(validator=_id)
     run: str
     target: str
-    action: Literal["resume", "cancel"]
+    action: Literal["resume", "cancel", "approve", "deny"]
     result: Any = None
     edited_arguments: Mapping[str, Any] | None = None
     reason: str | None = None
@@ -130,7 +186,7 @@ class Ping:
 
 
 RunCommand = Decide | Cancel | Send | Pause
-Up = Hello | Subscribe | Unsubscribe | Start | RunCommand | Ping
+Up = Hello | Subscribe | Unsubscribe | Watch | Unwatch | Start | Fork | RunCommand | Ping
 COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "decide": Decide,
     "cancel": Cancel,
@@ -142,7 +198,10 @@ UP: Final[Mapping[str, type[Any]]] = {
     "hello": Hello,
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
+    "watch": Watch,
+    "unwatch": Unwatch,
     "start": Start,
+    "fork": Fork,
     **COMMANDS,
     "ping": Ping,
 }

@@ -47,9 +47,23 @@ def answerable_by_yes(ticket: Ticket) -> bool:
     return ticket.reason != "outcome_unknown" and not asks_value
 
 
+NO_WORDS: Final = "This call needs an approval."
+"""What a ticket says if its tool has no words of its own: its title says it already."""
+EXPIRIES: Final = {"deny": "it is denied", "cancel_run": "the run is cancelled", "set_result": "it gets a set result"}
+"""on_expiry -> what happens then."""
+
+
+def barred(ticket: Ticket, by: str) -> str:
+    """Why this principal may not decide; empty if it may."""
+    if not ticket.reviewers or by in ticket.reviewers:
+        return ""
+    who = words.one_line(" or ".join(ticket.reviewers), 200)
+    return f"Only {who} may decide about {words.subject(ticket.tool)}; you are {words.one_line(by, 64)}."
+
+
 def details(ticket: Ticket, change: Change | None = None, *, whole: bool = False) -> Iterator[Row]:
     """Exactly what would happen, as lines. Without `whole`, long texts are cut at `PREVIEW` lines, and say so."""
-    if ticket.message and ticket.message != "This call needs an approval.":
+    if ticket.message and ticket.message != NO_WORDS:
         yield words.clean(ticket.message), ""
     for name, data in (*ticket.arguments.items(), *ticket.parameters.items()):
         if change is not None and name == change.argument:
@@ -64,7 +78,9 @@ def details(ticket: Ticket, change: Change | None = None, *, whole: bool = False
     if ticket.response_schema is not None:
         yield f"  the answer must satisfy {json.dumps(ticket.response_schema)}", "dim"
     if ticket.expires_at is not None:
-        yield f"  expires at {ticket.expires_at:%Y-%m-%d %H:%M:%S} UTC, and then counts as {ticket.on_expiry}", "dim"
+        yield f"  expires at {ticket.expires_at:%Y-%m-%d %H:%M:%S} UTC; then {EXPIRIES[ticket.on_expiry]}", "dim"
+    if ticket.reviewers:
+        yield f"  decided by {words.one_line(' or '.join(ticket.reviewers), 200)} only", "dim"
 
 
 def _changed(change: Change, *, whole: bool) -> Iterator[Row]:
@@ -114,7 +130,8 @@ def _form(ticket: Ticket) -> _Form:
         return _run_form(ticket, after)
     wanted = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {words.one_line(ticket.action, 200)}"
     if answerable_by_yes(ticket):
-        return _Form(f"May {tool} run?{wanted}", {"y": "yes", "n": "no", **after})
+        edit = {"e": "edit"} if ticket.arguments else {}
+        return _Form(f"May {tool} run?{wanted}", {"y": "yes", **edit, "n": "no", **after})
     return _Form(f"{tool} asks for an answer{wanted}", {"a": "answer", "n": "no", **after})
 
 
@@ -141,6 +158,8 @@ class _Asked:
         match key:
             case "y" | "r":
                 return self.ticket.approve()
+            case "e":
+                return await self._edited()
             case "n" | "c":
                 self.screen.prompt("Why not? (Enter for no reason) ")
                 return self.ticket.deny(await self.keyboard.line() or None)
@@ -151,6 +170,23 @@ class _Asked:
             case _:
                 self.screen.row(f"type one of: {', '.join(self.form.keys)}", "dim")
                 return None
+
+    async def _edited(self) -> Decision | None:
+        """Approve with other arguments: those that are typed take the place of those that are there."""
+        self.screen.row(f"now: {json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)}", "dim")
+        self.screen.prompt("Arguments to change (JSON object; Enter to leave them): ")
+        typed = await self.keyboard.line()
+        if not typed:
+            return None
+        try:
+            changed = json.loads(typed)
+        except ValueError as error:
+            self.screen.row(f'that is no JSON ({error}); write an object such as {{"cents": 400}}', "bad")
+            return None
+        if not isinstance(changed, dict):
+            self.screen.row("write a JSON object: the arguments to change, by their names", "bad")
+            return None
+        return self.ticket.approve(edited_arguments={**self.ticket.arguments, **changed})
 
 
 async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None) -> Decision | None:

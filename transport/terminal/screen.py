@@ -10,12 +10,15 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
+import attrs
+
 from greenroom.actors.contract.envelope import Event, timestamp
+from greenroom.actors.contract.spans import Finder, spellings
 
 from . import words
 from .timeline import Kind, Line
@@ -53,9 +56,15 @@ class Screen:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
+        self._prompt = ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None if this is none."""
+        return None
 
     def event(self, event: Event) -> None:
         """An event of the run has come."""
@@ -74,7 +83,14 @@ class Screen:
 
     def prompt(self, text: str) -> None:
         """Write a question; the answer comes behind it."""
+        self._prompt = text
         self._write(text)
+
+    def above(self, line: Line) -> None:
+        """Write a line of the story while a question is open, and the question again below it."""
+        self._write("\n")
+        self.line(line)
+        self.prompt(self._prompt)
 
     def status(self, text: str) -> None:
         """Say what goes on right now, or nothing if empty. Only a terminal shows it."""
@@ -108,11 +124,76 @@ class JsonScreen(Screen):
         self._write(json.dumps(data, default=_plain) + "\n")
 
 
-def open_screen(*, machine: bool = False) -> Screen:
-    """The screen that fits where standard output goes.
+class HidingScreen(Screen):
+    """Another screen, on which some texts are not shown."""
+
+    def __init__(self, screen: Screen, hide: Callable[[str], str]) -> None:
+        super().__init__()
+        self._screen, self._hide = screen, hide
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None if this is none."""
+        return self._screen.width
+
+    def event(self, event: Event) -> None:
+        """An event of the run has come; hidden texts are in none."""
+        self._screen.event(event)
+
+    def line(self, line: Line) -> None:
+        """Write a line of the story."""
+        self._screen.line(self._hidden_line(line))
+
+    def above(self, line: Line) -> None:
+        """Write a line of the story while a question is open."""
+        self._screen.above(self._hidden_line(line))
+
+    def _hidden_line(self, line: Line) -> Line:
+        return attrs.evolve(line, what=self._hide(line.what), outcome=self._hide(line.outcome))
+
+    def row(self, text: str = "", style: Style = "") -> None:
+        """Write a line of text."""
+        self._screen.row(self._hide(text), style)
+
+    def prompt(self, text: str) -> None:
+        """Write a question; the answer comes behind it."""
+        self._screen.prompt(self._hide(text))
+
+    def status(self, text: str) -> None:
+        """Say what goes on right now, or nothing if empty."""
+        self._screen.status(self._hide(text))
+
+    def outcome(self, data: Mapping[str, Any]) -> None:
+        """The run's outcome for programs."""
+        self._screen.outcome(self._hidden(json.loads(json.dumps(data, default=_plain))))
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._screen.close()
+
+    def _hidden(self, data: Any) -> Any:
+        match data:
+            case str():
+                return self._hide(data)
+            case dict():
+                return {self._hide(key): self._hidden(value) for key, value in data.items()}
+            case list():
+                return [self._hidden(value) for value in data]
+            case _:
+                return data
+
+
+def open_screen(*, machine: bool = False, secrets: Iterable[str] = ()) -> Screen:
+    """The screen that fits where standard output goes; it never shows one of the `secrets`.
 
     With `machine` it is JSON lines, and what tools print goes to standard error from now on.
     """
+    forms = {form for secret in secrets for form in spellings(secret)}
+    screen = _open(machine=machine)
+    return HidingScreen(screen, Finder(forms, shapes=False).masked) if forms else screen
+
+
+def _open(*, machine: bool) -> Screen:
     if machine:
         out, sys.stdout = sys.stdout, sys.stderr
         return JsonScreen(out)

@@ -112,8 +112,11 @@ class Timeline:
 
     def _again(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         self._thinking = event.timestamp
-        detail = payload.get("detail") or payload["code"]
-        yield Line(at=at, kind="note", who=self.agent, what=f"asks the model again: {words.one_line(detail, 120)}")
+        detail, delay = payload.get("detail") or payload["code"], payload.get("delay_ms", 0) / 1000
+        when = f" in {words.duration(delay)}" if delay else ""
+        yield Line(
+            at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {words.one_line(detail, 120)}"
+        )
 
     def _message(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
         """What is said before calls becomes a line with the first call; a last word is the run's output."""

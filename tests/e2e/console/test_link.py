@@ -11,7 +11,7 @@ import trio
 
 import greenroom as gr
 
-from .conftest import Console, Server
+from .conftest import Console, Server, expect
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
@@ -128,7 +128,9 @@ def test_a_cut_connection_goes_on_at_its_cursor(console: Console, server: Server
     assert first["after"] == 0
     assert second["after"] > 5
     assert isinstance(second["epoch"], str)
-    assert console.text("#details .detail-events dd") == str(len(server.events(run)))
+    expect(console.page.locator("#details .detail-events dd")).to_have_text(
+        str(len(server.events(run))), use_inner_text=True
+    )
 
 
 def test_a_decision_without_its_acknowledgement_is_sent_again_and_acts_once(console: Console, server: Server):
@@ -201,7 +203,7 @@ def test_what_is_too_long_for_the_gateway_is_not_sent_and_said_so(console: Conso
     console.page.get_by_role("button", name="Approve with these arguments").click()
     console.page.locator(".card-status", has_text="the gateway takes at most 65.5 kB in one message").wait_for()
     assert wire.kinds("decide") == []
-    assert console.page.get_by_label("Arguments as JSON").is_editable()
+    expect(console.page.get_by_label("Arguments as JSON")).to_be_editable()
 
 
 def test_a_goodbye_says_when_to_come_back(console: Console):
@@ -223,10 +225,10 @@ def test_a_refusal_for_good_is_told_and_not_repeated(console: Console):
     console.open()
     wire.sockets[-1].close(code=4403, reason="not here")
     console.page.locator("#banner", has_text="The gateway closed with 4403 forbidden: not here").wait_for()
-    assert console.text("#link-text") == "Refused"
+    expect(console.page.locator("#link-text")).to_have_text("Refused", use_inner_text=True)
     console.page.get_by_role("button", name="Try again").click()
     console.page.locator("#link[data-state=live]").wait_for()
-    assert console.page.locator("#banner").is_hidden()
+    expect(console.page.locator("#banner")).to_be_hidden()
 
 
 def test_a_connection_that_falls_silent_is_given_up(console: Console):
@@ -261,10 +263,12 @@ def test_a_killed_server_comes_back_and_the_timeline_goes_on(mortal: Server, con
     assert sorted(told) == [1, 2]
     assert output(console, 1) == told[1].splitlines()
     assert output(console, 2) == LINES
-    assert console.text("#details .detail-events dd") == str(len(mortal.events(run)))
-    assert console.page.locator(".row-end").count() == 1
-    assert console.page.locator(".row-input").count() == 1
-    assert console.page.locator(".row-call").count() == 1
+    expect(console.page.locator("#details .detail-events dd")).to_have_text(
+        str(len(mortal.events(run))), use_inner_text=True
+    )
+    expect(console.page.locator(".row-end")).to_have_count(1)
+    expect(console.page.locator(".row-input")).to_have_count(1)
+    expect(console.page.locator(".row-call")).to_have_count(1)
 
 
 @pytest.mark.parametrize("answer", ["use", "rerun", "drop"])
@@ -277,13 +281,13 @@ def test_a_call_whose_outcome_nobody_knows_is_asked_about(mortal: Server, consol
     mortal.start()
     card = page.locator(".card")
     card.get_by_role("heading", name="Did stick take effect?").wait_for()
-    assert "running it again may do it twice" in card.inner_text()
-    assert card.get_by_role("button", name=re.compile("^Approve")).count() == 0
+    expect(card).to_contain_text("running it again may do it twice", use_inner_text=True)
+    expect(card.get_by_role("button", name=re.compile("^Approve"))).to_have_count(0)
     if answer == "use":
         card.get_by_role("button", name="It has happened: give its result").click()
         page.get_by_label("Result of the call").fill("null")
         card.get_by_role("button", name="Use this result").click()
-        assert "null means" in console.text(".card .fault")
+        expect(console.page.locator(".card .fault")).to_contain_text("null means", use_inner_text=True)
         page.get_by_label("Result of the call").fill('"it did"')
         card.get_by_role("button", name="Use this result").click()
         console.stage("completed")
@@ -312,8 +316,10 @@ def test_another_log_is_read_from_its_start(mortal: Server, consoles):
     mortal.start()
     console.page.locator("#notice", has_text="the run has been read again from its start").wait_for()
     console.stage("needs_approval")
-    assert console.page.locator(".row-input").count() == 1
-    assert console.text("#details .detail-events dd") == str(len(mortal.events(run)))
+    expect(console.page.locator(".row-input")).to_have_count(1)
+    expect(console.page.locator("#details .detail-events dd")).to_have_text(
+        str(len(mortal.events(run))), use_inner_text=True
+    )
     console.page.get_by_role("button", name="Approve refund").click()
     console.stage("completed")
 
@@ -335,7 +341,7 @@ def test_a_server_that_stays_away_is_said_to_be_away(mortal: Server, consoles):
     console.page.locator("#banner", has_text="The gateway does not answer").wait_for()
     mortal.start()
     console.page.locator("#link[data-state=live]").wait_for()
-    assert console.page.locator("#banner").is_hidden()
+    expect(console.page.locator("#banner")).to_be_hidden()
     pause.wait_for()
 
 
@@ -352,11 +358,11 @@ def test_a_run_that_nobody_can_work_on_goes_on_before_the_eyes_of_who_looks(
     mortal.start()
     notice = console.page.locator("#notice", has_text="Nobody works on this run at the moment: the provider failed")
     notice.wait_for()
-    assert "the orders do not answer" in console.text("#notice")
+    expect(console.page.locator("#notice")).to_contain_text("the orders do not answer", use_inner_text=True)
     down.unlink()
     mortal.let_go(run)
     console.stage("completed")
-    assert console.page.locator("#notice").is_hidden()
+    expect(console.page.locator("#notice")).to_be_hidden()
     assert output(console, 2) == LINES
 
 

@@ -3,7 +3,7 @@
 import json
 import types
 from datetime import UTC, datetime
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -14,8 +14,10 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.events import CATALOGUE, FOREIGN, MessageDelta, RunMoved, ToolCalled, ToolResult
 from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.redaction import MASK, SHORTEST, Redactor
+from greenroom.actors.contract.redaction import LONGEST, WORKSPACE, Redactor
 from greenroom.actors.contract.rows import EventDraft, RunInfo
+from greenroom.actors.contract.shapes import TOKENS as SHAPES
+from greenroom.actors.contract.spans import HOME, MASK, SHORTEST
 
 from .strategies import JSON, TEXT, examples, instances
 
@@ -40,6 +42,8 @@ TOKENS = [
     "://user:hunter2@",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\nMIIEowIBAAKCAQEA cut off",
+    "Basic dXNlcjpodW50ZXIy",
+    *(token.example for token in SHAPES.values()),
 ]
 TELLING = """
     password PASSWORD db_password dbPassword passwd pwd passphrase secret clientSecret client_secret AWS_SECRET_KEY
@@ -99,18 +103,20 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "message_id",
         "ticket_id",
         "command_id",
+        "error_id",
         "thread_id",
         "parent",
         "forked_from",
         "target",
         "joins",
+        "replaces",
     }
     static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():
         for field in msgspec.structs.fields(cls):
             text = {"str", "Any", "Mapping"} & {kind for kind in ("str", "Any", "Mapping") if kind in str(field.type)}
             if text and field.name not in foreign:
-                unmarked = field.name in ours | ids | static | {"tickets", "stubborn", "tool"}
+                unmarked = field.name in ours | ids | static | {"tickets", "stubborn", "outcome_unknown", "tool"}
                 assert unmarked or "Literal" in str(field.type), f"{cls.__name__}.{field.name}"
 
 
@@ -178,6 +184,12 @@ def test_a_token_is_known_by_its_shape(token):
         "xoxo",
         "----- BEGIN -----",
         "",
+        "a basic understanding of internationalisation",
+        "sk-learn is a package",
+        "def login(password: str, token=None): return login(password=user.password)",
+        "http://localhost:8080",
+        '{"max_tokens": 5, "password": null}',
+        "GET /homepage and x/home/alice",
     ],
 )
 def test_ordinary_text_is_left_alone(text):
@@ -278,3 +290,90 @@ def test_a_response_schema_hides_secrets_and_keeps_its_property_names():
     assert redactor.schema(schema) == {"properties": {"password": {"enum": [MASK, "other"]}}, "type": "object"}
     clean = {"properties": {"password": {"type": "string"}}}
     assert redactor.schema(clean) is clean
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"password": "hun\\"ter2", "n": 1}', '{"password": "[redacted]", "n": 1}'),
+        ('{"a": {"dbPassword" : 12345}}', '{"a": {"dbPassword" : "[redacted]"}}'),
+        (r'{"body": "{\"api_key\": \"hunter2\", \"n\": 1}"}', r'{"body": "{\"api_key\": \"[redacted]\", \"n\": 1}"}'),
+        ("KeyError: {'token': 'abc', 'n': 1}", "KeyError: {'token': '[redacted]', 'n': 1}"),
+        ('{"credentials": {"user": "}", "x": [1]}, "n": 1}', '{"credentials": "[redacted]", "n": 1}'),
+        ("Config(password='hunter2', n=1)", "Config(password='[redacted]', n=1)"),
+        ("Authorization: Digest abc\nHost: x", "Authorization: [redacted]\nHost: x"),
+        ("psql: PGPASSWORD=hunter22 failed", "psql: PGPASSWORD=[redacted] failed"),
+        ("/?access_token=a1b2c3d4&n=1", "/?access_token=[redacted]&n=1"),
+        ('{"password": "hunter2', '{"password": "[redacted]'),
+        (r"line\nsk-abcdefghijklmnop1234", r"line\n[redacted]"),
+    ],
+)
+def test_a_value_under_a_telling_name_is_not_shown_in_text_either(text, shown):
+    assert Redactor().text(text) == shown
+    assert Redactor().text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[Errno 2] No such file: '/home/alice/x/y.csv'", f"[Errno 2] No such file: '{HOME}/x/y.csv'"),
+        ("/Users/alice", HOME),
+        ("in /root/.ssh", f"in {HOME}/.ssh"),
+        (r"C:\Users\alice\x", rf"{HOME}\x"),
+        ("file:///home/alice/x", f"file://{HOME}/x"),
+    ],
+)
+def test_a_home_on_the_host_takes_a_short_name(text, shown):
+    assert Redactor().text(text) == shown
+
+
+def test_the_directory_of_a_run_takes_a_short_name_in_its_own_texts():
+    redactor = Redactor().within("/srv/acme/project")
+    told = {"path": "/srv/acme/project/src/a.py", "other": "/srv/acme/project-2/b", "all": "/srv/acme/project"}
+    assert redactor.value(told) == {"path": f"{WORKSPACE}/src/a.py", "other": "/srv/acme/project-2/b", "all": WORKSPACE}
+    assert Redactor().within("/home/alice/project").text("/home/alice/project/a") == f"{WORKSPACE}/a"
+    assert Redactor().within("tenant-7").text("tenant-7") == "tenant-7", (
+        "a workspace that is no directory hides nothing"
+    )
+
+
+KEY = "kanarienvogel-0123456789-abcdefghijklmnopqrstuvwx"
+
+
+@pytest.mark.parametrize("mark", ["", "…", "\n[... 12 of 99 characters left out ...]\n tail"])
+@pytest.mark.parametrize("length", range(SHORTEST, len(KEY)))
+def test_the_beginning_of_a_secret_is_hidden_where_a_text_was_cut(length, mark):
+    assert Redactor([KEY]).text(f"the key {KEY[:length]}{mark}") == f"the key {MASK}{mark}"
+
+
+def test_a_secret_that_no_stream_could_hold_back_is_refused():
+    with pytest.raises(ValueError, match=f"longer than {LONGEST}"):
+        Redactor(["x" * (LONGEST + 1)])
+
+
+WRITTEN = {
+    "json": json.dumps,
+    "json without escapes": lambda text: json.dumps(text, ensure_ascii=False),
+    "repr": repr,
+    "repr beside a quote": lambda text: repr('"' + text),
+    "a URL": lambda text: f"https://example.org/?q={quote(text, safe='')}",
+    "a form": lambda text: f"q={quote_plus(text)}",
+    "an exception": lambda text: str(ValueError(text, {"x": text})),
+}
+
+
+@pytest.mark.parametrize("odd", ["'", '"', "\\", "\n", "é", "\x07", "'\"", "€\\'"])
+@pytest.mark.parametrize("outer", WRITTEN)
+@pytest.mark.parametrize("inner", [one for one in WRITTEN if one not in ("a URL", "a form")])
+def test_a_named_secret_is_found_in_a_text_inside_a_text(odd, inner, outer):
+    secret = f"canary-7f3a{odd}9b2e-kanarienvogel"
+    for told in (WRITTEN[inner](secret), WRITTEN[outer](WRITTEN[inner](secret))):
+        shown = Redactor([secret]).text(told)
+        assert MASK in shown
+        assert "7f3a" not in shown, shown
+        assert "9b2e" not in shown, shown
+
+
+@pytest.mark.parametrize("write", [quote, quote_plus, lambda text: quote(text, safe="")])
+def test_a_named_secret_is_found_in_urls_and_forms(write):
+    assert Redactor(["my/secret +value= é"]).text(f"q={write('my/secret +value= é')}&x=1") == f"q={MASK}&x=1"

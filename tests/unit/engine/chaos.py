@@ -14,6 +14,7 @@ from greenroom.actors.contract.decisions import (
     Block,
     Command,
     Decision,
+    Deny,
     SetResult,
     Suspend,
 )
@@ -199,7 +200,7 @@ class Chaos:
             case "set":
                 return SetResult({"set": True})
             case "deny":
-                return SetResult("no", code="permission_denied")
+                return self.rng.choice((SetResult("no", code="permission_denied"), Deny("no")))
             case "block":
                 return Block("never")
         return None
@@ -225,7 +226,15 @@ class Chaos:
                 return inp.ModelStreamed(message_id=mid, text=text, reasoning=reasoning), False
             case "failed":
                 retryable = rng.random() < 0.9
-                return inp.ModelFailed(message_id=mid, kind="overloaded", text="later", retryable=retryable), True
+                return inp.ModelFailed(
+                    message_id=mid,
+                    kind="overloaded",
+                    text="later",
+                    retryable=retryable,
+                    retry_after=rng.choice((None, None, 7.0, 61.0)),
+                    usage=usage,
+                    jitter=rng.uniform(0.5, 1.5),
+                ), True
             case "refused":
                 return inp.ModelAnswered(message_id=mid, response=ModelResponse(refusal="no", usage=usage)), True
         text = rng.choice(((), ("hm",), ("hm", "final")))

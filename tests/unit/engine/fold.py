@@ -6,6 +6,8 @@ deltas in order, one consequence per decision.
 
 from collections import Counter
 
+import attrs
+
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CALLS, CallStatus
 from greenroom.actors.contract.events import CATALOGUE, TERMINAL_EVENTS
@@ -65,10 +67,20 @@ class Fold:
                 assert event.type in TERMINAL_EVENTS
                 self._move(payload.source, payload.to)
                 assert payload.last_sequence == self.sequence
-                assert (payload.usage, payload.steps) == (self.usage, self.steps)
+                assert payload.steps == self.steps
+                self._spend_last(payload)
                 assert not self.tasks, "a task outlives its run"
                 assert self.pausing is None, f"nothing became of the pause {self.pausing}"
                 self.terminal = event
+
+    def _spend_last(self, payload: object) -> None:
+        """The terminal event tells what the last request has cost if the run ends because that one failed."""
+        assert isinstance(payload, ev.RunCompleted | ev.RunFailed | ev.RunCancelled)
+        if payload.code in ("model_error", "consecutive_errors"):
+            pairs = zip(attrs.astuple(payload.usage), attrs.astuple(self.usage), strict=True)
+            assert all(now >= before for now, before in pairs)
+            self.usage = payload.usage
+        assert payload.usage == self.usage
 
     def _take_step(self, event: EventDraft) -> None:
         payload = event.payload
@@ -84,6 +96,8 @@ class Fold:
                 self.revision = payload.revision
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
+            case ev.InferenceRetried():
+                self.usage = self.usage + (payload.usage or Usage())
             case ev.MessageDelta() | ev.ReasoningDelta():
                 key = (payload.message_id, event.type)
                 assert payload.index == self.deltas[key]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.contract import events as ev
-from greenroom.actors.contract.decisions import Allow, Block, Decision, SetResult, Suspend, Ticket
+from greenroom.actors.contract.decisions import Allow, Block, Decision, Deny, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.phases import Phase
@@ -379,7 +379,9 @@ def test_a_block_fails_its_call_cancels_the_others_and_ends_the_run() -> None:
     w.check_end()
 
 
-@pytest.mark.parametrize(("second", "status"), [(Allow(), "running"), (SetResult("no", code="x"), "failed")])
+@pytest.mark.parametrize(
+    ("second", "status"), [(Allow(), "running"), (SetResult("no", code="x"), "failed"), (Deny("no"), "failed")]
+)
 def test_a_verdict_behind_calls_that_have_not_run_is_provisional(second: Any, status: str) -> None:
     w = world(call("A", "look"), call("B", "write"), hooked=GATED)
     w.phase(Phase.TOOL_GATE, "A", verdict=Allow())

@@ -128,6 +128,8 @@ PAIRS = [
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=[f"{a[0]} {a[1]} | {b[0]} {b[1]}" for a, b in PAIRS])
 def test_of_two_faults_the_one_that_is_checked_first_is_told(first, second):
     facts, command = first[2](*second[2](FACTS, GOOD))
+    if first[1] == "withdrawn" and second[0] == "run_done":  # no one has decided it: it went with its run
+        first = second
     if first[0] == "already_decided" and second[1] == "the clock has decided":
         facts = with_ticket(facts, status=facts.ticket.status)
     assert judge(facts, command).code == first[0]
@@ -147,7 +149,7 @@ def test_the_codes_are_listed_in_the_order_of_the_checks_and_the_judge_says_all_
         "neither ticket nor call": "no ticket or call of this run is named 'r.t1'",
         "the call ended without a ticket": "call_1 is failed and never asked for a decision",
         "approved": "r.t1 was approved by bob",
-        "withdrawn": "r.t1 was withdrawn by somebody",
+        "withdrawn": "r.t1 was withdrawn",
         "a decision is journaled": "r.t1 was approved by bob at 2025-01-02T00:00:00+00:00",
         "an expiry is journaled": "the ticket expired at 2025-01-02T00:00:00+00:00",
         "its time is over": "r.t1 expired at 2025-01-02T00:00:00+00:00",
@@ -166,6 +168,32 @@ def test_a_second_reviewer_is_told_who_decided_and_when():
     facts = with_ticket(FACTS, status="approved", decided_by="bob", decided_at=NOW)
     detail = judge(facts, GOOD).detail
     assert detail == "r.t1 was approved by bob at 2025-01-02T00:00:00+00:00"
+
+
+def test_a_ticket_that_went_with_its_run_is_no_decision_of_anyone():
+    facts = with_ticket(FACTS, status="withdrawn", decided_by="bob", decision_reason="the run was cancelled: enough")
+    answer = judge(facts, GOOD)
+    assert (answer.code, answer.detail) == (
+        "already_decided",
+        "r.t1 was withdrawn by bob (the run was cancelled: enough)",
+    )
+    answer = judge(attrs.evolve(facts, stage=Stage.CANCELLED), GOOD)
+    assert (answer.code, answer.detail) == (
+        "run_done",
+        "the run is cancelled; r.t1 was withdrawn by bob (the run was cancelled: enough)",
+    )
+
+
+@pytest.mark.parametrize("result", [{"amount": 7}, {}, "x"])
+def test_a_result_that_is_to_be_the_arguments_and_edited_arguments_beside_it_are_one_too_many(result):
+    facts = with_ticket(FACTS, resume_mode="pass_decision_to_tool", response_schema=None)
+    both = with_decision(GOOD, result=result, edited_arguments={"amount": 3})
+    answer = judge(facts, both)
+    assert answer.code == "invalid_arguments"
+    assert (answer.detail or "").endswith("edited_arguments are given beside it; give one of the two")
+    for one in (with_decision(both, result=None), with_decision(both, edited_arguments=None)):
+        assert judge(facts, one).ok is (result == {"amount": 7} or one.decision.result is None)
+    assert judge(facts, with_decision(both, action="cancel", result="text")).ok
 
 
 # --- the same command again ------------------------------------------------------------------------------------------
@@ -418,7 +446,7 @@ def test_a_command_that_should_carry_a_decision_and_does_not_is_a_bug(kind):
 
 
 def test_an_action_that_is_not_known_is_refused_when_the_decision_is_made():
-    with pytest.raises(ValueError, match="action='maybe' is not known; use 'resume' or 'cancel'"):
+    with pytest.raises(ValueError, match=r"action='maybe' is not known; use 'resume' \(approve\) or 'cancel' \(deny\)"):
         Decision(target="t", action="maybe")
 
 

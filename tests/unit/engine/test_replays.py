@@ -17,6 +17,7 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import Block, InboxItem
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.lifecycle import Termination, TerminationKind
+from greenroom.actors.contract.messages import ModelResponse, Usage
 from greenroom.actors.contract.phases import Cursor, Phase
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
@@ -145,7 +146,7 @@ def test_a_task_that_was_being_cancelled_when_its_owner_went_is_replayed() -> No
     world.asks(inp.CancelAsked, task_id="c2.task1")
     world.now += timedelta(seconds=3)
     world.crash()
-    assert world.store.fold.finished == {"c2.task1": ("cancelled", "cancelled")}
+    assert world.store.fold.finished == {"c2.task1": ("cancelled", "outcome_unknown")}
     assert world.replay().equal
     Chaos(world, 0).finish()
     assert world.replay().equal
@@ -160,7 +161,7 @@ def test_a_run_that_was_given_up_while_it_was_blocked_is_replayed() -> None:
     world.feed(inp.Abandon(detail="crashed three times"))
     world.answer(inp.WorkStopped())
     assert world.store.row.termination == Termination(
-        kind=TerminationKind.ERROR, code="internal_error", detail="crashed three times"
+        kind=TerminationKind.ERROR, code="internal_error", detail="crashed three times", error_id="r/owner"
     )
     report = world.replay()
     assert report.equal, report.difference
@@ -390,3 +391,22 @@ def test_another_agent_leads_to_a_report_and_never_to_an_error(
         assert report.difference.sequence == report.events + 1
     assert report.equal == (report.difference is None and report.unreplayable is None)
     assert report.events == len(world.frames) or not report.equal
+
+
+@pytest.mark.parametrize("ends", ["answers", "fails"])
+def test_a_log_of_a_release_that_did_not_tell_waits_costs_and_reasons_is_replayed(ends: str) -> None:
+    """Its events have neither delay_ms nor usage nor finish, and its failed requests do not count."""
+    world = Remembered(AgentSpec(key="a", tools=TOOLS))
+    old: dict[str, Any] = {"kind": "overloaded", "text": "later", "retryable": True, "usage": Usage(), "delay_ms": 0}
+    world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
+    world.lose_owner()
+    world.feed(inp.Activate(agent_digest=world.spec.digest, counts=False))
+    world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
+    if ends == "answers":
+        world.answer(inp.ModelAnswered(message_id=world.in_flight(), response=ModelResponse(text=("done",))))
+    else:
+        world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
+    assert world.ended
+    assert not any(word in frame for frame in world.frames for word in (b"delay_ms", b"finish_", b'"finish"'))
+    assert world.row.usage.requests == (ends == "answers")
+    assert world.replay().equal

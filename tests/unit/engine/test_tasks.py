@@ -497,7 +497,7 @@ def test_after_a_crash_a_task_that_was_being_cancelled_is_cancelled() -> None:
     w.says(calls=[call("A", "fetch")])
     w.asks(inp.CancelAsked, task_id="A.task1")
     w.crash()
-    assert w.store.fold.finished == {"A.task1": ("cancelled", "cancelled")}
+    assert w.store.fold.finished == {"A.task1": ("cancelled", "outcome_unknown")}
 
 
 def test_after_a_crash_on_the_way_out_tasks_are_cancelled_with_the_run() -> None:
@@ -505,7 +505,7 @@ def test_after_a_crash_on_the_way_out_tasks_are_cancelled_with_the_run() -> None
     w.cancel()
     w.crash()
     w.stopped()
-    assert w.store.fold.finished == {"A.task1": ("cancelled", "cancelled")}
+    assert w.store.fold.finished == {"A.task1": ("cancelled", "outcome_unknown")}
     w.check_end()
 
 

@@ -36,7 +36,7 @@ TURN = StateKey("turn", int, default=0, merge=commutative(turn))
 ALONE = (
     StateKey("x", list[str], default=[]),
     StateKey("y", list[str], default=[]),
-    StateKey("x", list[str], default=[], scope="thread"),
+    StateKey("z", list[str], default=[], scope="thread"),
 )
 KEYS: Keys = {key.id: key.spec for key in (LOG, BRIEF, TURN, *ALONE)}
 

@@ -7,7 +7,19 @@ from trio.testing import MockClock
 from greenroom.actors.abc import ReasoningDelta, TextDelta
 from greenroom.actors.contract.messages import Message, ModelRequest, ModelResponse, Usage
 from greenroom.actors.errors import ModelError
-from greenroom.actors.testing import FunctionModel, ScriptedModel, call, delay, fail, refuse, text, think
+from greenroom.actors.testing import (
+    FunctionModel,
+    ScriptedModel,
+    call,
+    delay,
+    fail,
+    finish,
+    malformed,
+    refuse,
+    text,
+    think,
+)
+from greenroom.actors.testing.models import KEEP, RUNS
 
 from ...support.cases import case
 
@@ -221,3 +233,83 @@ async def test_a_function_model_can_fail_on_purpose_and_by_mistake():
 
     with pytest.raises(ValueError, match=r"answer of 'broken'.*None is not a step"):
         await stream(FunctionModel(broken), ask())
+
+
+# --- what they keep --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda **o: ScriptedModel(["a"], **o), lambda **o: FunctionModel(lambda _: "a", **o)])
+async def test_the_newest_requests_are_kept_and_all_are_counted(make):
+    model, endless, blind = make(keep=3), make(keep=None), make(keep=0)
+    for number in range(5):
+        for one in (model, endless, blind):
+            await stream(one, ask(run=f"r{number}"))
+    assert [request.run_id for request in model.requests] == ["r2", "r3", "r4"]
+    assert (len(endless.requests), blind.requests) == (5, ())
+    assert (model.asked, endless.asked, blind.asked) == (5, 5, 5)
+    assert "5 requests" in repr(model)
+    for keep in (-1, True, "3"):
+        with pytest.raises(ValueError, match="0 or more, or None for all"):
+            make(keep=keep)
+
+
+@pytest.mark.slow
+async def test_a_test_model_does_not_grow_for_ever():
+    """Neither by its requests nor by the runs that it knows."""
+    model = ScriptedModel(["a"])
+    for number in range(RUNS + 50):
+        await stream(model, ask(run=f"r{number}"))
+    assert len(model.requests) == KEEP == 1_000
+    assert len(model._played) == RUNS
+    assert not model._playing
+    model.assert_complete()
+
+
+async def test_runs_whose_requests_are_forgotten_count_for_a_complete_script():
+    model = ScriptedModel(["a", "b"], keep=1)
+    await stream(model, ask(0, run="early"))
+    for number in range(5):
+        await stream(model, ask(0, run=f"r{number}"))
+        await stream(model, ask(1, run=f"r{number}"))
+    with pytest.raises(AssertionError, match="run 'early', agent 'a': step 1 was not played"):
+        model.assert_complete()
+    await stream(model, ask(1, run="early"))
+    model.assert_complete()
+    assert (model.remaining("early"), model.remaining("r0"), model.remaining("new")) == (0, 0, 2)
+
+
+@pytest.mark.slow
+async def test_a_script_that_too_many_runs_play_at_once_is_not_called_complete():
+    model = ScriptedModel(["a", "b"], keep=0)
+    for number in range(RUNS + 1):
+        await stream(model, ask(0, run=f"r{number}"))
+    for number in range(1, RUNS + 1):
+        await stream(model, ask(1, run=f"r{number}"))
+    with pytest.raises(AssertionError, match="more than 10,000 runs were playing it at once; 1 of them were forgotten"):
+        model.assert_complete()
+
+
+# --- the parts of an answer ------------------------------------------------------------------------------------------
+
+
+async def test_an_error_carries_what_the_provider_said_and_what_it_has_cost():
+    model = ScriptedModel([fail("rate_limited", retry_after=7, usage=Usage(input=3))])
+    with pytest.raises(ModelError) as caught:
+        await stream(model, ask())
+    assert (caught.value.retry_after, caught.value.usage) == (7.0, Usage(input=3))
+    with pytest.raises(ValueError, match="retry_after"):
+        fail("rate_limited", retry_after="7")  # type: ignore[arg-type]
+
+
+async def test_an_answer_says_why_it_ended_if_the_script_does():
+    model = ScriptedModel([["cut", finish("length")], "whole"])
+    assert [(await answer(model, ask(number))).finish for number in (0, 1)] == ["length", None]
+    with pytest.raises(ValueError, match="the reasons are stop, tool_calls"):
+        finish("tired")  # type: ignore[arg-type]
+
+
+async def test_a_call_may_have_arguments_that_are_none():
+    (one,) = (await answer(ScriptedModel([malformed("add", "[1", id="c1")]), ask())).calls
+    assert (one.call_id, one.arguments, one.fault is None) == ("c1", {}, False)
+    with pytest.raises(ValueError, match="these are sound arguments"):
+        malformed("add", '{"a": 1}')

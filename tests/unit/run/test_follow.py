@@ -18,6 +18,7 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.run.board import Board
 from greenroom.actors.run.follow import PAGE, PAGE_BYTES, Follower, follow
 from greenroom.actors.run.tails import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, Slice
+from greenroom.actors.stores._paging import page
 
 T = TypeVar("T")
 RUN = "r"
@@ -90,12 +91,14 @@ class Place:
 
     # --- what a follower asks ----------------------------------------------------------------------------------------
 
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[bytes]:
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
         """As a store's: a snapshot; something may happen while it is being made."""
         assert run_id == RUN
         assert len(self.reads) < 10_000, "the store is asked again and again"
-        self.reads.append(("events", limit))
-        found = tuple(self.frames[after : after + limit])
+        found = page(self.frames[after : after + limit], max_bytes)
+        self.reads.append(("events", len(found)))
         if self.meanwhile:
             self.meanwhile.popleft()()
         return found
@@ -407,15 +410,15 @@ async def test_followers_that_are_up_to_date_share_slices_and_never_ask_the_stor
 
 
 @pytest.mark.parametrize(("count", "size"), [(20_000, 0), (4_000, 250), (800, 4_000), (40, 70_000)])
-async def test_little_more_is_read_from_the_store_than_is_given(place, stack, autojump_clock, count, size):
-    """Slices end by their bytes; what a page has beyond that is read again, so pages are as long as slices."""
+async def test_no_event_is_read_twice_from_the_store(place, stack, autojump_clock, count, size):
+    """Pages end by their bytes in the store, so a reader never holds more than a page, and reads no event again."""
     place.write(count, size)
     place.end()
     assert await taken(place.follow(stack)) == place.frames
-    limits = [limit for _, limit in place.reads]
-    assert max(limits) <= PAGE
-    assert sum(limits) < 1.5 * count + 2 * PAGE
-    assert len(limits) < 2 * (sum(map(len, place.frames)) / PAGE_BYTES + count / PAGE) + 10
+    pages = [found for _, found in place.reads]
+    assert max(pages) <= PAGE
+    assert sum(pages) == len(place.frames)
+    assert len(pages) < sum(map(len, place.frames)) / PAGE_BYTES + count / PAGE + 10
 
 
 async def test_a_reader_in_a_hurry_lets_others_run(place, stack, autojump_clock):

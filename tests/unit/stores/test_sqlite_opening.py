@@ -10,21 +10,25 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.abc import RunQuery
+from greenroom.actors.abc import RunCounts, RunQuery
 from greenroom.actors.contract import codec
+from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.contract.rows import NewRun, RunRow
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
 from greenroom.actors.stores._lock import FileLock
 from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
+from greenroom.actors.testing._store_tools import NOW, ticket_row
 from greenroom.actors.testing.store_kit import Author, Recorder, create, new_run, opened
 
 
@@ -227,7 +231,7 @@ async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
     """Who holds the lock can not be written into it either; that is no reason to keep it."""
     await filled(path)
     with no_room():
-        assert f"{path} " in await refusal(path)
+        assert f"{path} " in await refusal(path, patience=0)
     async with opened(store_at(path)):
         assert owner_of(path) == Owner(pid=os.getpid())
 
@@ -273,11 +277,50 @@ async def test_an_older_file_is_migrated(path: Path) -> None:
     look.close()
 
 
+async def old_file(path: Path, new: NewRun, migrations: Sequence[Migration], created: bytes = b"{}") -> RunRow:
+    """A file of an older release with one run, written without this release's statements."""
+    async with opened(store_at(path, migrations=migrations)):
+        pass
+    info = new.info
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("INSERT INTO threads(thread_id) VALUES (?)", (info.thread_id,))
+        file.execute(
+            "INSERT INTO runs(run_id, thread, agent, status, stage, step, last_seq, token, dispatch, created_at,"
+            " info, row) VALUES (?, 1, ?, ?, ?, ?, 1, 1, 'ready', 1234, ?, ?)",
+            (info.run_id, info.agent, new.row.status, new.row.stage, 0, codec.dump(info), codec.dump(new.row)),
+        )
+        file.execute("INSERT INTO events(run, seq, frame) VALUES (1, 1, ?)", (created,))
+    return new.row
+
+
+async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Path) -> None:
+    """Lists show and find them as if this release had written them; what can not be read keeps no file closed."""
+    frame = msgspec.json.encode(
+        {"id": "r1-1", "sequence": 1, "type": "run.created", "version": 1, "runId": "r1", "sessionId": None}
+        | {"agentId": "clerk", "timestamp": "2026-03-01T12:00:00.000Z", "payload": {"input": " \nRefund Order 7\nnow"}}
+    )
+    new = new_run("r1", "t1", stage=Stage.NEEDS_APPROVAL)
+    new = attrs.evolve(new, info=attrs.evolve(new.info, by="ann"))
+    await old_file(path, new, MIGRATIONS[:4], frame)
+    tickets = [ticket_row("r1", 1, "a"), attrs.evolve(ticket_row("r1", 2, "b"), message="May it?")]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        rows = [(one.ticket_id, one.call_id, one.status, codec.dump(one)) for one in tickets]
+        rows.append(("damaged", "c", "closed", b"what?"))
+        file.executemany("INSERT INTO tickets(run, ticket_id, call_id, status, body) VALUES (1, ?, ?, ?, ?)", rows)
+        file.execute("UPDATE tickets SET body = x'00' WHERE ticket_id = 'r1.t1'")
+    store = store_at(path)
+    async with opened(store):
+        query = RunQuery(text="REFUND order", by="ann", order="waiting_longest", counts=True)
+        page = await store.runs(query)
+        (line,) = page.runs
+        assert line.title == "Refund Order 7"
+        assert (line.waiting_since, page.counts) == (NOW, RunCounts(waiting=1))
+        assert ([one.message for one in line.asked], line.asked_count) == (["May it?"], 2)
+
+
 async def test_state_keys_of_an_older_file_have_no_revision(path: Path) -> None:
     """A file from before revisions were kept: its values are there as of every step, and written on."""
-    old = store_at(path, migrations=MIGRATIONS[:3])
-    async with opened(old):
-        row = (await create(old, new_run("r1", "t1"))).row
+    row = await old_file(path, new_run("r1", "t1"), MIGRATIONS[:3])
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
         values = [(1, None, "k", 1, 1), (1, None, "k", 2, 2), (1, 1, "k", 1, "ours")]
         rows = [(*head, codec.dump(value)) for *head, value in values]
@@ -304,7 +347,8 @@ async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     async with opened(store):
         assert await store.load("r1") is not None
     look = sqlite3.connect(path)
-    assert [name for _, name, *_ in look.execute("PRAGMA table_info(threads)")] == ["number", "thread_id", "title"]
+    names = [name for _, name, *_ in look.execute("PRAGMA table_info(threads)")]
+    assert ("title" in names, "note" in names) == (True, False)
     look.close()
 
 

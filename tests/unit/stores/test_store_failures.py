@@ -212,19 +212,6 @@ async def test_a_foreign_lock_is_an_outage(tmp_path: Path, autojump_clock: trio.
         assert hooks.outages[1:] == [None]
 
 
-async def test_a_damaged_file_is_not_waited_for(tmp_path: Path, plan: Plan) -> None:
-    """No patience heals it."""
-    damage = sqlite3.DatabaseError("database disk image is malformed")
-    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT  # type: ignore[attr-defined]
-    store = SQLiteStore(tmp_path / "runs.db", writer="inline", faults=plan)
-    with pytest.RaisesGroup(pytest.RaisesExc(StoreDown, match="damaged")):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, Recorder())
-            author = await create(store, new_run("r1", "t1"))
-            plan.left = [("write", damage)]
-            assert (await author.send(author.make()).receipt()).kind == "down"
-
-
 @pytest.mark.parametrize("writer", ["inline", "thread"])
 async def test_a_value_without_a_form_in_json_fails_its_commit_alone(tmp_path: Path, writer: str) -> None:
     """In its turn, and nothing else; a run that can not be encoded is not created."""

@@ -32,6 +32,8 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.chaos._internals import inject
 
+from ...support.strays import ctrl_c
+
 
 async def forever(ctx):
     ctx.ready()
@@ -423,9 +425,9 @@ async def test_an_interrupt_of_the_stop_ends_its_order_and_nobody_is_left(autoju
 async def test_an_error_of_the_body_is_the_context_of_what_no_actor_may_keep():
     async def leave(ctx):
         await wait_all_tasks_blocked()
-        raise SystemExit(3)
+        ctrl_c()
 
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(KeyboardInterrupt) as caught:
         async with open_supervisor(name="s") as sup:
             sup.start_child(ChildSpec(id="a", start=leave))
             try:

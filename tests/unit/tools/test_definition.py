@@ -35,7 +35,7 @@ async def add(a: int, b: int = 2) -> int:
 def test_a_bare_decorator_takes_name_description_and_defaults_from_the_function():
     assert (add.name, add.description) == ("add", "Add two numbers and return the sum.")
     assert (add.replay, add.effect, add.concurrency, add.timeout) == ("unsafe", "read", "shared", None)
-    assert (add.on_error, add.on_timeout, add.grace, add.needs_approval) == ("return", "return", 5.0, False)
+    assert (add.on_error, add.on_timeout, add.grace, add.needs_approval) == ("return", None, 5.0, False)
     assert add.is_async
     assert not add.takes_context
 
@@ -214,7 +214,7 @@ def test_what_can_not_be_a_tool_is_refused_by_name_and_with_a_way_out(function, 
         ({"background": True, "concurrency": "ordered"}, "beside everything else"),
         ({"background": True, "replay": "safe", "on_conflict": "retry"}, "not run again for what it wrote"),
         ({"on_error": "ignore"}, "'raise'"),
-        ({"on_timeout": None}, "'raise'"),
+        ({"on_timeout": "never"}, "'raise'"),
         ({"effect": "two words"}, "identifier"),
         ({"effect": None}, "publish"),
         ({"needs_approval": "yes"}, "True, False"),

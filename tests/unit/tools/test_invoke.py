@@ -8,7 +8,7 @@ from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import ToolError
 from greenroom.actors.tools import SyncToolContext, ToolContext, ToolFailed, invoke, tool, wants_approval
 
-from ...support.strays import foreign_cancellation, to_its_end
+from ...support.strays import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
 
 
 @pytest.fixture
@@ -131,11 +131,22 @@ async def test_wrong_arguments_fail_with_their_own_code_and_the_body_does_not_ru
     assert (caught.value.code, caught.value.fatal, ran) == ("invalid_arguments", False, [])
 
 
-@pytest.mark.parametrize("policy", ["return", "raise"])
-async def test_a_body_that_takes_too_long_times_out(limiter, autojump_clock: MockClock, policy):
+@pytest.mark.parametrize(
+    ("on_error", "on_timeout", "fatal"),
+    [
+        ("return", None, False),
+        ("return", "return", False),
+        ("return", "raise", True),
+        ("raise", None, True),
+        ("raise", "return", False),
+        ("raise", "raise", True),
+    ],
+)
+async def test_a_body_that_takes_too_long_times_out(limiter, autojump_clock: MockClock, on_error, on_timeout, fatal):
+    """What a timeout does is what a failure does, unless the tool says something of its own for timeouts."""
     tidied = []
 
-    @tool(timeout=30, on_timeout=policy)
+    @tool(timeout=30, on_error=on_error, on_timeout=on_timeout)
     async def slow() -> None:
         try:
             await trio.sleep(31)
@@ -143,9 +154,9 @@ async def test_a_body_that_takes_too_long_times_out(limiter, autojump_clock: Moc
             tidied.append(True)
 
     start = trio.current_time()
-    with pytest.raises(ToolFailed, match="did not finish within 30 s") as caught:
+    with pytest.raises(ToolFailed, match="timed out after 30 s") as caught:
         await run(slow, limiter)
-    assert (caught.value.code, caught.value.fatal) == ("tool_timeout", policy == "raise")
+    assert (caught.value.code, caught.value.fatal) == ("tool_timeout", fatal)
     assert trio.current_time() - start == pytest.approx(30)
     assert tidied == [True]
 
@@ -193,11 +204,24 @@ async def test_a_failure_while_being_cancelled_is_not_hidden(limiter):
             await run(clumsy, limiter)
 
 
-async def test_what_no_tool_may_keep_passes_through(limiter):
+@pytest.mark.parametrize("kind", ESCAPES)
+async def test_what_is_no_exception_is_the_tools_failure(limiter, kind):
+    with pytest.raises(ToolFailed, match=f"^{kind.__name__}$") as caught:
+        await run(raising(kind), limiter)
+    assert (caught.value.code, type(caught.value.__cause__)) == ("tool_error", kind)
+    with pytest.raises(ToolFailed, match=f"^{kind.__name__}; ValueError: no$"):
+        await run(raising(lambda: BaseExceptionGroup("two", [kind(), ValueError("no")])), limiter)
+
+
+async def test_a_real_interrupt_passes_through_bare(limiter):
+    async def body() -> None:
+        try:
+            ctrl_c()
+        except KeyboardInterrupt as error:
+            raise BaseExceptionGroup("two", [error, ValueError()]) from None
+
     with pytest.raises(KeyboardInterrupt):
-        await run(raising(KeyboardInterrupt), limiter)
-    with pytest.RaisesGroup(KeyboardInterrupt, ValueError):
-        await run(raising(lambda: BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError()])), limiter)
+        await run(tool(body), limiter)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +241,7 @@ async def test_what_no_tool_may_keep_passes_through(limiter):
 async def test_approval_is_needed_unless_the_predicate_clearly_says_no(predicate, needed):
     async def pay(cents: int, limit: int = 9) -> None: ...
 
-    assert await wants_approval(tool(pay, needs_approval=predicate), ToolContext(), {"cents": 500}) is needed
+    assert (await wants_approval(tool(pay, needs_approval=predicate), ToolContext(), {"cents": 500})).needed is needed
 
 
 async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need_approval():
@@ -228,9 +252,9 @@ async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need
     @tool(needs_approval=small)
     async def pay(cents: int) -> None: ...
 
-    assert not await wants_approval(pay, ToolContext(deps=600), {"cents": 500})
-    assert await wants_approval(pay, ToolContext(deps=400), {"cents": 500})
-    assert await wants_approval(pay, ToolContext(deps=600), {"cents": "500"})
+    assert not (await wants_approval(pay, ToolContext(deps=600), {"cents": 500})).needed
+    assert (await wants_approval(pay, ToolContext(deps=400), {"cents": 500})).needed
+    assert (await wants_approval(pay, ToolContext(deps=600), {"cents": "500"})).needed
     with trio.CancelScope() as scope:
         scope.cancel()
         await wants_approval(pay, ToolContext(deps=600), {"cents": 500})
@@ -252,7 +276,7 @@ async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojum
     async def body() -> None: ...
 
     began = trio.current_time()
-    assert await wants_approval(tool(body, needs_approval=asks_a_dead_service), ToolContext(), {})
+    assert (await wants_approval(tool(body, needs_approval=asks_a_dead_service), ToolContext(), {})).needed
     assert trio.current_time() - began == 30
 
 
@@ -263,19 +287,24 @@ async def test_a_predicate_that_lets_a_foreign_cancellation_out_means_approval()
     async def body() -> None: ...
 
     async def scene() -> None:
-        assert await wants_approval(tool(body, needs_approval=hands_it_on), ToolContext(), {})
+        assert (await wants_approval(tool(body, needs_approval=hands_it_on), ToolContext(), {})).needed
 
     await to_its_end(scene)
 
 
-async def test_a_predicate_that_ends_the_program_ends_it():
-    def rude(ctx, arguments) -> bool:
+async def test_a_predicate_that_is_interrupted_passes_it_on_and_one_that_pretends_means_approval():
+    def interrupted(ctx, arguments) -> bool:
+        ctrl_c()
+        return False
+
+    def pretends(ctx, arguments) -> bool:
         raise BaseExceptionGroup("both", [KeyboardInterrupt(), ValueError()])
 
     async def body() -> None: ...
 
-    with pytest.RaisesGroup(KeyboardInterrupt, ValueError):
-        await wants_approval(tool(body, needs_approval=rude), ToolContext(), {})
+    with pytest.raises(KeyboardInterrupt):
+        await wants_approval(tool(body, needs_approval=interrupted), ToolContext(), {})
+    assert (await wants_approval(tool(body, needs_approval=pretends), ToolContext(), {})).needed
 
 
 async def test_tool_errors_in_a_group_show_their_own_texts(limiter):

@@ -17,6 +17,9 @@ from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.tools import Invocation, SyncToolContext, Tool, ToolContext, ToolFailed, invoke, tool
 from greenroom.actors.tools.threads import Body
 
+from ...support.exhausted import no_threads
+from ...support.strays import ESCAPES
+
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
 
@@ -115,8 +118,9 @@ async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter)
         with pytest.raises(ToolFailed, match=f"{type(error).__name__}: no") as caught:
             await invoke(make(error), SyncToolContext(), {}, limiter=limiter)
         assert caught.value.__cause__ is error
-    with pytest.raises(KeyboardInterrupt):
-        await invoke(make(KeyboardInterrupt()), SyncToolContext(), {}, limiter=limiter)
+    for kind in ESCAPES:
+        with pytest.raises(ToolFailed, match=kind.__name__):
+            await invoke(make(kind()), SyncToolContext(), {}, limiter=limiter)
 
 
 async def test_a_sync_function_that_returns_a_coroutine_is_told_to_be_async(limiter):
@@ -282,7 +286,7 @@ async def test_a_time_limit_gives_up_a_thread_after_its_grace(limiter, gate, moc
             await wait_all_tasks_blocked()
     (failed,) = caller.came
     assert isinstance(failed, ToolFailed)
-    assert (str(failed), failed.code) == ("The tool 'slow' did not finish within 30 s.", "tool_timeout")
+    assert (str(failed), failed.code) == ("The tool 'slow' timed out after 30 s.", "tool_timeout")
     assert failed.fatal
     assert caller.record.stubborn
 
@@ -344,3 +348,25 @@ async def test_a_cancel_that_was_there_before_starts_no_thread(limiter):
     await caller.run()
     assert caller.scope.cancelled_caught
     assert ran == []
+
+
+async def test_a_body_waits_for_a_thread_that_the_system_does_not_have_now(limiter):
+    """It has not begun: that the system is out of threads is no failure of the tool."""
+    begun = []
+
+    @tool
+    def body() -> str:
+        begun.append(1)
+        return "done"
+
+    came = []
+
+    async def call() -> None:
+        came.append(await invoke(body, SyncToolContext(), {}, limiter=limiter))
+
+    async with trio.open_nursery() as nursery:
+        with no_threads():
+            nursery.start_soon(call)
+            await trio.sleep(0.15)
+            assert begun == []
+    assert came == ["done"]

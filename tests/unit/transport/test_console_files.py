@@ -1,6 +1,7 @@
 """The console's files: nothing in them lets foreign text become a program, and nothing is missing or left over."""
 
 import re
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 from greenroom.actors.contract.events import CATALOGUE
 
 FOLDER = Path(str(files("greenroom.transport.console") / "index.html")).parent
-SCRIPTS = sorted(FOLDER.glob("*.js"))
+VENDORED = {"markdown-it-15.0.3.min.js": "d5432491790141da046b1197353705db03264f40b5727f3b4b591f5aba193e30"}
+"""Files of others, as they were published -> their SHA-256. Beside each lies its licence."""
+SCRIPTS = sorted(one for one in FOLDER.glob("*.js") if one.name not in VENDORED)
 KEY = re.compile(r"""["'`]([a-z]+(?:\.[a-z_0-9]+)+)["'`]""")
 """A key of the words: lower-case words with dots between them, quoted."""
 MADE = re.compile(r"`([a-z.]+\.)\$\{")
@@ -46,9 +49,18 @@ def test_the_page_holds_no_inline_script_style_or_handler():
     assert re.findall(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\son\w+=|<form[^>]*\baction=|<base", page) == []
 
 
+@pytest.mark.parametrize("name", VENDORED)
+def test_a_file_of_others_is_as_it_was_published_and_has_its_licence(name: str):
+    assert sha256((FOLDER / name).read_bytes()).hexdigest() == VENDORED[name]
+    licence = (FOLDER / name.replace(".min.js", ".LICENSE.txt")).read_text(encoding="utf-8")
+    package, _, version = name.removesuffix(".min.js").rpartition("-")
+    assert f"npm package {package}, version {version}," in licence
+    assert licence.count("Permission is hereby granted") >= 4
+
+
 @pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda one: one.name)
 def test_nothing_is_fetched_from_elsewhere(file: Path):
-    if file.suffix in (".html", ".js", ".css", ".svg"):
+    if file.name not in VENDORED and file.suffix in (".html", ".js", ".css", ".svg"):
         addresses = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}[^\s\"'`)]*", file.read_text(encoding="utf-8"))
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 

@@ -166,11 +166,11 @@ def test_a_call_that_fails_is_a_line_of_the_report() -> None:
     history = [
         *said("list_directory", {"path": "."}, listing),
         *said("read_file", {"path": "README"}, "'README' can not be read"),
-        *said("count_lines", {"path": ".", "deep": False}, "The tool 'count_lines' did not finish within 120 s."),
+        *said("count_lines", {"path": ".", "deep": False}, "The tool 'count_lines' timed out after 120 s."),
     ]
     step = thinking(0.0)(request(*history))
     assert "'README' can not be read" in str(step)
-    assert "did not finish" in str(step)
+    assert "timed out" in str(step)
     assert len(heard(request(*history))) == 3
 
 

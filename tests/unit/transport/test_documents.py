@@ -7,6 +7,7 @@ import re
 import string
 import types
 import typing
+from datetime import UTC, datetime
 
 import attrs
 import hypothesis
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.lifecycle import STATUS, Stage, Termination, TerminationKind
+from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.schemas import event_schemas
 from greenroom.transport.gateway.access import SCOPES
 from greenroom.transport.gateway.asyncapi import REPLIES, UNASKED, asyncapi
@@ -28,6 +31,7 @@ from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
+from greenroom.transport.protocol.lines import AskedLine, RunLine
 from greenroom.transport.protocol.schemas import (
     close_code_table,
     command_schemas,
@@ -40,11 +44,36 @@ from ...support.documents import tight
 from ...support.judges import need_node_modules
 
 HTTP, WS, FRAMES = openapi(ROUTES), asyncapi(), gateway_schema()
+MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 EXAMPLES = {
     "hello": {"token": "t", "client": "c", "protocol": SUBPROTOCOL},
     "subscribe": {"run": "r", "after": 3, "epoch": "e", "id": "i"},
     "unsubscribe": {"run": "r", "id": "i"},
-    "start": {"id": "i", "agent": "a", "text": "t", "run": "r", "thread": "h", "session": "s", "on_busy": "refuse"},
+    "watch": {
+        "id": "i",
+        "status": "waiting",
+        "agent": "a",
+        "thread": "h",
+        "prefix": "run_",
+        "by": "b",
+        "since": "2026-01-31T09:30:00Z",
+        "until": "2026-02-01T09:30:00Z",
+        "text": "t",
+        "order": "waiting_longest",
+        "limit": 7,
+    },
+    "unwatch": {"id": "i"},
+    "start": {
+        "id": "i",
+        "agent": "a",
+        "text": "t",
+        "run": "r",
+        "thread": "h",
+        "session": "s",
+        "on_busy": "refuse",
+        "title": "t",
+    },
+    "fork": {"id": "i", "run": "r", "step": 2, "new_run": "n"},
     "decide": {
         "id": "i",
         "run": "r",
@@ -411,8 +440,29 @@ ANYTHING = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
+ASKED = AskedLine(
+    ticket_id="t", call_id=None, tool="", reason="manual_pause", action="a", message="m", requested_at=MOMENT,
+    expires_at=MOMENT, on_expiry="deny", reviewers=("ann",),
+)  # fmt: skip
+LINES = st.sampled_from([
+    RunLine(
+        run="r", thread="h", agent="a", by="b", title="t", stage=stage, status=STATUS[stage], created_at=MOMENT,
+        ended_at=ended, step=1, sequence=2, usage=Usage(), pending=0, held=False, degraded=degraded,
+        waiting_since=since, asked=asked, asked_count=len(asked), termination=end,
+    )
+    for stage, ended, degraded, since, asked, end in (
+        (Stage.NEEDS_APPROVAL, None, "agent_unknown", MOMENT, (ASKED,), None),
+        (Stage.CANCELLED, MOMENT, None, None, (), Termination(kind=TerminationKind.CANCELLED, detail="d", by="b")),
+    )
+])  # fmt: skip
+
+
 def of_type(kind):
     """Any value of a field's type."""
+    if kind is RunLine:
+        return LINES
+    if typing.get_args(kind) == (RunLine, ...):
+        return st.lists(LINES, max_size=2).map(tuple)
     match typing.get_origin(kind), typing.get_args(kind):
         case (collections.abc.Mapping, (_, inner)):
             return ANYTHING if inner is typing.Any else st.dictionaries(st.text(max_size=5), of_type(inner), max_size=3)

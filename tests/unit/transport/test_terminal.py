@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 
 import greenroom as gr
-from greenroom.transport.terminal.question import PREVIEW, Change, answerable_by_yes, ask, details, read_value
-from greenroom.transport.terminal.screen import JsonScreen, Screen
+from greenroom.transport.terminal.question import PREVIEW, Change, answerable_by_yes, ask, barred, details, read_value
+from greenroom.transport.terminal.screen import HidingScreen, JsonScreen, Screen
 from greenroom.transport.terminal.timeline import Line, Timeline
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -99,6 +100,8 @@ def test_several_calls_at_once_are_one_status_line(tell: Teller) -> None:
 def test_thinking_is_what_goes_on_between_calls(tell: Teller) -> None:
     tell("run.inference.started", 1.0, step=1)
     assert tell.timeline.now(START + timedelta(seconds=1.5)) == "helper thinks · 500 ms"
+    (later,) = tell("run.inference.retried", 1.9, code="rate_limited", detail="slow down", delay_ms=12_000)
+    assert "asks the model again in 12.0 s: slow down" in later.what
     (again,) = tell("run.inference.retried", 2.0, code="overloaded", detail="try later")
     assert again.what == "asks the model again: try later"
     tell("run.inference.completed")
@@ -221,7 +224,7 @@ async def test_leaving_decides_nothing(lines: list[str]) -> None:
     """Ctrl-D at the question leaves; at the reason it is a no without one."""
     decision, shown = await answered(ticket(), *lines)
     assert decision == (ticket().deny() if lines == ["n"] else None)
-    assert shown.count("type one of: y, n, v, q") == (2 if len(lines) == 3 else 0)
+    assert shown.count("type one of: y, e, n, v, q") == (2 if len(lines) == 3 else 0)
 
 
 async def test_an_unknown_outcome_has_three_ways_out() -> None:
@@ -295,3 +298,75 @@ def test_a_change_of_a_file_is_shown_as_a_diff_and_whole_on_demand() -> None:
     assert any("stays the same" in text for text, _ in details(ticket(), same))
     new = Change(argument="content", path="f", before=None, after="one\n\x1b[2J")
     assert [text for text, _ in details(ticket(), new)][-2:] == ["  + one", "  + \\x1b[2J"]
+
+
+def test_who_may_not_decide_is_told_who_may() -> None:
+    mine = ticket(reviewers=("ann", "bob"), expires_at=datetime.now(UTC))
+    assert (barred(mine, "ann"), barred(ticket(), "carl")) == ("", "")
+    assert barred(mine, "carl") == "Only ann or bob may decide about write; you are carl."
+    shown = "\n".join(text for text, _ in details(mine))
+    assert "decided by ann or bob only" in shown
+    assert "then it is denied" in shown
+
+
+async def test_a_question_takes_edited_arguments() -> None:
+    decision, shown = await answered(ticket(), "e", "nonsense", "e", "[]", "e", "", "e", '{"content": "y"}')
+    assert decision is not None
+    assert decision.edited_arguments == {"name": "a", "content": "y"}
+    assert "that is no JSON" in shown
+    assert "write a JSON object" in shown
+
+
+# --- screens ---------------------------------------------------------------------------------------------------------
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def rich_screen(monkeypatch: pytest.MonkeyPatch, columns: int) -> tuple[Screen, Tty]:
+    from greenroom.transport.terminal.colours import RichScreen
+
+    out = Tty()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "40")
+    return RichScreen(), out
+
+
+def plain_lines(out: Tty) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "").split("\n")
+
+
+@pytest.mark.parametrize("columns", [48, 100, 200])
+def test_lines_end_between_words_also_beside_a_word_that_is_longer_than_a_line(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    screen, out = rich_screen(monkeypatch, columns)
+    link = "https://example.org/" + "x" * columns
+    said = " ".join(f"word{number:03}" for number in range(60))
+    told = f"{said} {link} {said}"
+    screen.row(f"  {told}")
+    screen.line(Line(kind="text", at=1.0, who="helper", what=told))
+    screen.prompt(f"{said} ? ")
+    assert "? \x1b[0m" in out.getvalue(), "the answer comes behind a blank that is the question's own"
+    lines = plain_lines(out)
+    assert {word for line in lines for word in line.split() if word.startswith(("word", "http"))} == set(told.split())
+    assert all(len(line) <= columns or link in line for line in lines)
+    assert [line.strip() for line in lines if link in line] == [link, link]
+
+
+def test_a_screen_that_hides_texts_draws_lines_above_an_open_question() -> None:
+    out = io.StringIO()
+    screen = HidingScreen(Screen(out), lambda text: text.replace("hunter2", "[redacted]"))
+    screen.prompt("y yes ? ")
+    screen.above(Line(kind="text", at=1.0, who="helper", what="it is hunter2"))
+    assert "it is [redacted]" in out.getvalue()
+    assert out.getvalue().endswith("y yes ? ")
+
+
+def test_a_screen_that_hides_texts_is_as_wide_as_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, _ = rich_screen(monkeypatch, 61)
+    assert HidingScreen(screen, str).width == 61

@@ -34,6 +34,7 @@ VIEW = {
     "thread": "t",
     "agent": "support",
     "by": "ann",
+    "title": "Refund order 7",
     "stage": "needs_approval",
     "status": "waiting",
     "termination": None,
@@ -46,9 +47,15 @@ VIEW = {
     "pending": 0,
     "degraded": None,
 }
-LINE = {
-    name: VIEW[name] for name in ("run", "thread", "agent", "by", "stage", "status", "step", "sequence", "pending")
-} | {"usage": {}, "created_at": "2026-01-01T00:00:00Z"}
+LINE = {name: value for name, value in VIEW.items() if name not in ("calls", "tickets", "tasks")} | {
+    "usage": {},
+    "created_at": "2026-01-01T00:00:00Z",
+    "ended_at": None,
+    "held": False,
+    "waiting_since": "2026-01-01T00:00:01Z",
+    "asked": [],
+    "asked_count": 0,
+}
 
 
 @asynccontextmanager
@@ -139,7 +146,7 @@ def test_a_view_is_the_runs_own_without_what_is_private() -> None:
 
 
 def test_a_page_of_runs() -> None:
-    page = lines_of(Address(host="h", port=1), {"runs": [LINE], "cursor": "next"})
+    page = lines_of(Address(host="h", port=1), {"runs": [LINE], "cursor": "next", "counts": None})
     assert page.cursor == "next"
     assert (page.runs[0].run_id, page.runs[0].created_at) == ("r1", datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -152,4 +159,6 @@ def test_a_view_that_can_not_be_read_says_so(spoil: dict[str, Any]) -> None:
 
 def test_a_page_that_can_not_be_read_says_so() -> None:
     with pytest.raises(NotAGateway, match="sent a list of runs"):
-        lines_of(Address(host="h", port=1), {"runs": [LINE | {"created_at": "yesterday"}], "cursor": None})
+        lines_of(
+            Address(host="h", port=1), {"runs": [LINE | {"created_at": "yesterday"}], "cursor": None, "counts": None}
+        )

@@ -1,0 +1,188 @@
+"""What a secret looks like: the one expression that finds every place where a secret may begin, or be.
+
+The expression is searched in every text that leaves, so two rules bind each part of it.
+
+*Linear.* `re` holds the interpreter lock while it searches, so a search that takes quadratic time stops the process.
+No part scans an unbounded run of characters from each of many starts: a part either matches (and the search goes on
+behind the match), or fails within a bounded number of characters, or scans a run that no other start of the same part
+scans again.
+`tests/unit/contract/test_growth.py` measures every part.
+
+*Cheap where nothing is found.* A part begins with punctuation where the form has some ("sk-" is found by its "-", JSON
+by the quote behind a key), because letters are what most text is made of. What stands before is looked at once the rest
+fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+CUT: Final = r"(?=\Z|…|\n\[\.\.\. )"
+"""The end of a text, or the mark of a cut: what precedes may be the beginning of something longer."""
+CUT_MARKS: Final = ("…", "\n[... ")
+"""How the places begin at which text was left out."""
+ENOUGH: Final = 8
+"""Characters of a token, behind its head, that are hidden where the text is cut; fewer tell nothing of a key."""
+
+_WORD: Final = r"A-Za-z0-9_\-"
+_ALNUM: Final = "A-Za-z0-9"
+_QUOTE: Final = "[\"']"
+_BEARER: Final = r"A-Za-z0-9._~+/\-"
+
+
+@attrs.frozen
+class Token:
+    """Tokens that a service gives a head of its own.
+
+    Attributes:
+        heads: how they begin; all of one length, and alike but for letters.
+        letters: what follows the head, as the inside of a character class.
+        least: how many of them at least.
+        example: a made-up one.
+    """
+
+    heads: tuple[str, ...]
+    letters: str
+    least: int
+    example: str
+
+
+TOKENS: Final = {
+    "sk": Token(("sk-",), _WORD, 16, "sk-proj-abcdefghijklmnop1234"),  # OpenAI, Anthropic, and others after them
+    "xai": Token(("xai-",), _WORD, 20, "xai-abcdefghijklmnopqrst1234"),
+    "gitlab": Token(("glpat-", "glrt-"), _WORD, 16, "glpat-abcdefghijklmnop1234"),
+    "slack": Token(("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"A-Za-z0-9\-", 10, "xoxb-1234567890-abcdef"),
+    "slackapp": Token(("xapp-",), r"A-Za-z0-9\-", 10, "xapp-1-A012345678-123456"),
+    "pypi": Token(("pypi-",), _WORD, 40, "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMA"),
+    "github": Token(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _ALNUM, 20, "ghp_abcdefghijklmnopqrst1234"),
+    "githubpat": Token(("github_pat_",), "A-Za-z0-9_", 20, "github_pat_11ABCDEFG0abcdefghij_klm"),
+    "stripe": Token(("sk_live_", "sk_test_", "rk_live_", "rk_test_"), _ALNUM, 16, "sk_live_abcdefghijklmnop12345678"),
+    "webhook": Token(("whsec_",), "A-Za-z0-9+/", 16, "whsec_abcdefghijklmnop12345678"),
+    "npm": Token(("npm_",), _ALNUM, 30, "npm_abcdefghijklmnopqrstuvwxyz0123456789"),
+    "huggingface": Token(("hf_",), _ALNUM, 30, "hf_abcdefghijklmnopqrstuvwxyz01234567"),
+    "groq": Token(("gsk_",), _ALNUM, 30, "gsk_abcdefghijklmnopqrstuvwxyz0123456789"),
+    "docker": Token(("dckr_pat_",), _WORD, 20, "dckr_pat_abcdefghijklmnopqrstuvw"),
+    "shopify": Token(("shpat_", "shpca_", "shppa_", "shpss_"), "a-fA-F0-9", 32, "shpat_" + "0123456789abcdef" * 2),
+    "digitalocean": Token(("dop_v1_",), "a-f0-9", 40, "dop_v1_" + "0123456789abcdef" * 4),
+    "sendgrid": Token(("SG.",), r"A-Za-z0-9_\-.", 32, "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz0123456789"),
+    "googleoauth": Token(("ya29.",), _WORD, 20, "ya29.a0AfH6SMBabcdefghijklmnopqrstuvwxyz"),
+    "aws": Token(("AKIA", "ASIA"), "0-9A-Z", 16, "AKIAIOSFODNN7EXAMPLE"),
+    "google": Token(("AIza",), _WORD, 30, "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234"),
+}
+"""Part of the expression -> its tokens."""
+
+KEY_ENDS: Final = ("ord", "swd", "ase", "pwd", "ret", "key", "ken", "rer", "kie", "ial", "als")
+_LAST: Final = "dDeEtTyYnNrRlLsS"
+"""How the names of `SECRET_KEYS` end: three letters decide in almost every text whether a name is worth reading."""
+
+_TOKENS_OF: Final = (
+    *("api", "auth", "access", "refresh", "id", "session", "bearer", "bot", "user", "security", "github", "gitlab"),
+    "slack",
+)
+SECRET_NAMES: Final = (
+    *(
+        "password",
+        "pgpassword",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "secret",
+        "bearer",
+        "authorization",
+        "cookie",
+        "credential",
+        "credentials",
+    ),
+    *(f"{one}{between}key" for one in ("secret", "api", "access", "private") for between in ("", "_", "-")),
+    *(f"{one}{between}token" for one in _TOKENS_OF for between in ("", "_", "-")),
+)
+"""Names under which a value is never shown, also behind a prefix; `clientSecret` is read as `client_Secret`."""
+
+SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
+
+LONGEST_KEY: Final = 64
+"""Characters of a name that are read: no name in use is longer, and each place is looked at in bounded time."""
+
+_PERSON: Final = r"[^\s/\\\"'`:;,<>()|*?\[\]{}$#&=…]{1,64}"
+HOME: Final = rf"(?:home|Users)/{_PERSON}|root(?![\w\-])"
+"""Behind a slash: a directory of a person on the host. It names the person, and says how the host is laid out."""
+
+
+def _token(name: str, token: Token) -> tuple[str, str]:
+    """Matches from the last character of the head on, if that is punctuation, else from the head on."""
+    letters, least = f"[{token.letters}]", token.least
+    shown = min(ENOUGH, least)
+    rest = f"(?P<{name}>{letters}{{{shown}}}(?:{letters}{{{least - shown},}}+|{letters}*+{CUT}))"
+    if token.heads[0][-1].isalnum():
+        return token.heads[0][0], f"(?:{'|'.join(head[1:] for head in token.heads)}){rest}"
+    behind = "|".join(f"(?<={re.escape(head)})" for head in token.heads)
+    if name == "sk":  # part of a word it is none (task-...), unless the letter before is that of an escape
+        behind = r"(?<=sk-)(?:(?<![A-Za-z0-9]sk-)|(?<=\\[nrtbf]sk-))"
+    return token.heads[0][-1], f"(?:{behind}){rest}"
+
+
+def _telling(separator: str) -> str:
+    """Behind a separator or quote: whether the name before it may be one of `SECRET_KEYS`."""
+    ends = "|".join("".join(f"[{one}{one.upper()}]" for one in end) for end in KEY_ENDS)
+    return rf"(?:(?<=(?:{ends}){separator})|(?<=[iI][zZ][aA][tT][iI][oO][nN]{separator}))"
+
+
+_PARTS: Final = {
+    **{name: _token(name, token) for name, token in TOKENS.items()},
+    # A JSON web token, by its second part: each run between two dots is scanned once, whatever stands before.
+    "jwt": (".", rf"(?P<jwt>eyJ[{_WORD}]{{8,}}+(?:\.[{_WORD}]*+|{CUT}))"),
+    "pem": (
+        "-",
+        (
+            r"(?P<pem>----BEGIN [A-Z ]{0,32}PRIVATE KEY-----"
+            r"(?:[\s\S]*?-----END [A-Z ]{0,32}PRIVATE KEY-----|[\s\S]*))"
+        ),
+    ),
+    "bearer": ("bB", rf"(?P<bearer>(?i:earer)\s{{1,8}}[{_BEARER}]{{8}}(?:[{_BEARER}]{{8,}}+=*|[{_BEARER}]*+{CUT}))"),
+    "basic": ("bB", r"(?P<basic>(?i:asic)\s{1,8}[A-Za-z0-9+/_\-]{4,}+={0,2})"),
+    # A URL with a password. Where the text is cut a number is a port, and anything else may be a password.
+    "url": (
+        ":",
+        (
+            r"(?P<url>//[^\s/:@\"]{1,256}:"
+            rf"(?:[^\s/@\"]{{1,256}}@|(?![0-9]{{0,5}}{CUT})[^\s/@\"…\[]{{3,256}}{CUT}))"
+        ),
+    ),
+    # "password": in JSON and Python text, also inside another text, where the quotes have backslashes.
+    "quoted": ("\"'", rf"(?P<quoted>(?<=[{_LAST}\\]{_QUOTE})(?=[:=\s])(?:{_telling(_QUOTE)}|(?<=\\{_QUOTE})))"),
+    # password=..., Authorization: ...
+    "named": ("=:", rf"(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]')})"),
+    "home": ("/", rf"(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
+    "windows": (":", rf"(?P<windows>(?<=[A-Za-z]:)[\\/]{{1,2}}(?i:users)[\\/]{{1,2}}{_PERSON})"),
+}
+"""Name -> (the characters that it may begin with, what follows, which has a group of that name)."""
+
+
+def alternatives(name: str) -> list[tuple[str, str]]:
+    """One part of the expression: for each character that it may begin with, that one and what follows.
+
+    A group has one name per alternative: that of the part, with a digit if there are several.
+    """
+    first, rest = _PARTS[name]
+    return [(one, rest.replace(f"?P<{name}>", f"?P<{name}{n or ''}>")) for n, one in enumerate(first)]
+
+
+def expression(parts: Iterable[tuple[str, str]]) -> str:
+    """One expression of many alternatives, each a character and what follows.
+
+    `re` skips to the next character that begins any of them if each of them begins with one plain character. There it
+    tries one after the other: so those that begin alike are one, and the most frequent characters come first.
+    """
+    by_first: dict[str, list[str]] = {one: [] for one in _FREQUENT}
+    for first, rest in parts:
+        by_first.setdefault(first, []).append(rest)
+    return "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in by_first.items() if rests)
+
+
+_FREQUENT: Final = "\"':/.-_="
+PARTS: Final = {name: alternatives(name) for name in _PARTS}
+"""Name -> its alternatives, for `expression`."""

@@ -1,0 +1,31 @@
+"""What a run waits for, as people and programs see it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+WaitKind = Literal["thread", "slot", "people", "tasks", "agent", "deps", "owner"]
+
+
+@attrs.frozen(kw_only=True)
+class WaitingFor:
+    """What a run waits for.
+
+    Attributes:
+        kind: the reason.
+            thread: another run works on the thread; this one begins when that one is done.
+            slot: as many runs work as `max_running` allows.
+            people: open tickets want a decision.
+            tasks: background tasks of the run live, and it has nothing else to do.
+            agent: no agent of this runtime has the key, or that one has no model, or its state keys do not fit.
+            deps: the dependencies of the run are missing, or their provider has not answered yet.
+            owner: the run was given up, because its owner crashed again and again.
+        detail: a sentence for people; names no other run.
+        run_id: for thread: the run that works on the thread; None if that is not known.
+    """
+
+    kind: WaitKind
+    detail: str
+    run_id: str | None = None

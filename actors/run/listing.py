@@ -1,0 +1,54 @@
+"""Lists of runs, from what somebody asks for to what people may see of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from ..abc import RunPage, RunQuery, RunSummary
+from ..contract.asked import shown_asked
+from ..contract.lifecycle import RunStatus
+from ..contract.redaction import Redactor
+from ..errors import UsageError
+
+
+def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
+    """The query that arguments mean.
+
+    Raises:
+        UsageError: an argument has a wrong type, or the status is not known.
+    """
+    try:
+        wanted = None if status is None else RunStatus(status)
+    except ValueError as error:
+        known = ", ".join(item.value for item in RunStatus)
+        raise UsageError(f"status={status!r:.100} is not known; use one of {known}") from error
+    for name in ("agent", "thread_id", "by", "text", "cursor"):
+        if given[name] is not None and not isinstance(given[name], str):
+            raise UsageError(f"{name}={given[name]!r:.200}: give a str")
+    if not isinstance(given["prefix"], str):
+        raise UsageError(f"prefix={given['prefix']!r:.200}: give the beginning of a run's id")
+    if not isinstance(given["limit"], int) or isinstance(given["limit"], bool):
+        raise UsageError(f"limit={given['limit']!r:.200}: give a whole number")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and not isinstance(moment, datetime):
+            raise UsageError(f"{name}={moment!r:.200}: give a datetime with a time zone")
+    return RunQuery(status=wanted, since=since, until=until, **given)
+
+
+def shown_page(page: RunPage, redactor: Redactor) -> RunPage:
+    """A page with what people may see of each run's title and of what it asks; the rows stay private."""
+    return attrs.evolve(page, runs=tuple(shown_summary(one, redactor) for one in page.runs))
+
+
+def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
+    """A line with its title and what it asks without secrets: there may be other ones now than when it was written."""
+    info, asked = summary.info, summary.asked
+    title = redactor.text(info.title)
+    if title is info.title and not asked:
+        return summary
+    return attrs.evolve(
+        summary, info=attrs.evolve(info, title=title), asked=tuple(shown_asked(one, redactor) for one in asked)
+    )

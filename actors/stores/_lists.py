@@ -1,0 +1,192 @@
+"""Lists of runs: which numbers are on a page (from indexes alone), then the rows of that page."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.asked import Asked
+from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.rows import RunInfo, RunRow
+
+from . import _paging
+from ._moments import milliseconds, moment
+from ._schema import TO_DO, WAITS
+
+LAST: Final = "\U0010ffff"
+"""What no other character sorts behind."""
+
+PAGE_BYTES: Final = 8 * 2**20
+"""Bytes of rows after which a page ends: a row may hold a model's whole answer."""
+
+_LINE: Final = (
+    "SELECT posted - consumed, dispatch = 'held', ended_at, waiting_since, title, info, row FROM runs WHERE number = ?"
+)
+_OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
+_COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHERE {WAITS}"  # noqa: S608 - constants
+_COUNT_OTHERS: Final = (
+    f"SELECT status, count(*) FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
+    " AND status <> 'waiting' GROUP BY status"
+)
+
+
+@attrs.define
+class _Where:
+    """Conditions of a statement, and their values."""
+
+    conditions: list[str] = attrs.field(factory=lambda: ["1"])
+    values: list[Any] = attrs.field(factory=list)
+
+    def add(self, condition: str, *values: Any) -> None:
+        self.conditions.append(condition)
+        self.values += values
+
+
+def page(connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None) -> RunPage:
+    """A page of runs, those behind a position."""
+    numbers = _numbers(connection, query, behind)
+    wanted = numbers[: query.limit]
+    found, size, last = list[RunSummary](), 0, None
+    for since, number in wanted:
+        line = _line(connection, number)
+        if line is None:
+            continue
+        found.append(line[0])
+        last, size = (since, number), size + line[1]
+        if size >= PAGE_BYTES:
+            break
+    more = len(numbers) > len(wanted) or (last is not None and last != wanted[-1])
+    return RunPage(
+        runs=tuple(found),
+        cursor=_paging.encode(query, last) if more and last is not None else None,
+        counts=counts(connection) if query.counts else None,
+    )
+
+
+def _numbers(
+    connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None
+) -> Sequence[tuple[int, int]]:
+    """Position and number of the runs of a page, and of one more if there is one."""
+    where = _where(query)
+    longest = query.order == "waiting_longest"
+    if behind is not None:
+        since, number = behind
+        if longest:
+            where.add("(waiting_since, number) > (?, ?)", since, number)
+        else:
+            where.add("number < ?", number)
+    sql = (
+        f"SELECT {'waiting_since' if longest else '0'}, number FROM {_table(query)}"  # noqa: S608 - only constants
+        f" WHERE {' AND '.join(where.conditions)}"
+        f" ORDER BY {'waiting_since, number' if longest else 'number DESC'} LIMIT ?"
+    )
+    return connection.execute(sql, (*where.values, query.limit + 1)).fetchall()
+
+
+def _where(query: RunQuery) -> _Where:
+    where = _Where()
+    _add_status(where, query)
+    for column, value in (("agent", query.agent), ("started_by", query.by)):
+        if value is not None:
+            where.add(f"{column} = ?", value)
+    if query.thread_id is not None:
+        where.add("thread = (SELECT number FROM threads WHERE thread_id = ?)", query.thread_id)
+    if query.prefix:
+        begun = "number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)"  # by the index of the ids
+        where.add(begun, query.prefix, query.prefix + LAST)
+    if query.since is not None:
+        where.add("created_at >= ?", milliseconds(query.since))
+    if query.until is not None:
+        where.add("created_at < ?", milliseconds(query.until))
+    if query.text is not None:
+        where.add("instr(search, ?) > 0", query.text.casefold())
+    return where
+
+
+def _add_status(where: _Where, query: RunQuery) -> None:
+    if query.order == "waiting_longest" or query.status is RunStatus.WAITING:
+        where.add(WAITS)
+    elif query.status is RunStatus.DONE:
+        where.add("ended_at IS NOT NULL")
+    elif query.status is not None:
+        where.add(f"{TO_DO} AND status = ?", query.status.value)
+
+
+def _table(query: RunQuery) -> str:
+    """The runs, by the index that has the fewest of them to read. The planner does not know how many runs wait."""
+    if query.thread_id is not None:
+        return "runs INDEXED BY runs_thread"
+    if query.order == "waiting_longest":
+        return "runs INDEXED BY runs_longest"
+    if query.status is RunStatus.WAITING:
+        return "runs INDEXED BY runs_waiting"
+    if query.status in (RunStatus.CREATED, RunStatus.RUNNING):
+        return "runs INDEXED BY runs_to_do"
+    if query.prefix:
+        return "runs"
+    filters = [query.agent, query.by, query.since, query.until, query.text]
+    if sum(one is not None for one in filters) == 1:
+        if query.agent is not None:
+            return "runs INDEXED BY runs_agent"
+        if query.by is not None:
+            return "runs INDEXED BY runs_by"
+    if any(one is not None for one in filters):
+        return "runs INDEXED BY runs_list"
+    return "runs INDEXED BY runs_done" if query.status is RunStatus.DONE else "runs"
+
+
+def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary, int] | None:
+    """A line of a list, and how many bytes of rows were read for it."""
+    found = connection.execute(_LINE, (number,)).fetchone()
+    if found is None:
+        return None
+    pending, held, ended, since, title, blob, row = found
+    info = codec.load(RunInfo, blob)
+    if title != info.title:  # of an older file: its title was made from its first event
+        info = attrs.evolve(info, title=title)
+    asked, count, size = _asked(connection, number) if ended is None else ((), 0, 0)
+    summary = RunSummary(
+        info=info,
+        row=codec.load(RunRow, row),
+        pending=pending,
+        held=bool(held) and ended is None,
+        ended_at=None if ended is None else moment(ended),
+        waiting_since=None if since is None else moment(since),
+        asked=asked,
+        asked_count=count,
+    )
+    return summary, len(blob) + len(row) + size
+
+
+def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[Asked, ...], int, int]:
+    """The first open tickets, how many there are, and bytes."""
+    sql = f"SELECT brief {_OPEN_TICKETS} ORDER BY rowid LIMIT ?"
+    briefs = [brief for (brief,) in connection.execute(sql, (number, ASKED + 1))]
+    count = len(briefs)
+    if count > ASKED:
+        count = connection.execute(f"SELECT count(*) {_OPEN_TICKETS}", (number,)).fetchone()[0]
+    known = [brief for brief in briefs[:ASKED] if brief is not None]  # of a damaged row of an older file there is none
+    return tuple(codec.load(Asked, brief) for brief in known), count, sum(map(len, known))
+
+
+def counts(connection: sqlite3.Connection) -> RunCounts:
+    """How many runs are not done."""
+    others = dict(connection.execute(_COUNT_OTHERS).fetchall())
+    (waiting,) = connection.execute(_COUNT_WAITING).fetchone()
+    return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
+
+
+def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
+    """The lines of these runs, in this order."""
+    found = list[RunSummary]()
+    for run_id in run_ids:
+        number = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        line = None if number is None else _line(connection, number[0])
+        if line is not None:
+            found.append(line[0])
+    return RunPage(runs=tuple(found), cursor=None, counts=counts(connection) if counted else None)

@@ -1,0 +1,159 @@
+"""What passes and what does not: the errors of a disk, of SQLite and of the system, and whether a file is damaged.
+
+Theory of operation. Nothing that may pass ends a store or a run: no room, no memory, no descriptor, no thread, a lock,
+a read or a write that failed. Two things never pass: a file that is gone (`_inode.Gone`), and one that is damaged.
+SQLite says "malformed" for damage and for a failed read alike (a read that ends in EIO becomes SQLITE_CORRUPT, and one
+that comes back short is filled with zeros). So that word is a suspicion, and `examine` settles it: with a new
+connection, which has nothing in its cache, SQLite checks the whole file.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from greenroom.actors.errors import StoreError, StoreUnavailable
+
+from ._inode import Hold
+
+SUSPECT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""Result codes that say "damaged", of what may be a failed read."""
+
+_CODES: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_ABORT,
+    }
+)
+_NUMBERS: Final = frozenset(
+    {
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EAGAIN,
+        errno.EINTR,
+        errno.EBUSY,
+        errno.ETIMEDOUT,
+        errno.ESTALE,
+    }
+)
+
+_CHUNK: Final = 1 << 20
+"""Bytes that are read at once."""
+
+
+class Damaged(StoreError):
+    """SQLite's check of the whole file has found damage; no waiting heals that."""
+
+
+class Misread(StoreUnavailable):
+    """What was read makes no sense, and the file has not been found damaged."""
+
+
+class NoThread(StoreUnavailable):
+    """The system gives no thread; nothing was done."""
+
+
+def primary_code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 if the error has none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def is_suspect(error: BaseException) -> bool:
+    """True for an error that says that the file is damaged."""
+    return isinstance(error, sqlite3.Error) and primary_code(error) in SUSPECT
+
+
+def passes(error: BaseException | None) -> bool:
+    """True if the same call may work later, though nobody changes what was asked for."""
+    while error is not None:
+        if isinstance(error, MemoryError | StoreUnavailable):
+            return True
+        if isinstance(error, sqlite3.Error):
+            return primary_code(error) in _CODES
+        if isinstance(error, OSError):
+            return error.errno in _NUMBERS
+        error = error.__cause__
+    return False
+
+
+def is_outage(error: BaseException) -> bool:
+    """True for an error of the whole store, met in writing; false for one of the request that was written.
+
+    SQLite raises plain DatabaseError and InternalError for the whole store, too.
+    """
+    whole = (sqlite3.OperationalError, OSError, MemoryError)
+    return isinstance(error, whole) or type(error) in (sqlite3.DatabaseError, sqlite3.InternalError)
+
+
+def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
+    """A connection to a file, without transactions of its own. `mode`: rw or ro. `busy`: seconds to wait for a lock."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=busy,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def examine(hold: Hold, busy: float) -> str | None:
+    """What SQLite's check of the whole file finds; None if the file is sound. Reads all of the file, maybe twice.
+
+    Raises:
+        Misread: the check could not be made: the file can not be read now, or is locked.
+    """
+    try:
+        try:
+            return _checked(hold.path, busy)
+        except sqlite3.DatabaseError as error:
+            if not is_suspect(error):
+                raise
+            _read_through(hold)  # the check itself has met an unreadable page, or one that no check can follow
+        try:
+            return _checked(hold.path, busy)
+        except sqlite3.DatabaseError as error:
+            if not is_suspect(error):
+                raise
+            return str(error)
+    except (sqlite3.Error, OSError, MemoryError) as error:
+        raise Misread(f"{hold.path} can not be read now ({error}); look at the disk") from error
+
+
+def _checked(path: Path, busy: float) -> str | None:
+    with closing(connect(path, "rw", busy)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if found == "ok" else " ".join(found.replace("*** in database main ***", "").split())
+
+
+def _read_through(hold: Hold) -> None:
+    """Read the file and its WAL to their ends.
+
+    Raises:
+        OSError: a part of them can not be read.
+    """
+    offset = 0
+    while data := hold.read(_CHUNK, offset):
+        offset += len(data)
+    try:
+        with open(f"{hold.path}-wal", "rb", buffering=0) as wal:
+            while wal.read(_CHUNK):
+                pass
+    except FileNotFoundError:
+        return

@@ -1,0 +1,194 @@
+"""Deleting done runs from a SQLite file, in slices: each is a part of one transaction of the writer, and short.
+
+Theory of operation. A run is pruned by one statement: its row goes, its id joins `pruned`, and its number joins
+`garbage`, so that it is gone at once and whole for every reader. What other tables hold under that number is deleted by
+later slices, also those of a later process: numbers are never reused, so that a reader can find none of it. A thread
+whose last run goes gets a new number, and the old one joins `garbage` likewise: its messages and state keys are out of
+reach at once, and a run that is started in the thread meanwhile begins anew. At last the free pages are given back to
+the file system, a few per slice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from greenroom.actors.abc import Pruned
+from greenroom.actors.contract import codec
+from greenroom.actors.contract.codec import SchemaError
+from greenroom.actors.contract.rows import RunInfo
+
+from ._requests import Swept
+
+SLICE: Final = 0.02
+"""Seconds that one slice may take: others wait for it."""
+_ROWS: Final = 64
+"""Rows per statement: a slice ends soon after its time is over."""
+_PAGES: Final = 16
+"""Free pages per statement that are given back: each may move a page from the end of the file."""
+INCREMENTAL: Final = 2
+"""`PRAGMA auto_vacuum` of a file that can give pages back without being written anew."""
+
+_RUN_TABLES: Final = ("events", "calls", "tickets", "inbox")
+# The runs that are left see what they wrote themselves, and of what was written before the oldest of them the newest.
+_DROP_HIDDEN: Final = (
+    "DELETE FROM state WHERE thread = :thread AND run < :oldest AND rowid NOT IN"
+    " (SELECT max(rowid) FROM state WHERE thread = :thread AND run < :oldest GROUP BY key)"
+)
+_RENUMBER: Final = "UPDATE threads SET number = (SELECT max(number) + 1 FROM threads), vacant = 0 WHERE number = ?"
+_ENDED: Final = "FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
+
+
+def sweep(connection: sqlite3.Connection, before: int) -> Swept:
+    """One slice of work, inside the open transaction: what was pruned earlier first, then further runs."""
+    until = time.perf_counter() + SLICE
+    runs = messages = 0
+    for found in _work(connection, before):
+        runs, messages = runs + found.runs, messages + found.messages
+        if not found.more:
+            return Swept(runs, messages, more=False)
+        if time.perf_counter() >= until:
+            break
+    return Swept(runs, messages)
+
+
+def _work(connection: sqlite3.Connection, before: int) -> Iterator[Swept]:
+    while True:
+        yield (
+            _clear(connection)
+            or _take_runs(connection, before)
+            or _take_vacant(connection)
+            or _give_back(connection)
+            or Swept(more=False)
+        )
+
+
+# --- what is deleted -------------------------------------------------------------------------------------------------
+
+
+def _take_runs(connection: sqlite3.Connection, before: int) -> Swept | None:
+    found = connection.execute(f"SELECT number, run_id, thread, info {_ENDED}", (before, _ROWS)).fetchall()
+    if not found:
+        return None
+    for number, run_id, thread, blob in found:
+        info = _info(blob)
+        connection.execute("DELETE FROM runs WHERE number = ?", (number,))
+        content = "" if info is None else info.content
+        connection.execute("INSERT OR REPLACE INTO pruned(run_id, content) VALUES (?, ?)", (run_id, content))
+        connection.execute("INSERT OR IGNORE INTO garbage(kind, number) VALUES ('run', ?)", (number,))
+        if info is not None:
+            row = (thread, _facts(info), blob)
+            connection.execute("INSERT OR IGNORE INTO members(thread, facts, info) VALUES (?, ?, ?)", row)
+    for thread in {thread for _, _, thread, _ in found}:
+        oldest = _oldest_run(connection, thread)
+        if oldest is None:
+            _empty(connection, thread)
+        else:
+            connection.execute(_DROP_HIDDEN, {"thread": thread, "oldest": oldest})
+    return Swept(runs=len(found))
+
+
+def _take_vacant(connection: sqlite3.Connection) -> Swept | None:
+    """Threads whose runs were all pruned by an older release, which left the messages."""
+    found = connection.execute("SELECT number FROM threads WHERE vacant LIMIT ?", (_ROWS,)).fetchall()
+    for (thread,) in found:
+        _empty(connection, thread)
+    return Swept() if found else None
+
+
+def _empty(connection: sqlite3.Connection, thread: int) -> None:
+    """The thread has no run left: its content is garbage, under its old number."""
+    connection.execute("INSERT OR IGNORE INTO garbage(kind, number) VALUES ('thread', ?)", (thread,))
+    connection.execute("DELETE FROM members WHERE thread = ?", (thread,))
+    connection.execute(_RENUMBER, (thread,))
+
+
+def _clear(connection: sqlite3.Connection) -> Swept | None:
+    """Delete some rows of one thing that is garbage."""
+    found = connection.execute("SELECT kind, number FROM garbage LIMIT 1").fetchone()
+    if found is None:
+        return None
+    kind, number = found
+    if kind == "run":
+        for table in _RUN_TABLES:
+            if _delete(connection, table, "run = ?", number):
+                return Swept()
+        if _delete(connection, "state", "run = ? AND thread IS NULL", number):
+            return Swept()
+    elif count := _delete(connection, "messages", "thread = ?", number):
+        return Swept(messages=count)
+    elif _delete(connection, "state", "thread = ?", number):
+        return Swept()
+    connection.execute("DELETE FROM garbage WHERE kind = ? AND number = ?", (kind, number))
+    return Swept()
+
+
+def _delete(connection: sqlite3.Connection, table: str, where: str, number: int) -> int:
+    rows = f"SELECT rowid FROM {table} WHERE {where} LIMIT {_ROWS}"  # noqa: S608 - constants
+    return connection.execute(f"DELETE FROM {table} WHERE rowid IN ({rows})", (number,)).rowcount  # noqa: S608
+
+
+def _give_back(connection: sqlite3.Connection) -> Swept | None:
+    if not free_pages(connection) or not incremental(connection):
+        return None
+    for _ in range(_PAGES):  # Python's sqlite3 executes one step of this statement, which frees one page
+        connection.execute("PRAGMA incremental_vacuum(1)")
+    return Swept()
+
+
+def _oldest_run(connection: sqlite3.Connection, thread: int) -> int | None:
+    sql = "SELECT number FROM runs WHERE thread = ? ORDER BY number LIMIT 1"
+    found = connection.execute(sql, (thread,)).fetchone()
+    return None if found is None else int(found[0])
+
+
+def _info(blob: bytes) -> RunInfo | None:
+    try:
+        return codec.load(RunInfo, blob)
+    except SchemaError:  # a run that can not be read can be deleted
+        return None
+
+
+def _facts(info: RunInfo) -> str:
+    """Members of a thread with the same facts are one: what visibility depends on."""
+    return codec.dump([info.by, info.agent, info.session_id, info.workspace]).decode()
+
+
+# --- what is counted -------------------------------------------------------------------------------------------------
+
+
+def incremental(connection: sqlite3.Connection) -> bool:
+    """True if the file can give free pages back."""
+    return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
+
+
+def free_pages(connection: sqlite3.Connection) -> int:
+    """Pages of the file that hold nothing."""
+    return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+
+
+def sizes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Bytes of the file, and how many of them are free."""
+    page = int(connection.execute("PRAGMA page_size").fetchone()[0])
+    return int(connection.execute("PRAGMA page_count").fetchone()[0]) * page, free_pages(connection) * page
+
+
+def forecast(connection: sqlite3.Connection, before: int) -> Pruned:
+    """What a prune would delete. Reads the lengths of what there is, not the content."""
+    old = "SELECT number FROM runs WHERE ended_at < :before"
+    threads = (
+        f"SELECT thread FROM runs WHERE ended_at < :before EXCEPT SELECT thread FROM runs WHERE number NOT IN ({old})"  # noqa: S608 - constants
+        " UNION SELECT number FROM threads WHERE vacant"
+    )
+    values = {"before": before}
+    runs, size = connection.execute(
+        "SELECT count(*), coalesce(sum(length(info) + length(row)), 0) FROM runs WHERE ended_at < :before", values
+    ).fetchone()
+    for table, column in (("events", "frame"), ("calls", "body"), ("tickets", "body"), ("inbox", "body")):
+        sql = f"SELECT coalesce(sum(length({column})), 0) FROM {table} WHERE run IN ({old})"  # noqa: S608 - constants
+        size += connection.execute(sql, values).fetchone()[0]
+    sql = f"SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE thread IN ({threads})"  # noqa: S608 - constants
+    messages, more = connection.execute(sql, values).fetchone()
+    return Pruned(runs=runs, messages=messages, freed=size + more, reusable=sizes(connection)[1])

@@ -1,0 +1,171 @@
+"""Scenarios of the store kit: to whom a thread belongs, and what pruning leaves of runs and threads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import attrs
+
+from greenroom.actors.abc import Created, Store
+from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.contract.rows import NewRun
+from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.errors import ThreadBusy
+from greenroom.actors.testing._store_tools import (
+    NOW,
+    OpenStore,
+    Recorder,
+    call_row,
+    create,
+    expect,
+    frame,
+    judge,
+    message,
+    new_run,
+    opened,
+    refused,
+    reopening,
+    say,
+    scenario,
+    ticket_row,
+)
+
+THEN = datetime(1982, 1, 1, tzinfo=UTC)
+"""When what is pruned in these scenarios has ended; no other scenario has runs of that time."""
+LATER = THEN.replace(year=1983)
+
+
+def _by(name: str, run_id: str, thread_id: str, **changes: object) -> NewRun:
+    new = new_run(run_id, thread_id, **changes)
+    return attrs.evolve(new, info=attrs.evolve(new.info, by=name))
+
+
+async def _try(store: Store, new: NewRun) -> Created:
+    return await store.create_run(new, frame(new.info.run_id, 1))
+
+
+@scenario
+async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: Recorder, me: str) -> None:
+    """The principal of that run, for ever; all runs that are left in the thread are its members."""
+    expect(await store.thread(me), None, "a thread without a run is not known")
+    first, second = _by("ann", f"{me}.1", me), _by("bob", f"{me}.2", me)
+    await create(store, first)
+    await create(store, second)
+    found = await store.thread(me)
+    expect(found and (found.thread_id, found.owner, found.created_at, found.runs), (me, "ann", NOW, 2), "its facts")
+    expect(found and found.members, (first.info, second.info), "its members, oldest first")
+
+
+@scenario
+async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: Recorder, me: str) -> None:
+    """`thread_runs` is compared in create's transaction: of two starts that saw the same thread one wins."""
+    fresh = [attrs.evolve(new_run(f"{me}.{i}", me), thread_runs=0) for i in range(2)]
+    await create(store, fresh[0])
+    expect(await _try(store, fresh[1]), Created(claim=None, thread_changed=True), "the thread is not new any more")
+    expect(await store.load(f"{me}.1"), None, "nothing was written")
+    await create(store, attrs.evolve(fresh[1], thread_runs=1))
+    again = await _try(store, fresh[0])
+    expect((again.existing, again.thread_changed), (fresh[0].info, False), "a repeated start finds its run")
+    busy = attrs.evolve(new_run(f"{me}.3", me), thread_runs=0, on_busy="refuse")
+    expect((await _try(store, busy)).thread_changed, True, "the thread is compared before its activity is mentioned")
+    error = await refused(ThreadBusy, _try(store, attrs.evolve(busy, thread_runs=2)), "and then it is busy")
+    expect(error.active, f"{me}.0", "the error names the run")
+
+
+@scenario
+async def a_held_run_names_the_run_that_works(store: Store, _: Recorder, me: str) -> None:
+    """At its creation and in its outline, until the thread is its own."""
+    first = await create(store, new_run(f"{me}.1", me))
+    created = await _try(store, new_run(f"{me}.2", me))
+    expect((created.held, created.behind), (True, f"{me}.1"), "the one in front is named")
+    seen = await store.outline(f"{me}.2")
+    expect(seen and (seen.held, seen.behind), (True, f"{me}.1"), "also later")
+    await first.end()
+    seen = await store.outline(f"{me}.2")
+    expect(seen and (seen.held, seen.behind), (False, None), "until it has ended")
+
+
+@scenario
+async def an_outline_is_the_runs_own_row(store: Store, _: Recorder, me: str) -> None:
+    """Constant facts, stage, newest event and inbox; nothing of an unknown run."""
+    new = new_run(me, me)
+    author = await create(store, new)
+    for name in ("c1", "c2"):
+        await store.post(me, say(name), judge)
+    await author.write(2, row=attrs.evolve(author.row, stage=Stage.RUNNING, step=3, inbox=1), consumed=1)
+    seen = await store.outline(me)
+    if seen is None:
+        raise AssertionError("the run has an outline")
+    expect((seen.info, seen.row, seen.stage, seen.step), (new.info, author.row, Stage.RUNNING, 3), "its rows")
+    expect((seen.last_sequence, seen.posted, seen.consumed), (3, 2, 1), "its newest event, and its inbox")
+    expect(await store.outline(f"{me}.unknown"), None, "no such run")
+
+
+@scenario
+async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: Recorder, me: str) -> None:
+    """Of a call the newest; a ticket's id goes first."""
+    author = await create(store, new_run(me, me))
+    tickets = [ticket_row(me, number, call) for number, call in ((1, "a"), (2, "b"), (3, "a"))]
+    for ticket in tickets:
+        await author.write(calls=(call_row(str(ticket.call_id)),), tickets=(ticket,))
+    expect(await store.ticket(me, f"{me}.t1"), tickets[0], "by its id")
+    expect(await store.ticket(me, "a"), tickets[2], "the newest of the call")
+    expect([await store.ticket(me, ""), await store.ticket(f"{me}.x", "a")], [None, None], "there is no other")
+
+
+@scenario
+async def a_run_id_is_used_once(store: Store, _: Recorder, me: str) -> None:
+    """Also after the run was pruned: the same start again makes no second run, and says what is known."""
+    author = await create(store, new_run(me, me, content="what was asked"))
+    await author.end(at=THEN)
+    await store.prune(LATER)
+    for content in ("what was asked", "something else"):
+        created = await _try(store, new_run(me, f"{me}.{content}", content=content))
+        expect(created, Created(claim=None, pruned="what was asked"), "the id stays taken")
+        expect(await store.thread(f"{me}.{content}"), None, "and no thread is begun")
+
+
+@scenario
+async def a_thread_is_emptied_with_its_last_run(store: Store, _: Recorder, me: str) -> None:
+    """While one run is left all messages are; then messages and state go, and the thread keeps its owner."""
+    write = StateWrite(key="k", scope="thread", value=1, revision=1)
+    first = await create(store, _by("ann", f"{me}.1", me, messages=(message("m1"),)))
+    await first.write(state=(write,))
+    await first.end(at=THEN)
+    second = await create(store, _by("bob", f"{me}.2", me, messages=(message("m2"),)))
+    forecast = await store.prune(LATER, dry_run=True)
+    expect((forecast.runs, forecast.messages), (1, 0), "a dry run counts")
+    expect(await store.load(f"{me}.1") is None, False, "and deletes nothing")
+    await store.prune(LATER)
+    expect([one.id for one in await store.messages(me)], ["m1", "m2"], "the history of the run that is left is whole")
+    found = await store.thread(me)
+    expect(found and (found.owner, found.runs), ("ann", 2), "the owner is the first run's principal")
+    expect(found and [one.by for one in found.members], ["ann", "bob"], "whose messages are left is a member")
+    await second.end(at=THEN)
+    forecast = await store.prune(LATER, dry_run=True)
+    expect((forecast.runs, forecast.messages), (1, 2), "a dry run counts the messages of the last run's thread")
+    pruned = await store.prune(LATER)
+    expect((pruned.runs, pruned.messages), (1, 2), "the messages go with the last run")
+    expect(list(await store.messages(me)), [], "there is no history")
+    found = await store.thread(me)
+    expect(found and (found.owner, found.runs, found.members), ("ann", 2, ()), "the thread stays its owner's")
+    third = await create(store, _by("bob", f"{me}.3", me, messages=(message("m1"),)))
+    record = await store.load(third.run_id)
+    expect(record and record.state, (), "a run that comes later begins anew")
+    expect([one.id for one in await store.messages(me)], ["m1"], "with its own messages")
+
+
+@reopening
+async def owners_and_used_ids_outlive_an_opening(open_store: OpenStore, me: str) -> None:
+    """What prune has left behind is durable."""
+    store = open_store()
+    async with opened(store):
+        author = await create(store, _by("ann", me, me))
+        await author.end(at=THEN)
+        await store.prune(LATER)
+        await create(store, _by("bob", f"{me}.2", f"{me}.2"))
+    store = open_store()
+    async with opened(store):
+        owners = [await store.thread(name) for name in (me, f"{me}.2")]
+        expect([one and one.owner for one in owners], ["ann", "bob"], "the owners")
+        expect((await _try(store, new_run(me, me))).pruned, "", "the used id")

@@ -1,0 +1,120 @@
+"""No way of writing one, cutting one or nesting one shows it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+from tests.support.runs import agent, frames_of, home
+
+import greenroom as gr
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.run.holdback import HoldBack
+from greenroom.testing import call, text
+from greenroom.transport.gateway.api import plain_view
+
+from .core import Dice, Heard, must, virtual
+
+LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+PLACES: Final = ("result", "error", "progress", "output", "answer", "question", "title", "input", "reason", "key")
+
+
+def a_secret(dice: Dice) -> str:
+    """A secret that was named; some have characters that JSON, URLs and Python write differently."""
+    odd = dice.choice(("", "", '"', "\\", "\n", "é", "'", "/+=", "€ ", "%"))
+    return "".join(dice.choices(LETTERS, k=14)) + odd + "".join(dice.choices(LETTERS, k=dice.randint(14, 60)))
+
+
+WRITERS: Final[tuple[Callable[[str], Any], ...]] = (
+    str,
+    repr,
+    json.dumps,
+    partial(json.dumps, ensure_ascii=False),
+    partial(quote, safe=""),
+    lambda told: {told: 1},
+    lambda told: {"a": [{"b": told}]},
+    lambda told: json.dumps({"a": {"b": [told]}}),
+    lambda told: repr({"a": told}),
+    lambda told: f"https://user:{quote(told, safe='')}@example.org/x",
+    lambda told: f"-----{told}-----",
+    lambda told: f"{told}{told}",
+)
+
+
+def shows(told: str, secret: str) -> str | None:
+    """Twelve characters of a secret's first or last fourteen that stand in a text; they have no odd ones."""
+    inside = [secret[at : at + 12] for at in (0, 1, 2, len(secret) - 14, len(secret) - 13, len(secret) - 12)]
+    return next((one for one in inside if one in told), None)
+
+
+def streams(dice: Dice, whole: str, redactor: Redactor) -> str:
+    """What is shown of a text that comes in pieces."""
+    hold, shown, waits, at = HoldBack(redactor), "", "", 0
+    while at < len(whole):
+        size = dice.choice((1, 2, 3, 7, 40, 400))
+        waits, at = waits + whole[at : at + size], at + size
+        settled = hold.settled(waits)
+        shown, waits = shown + redactor.text(waits[:settled]), waits[settled:]
+    return shown + redactor.text(waits)
+
+
+def secrets(dice: Dice) -> None:
+    """Nothing of a named secret is shown, however it is written, cut or streamed; by a run neither."""
+    secret = a_secret(dice)
+    inside = dice.choice(WRITERS[:4])(secret) if dice.random() < 0.5 else secret
+    wrote = dice.choice(WRITERS[:4] if inside is not secret and dice.random() < 0.7 else WRITERS)(inside)
+    redactor = Redactor([secret, a_secret(dice)])
+    must(shows(json.dumps(redactor.value({"x": wrote})), secret) is None, f"value {wrote!r}")
+    if isinstance(wrote, str):
+        whole = dice.choice(("", "x" * 500, "key=", "a ")) + wrote + dice.choice(("", " b", "x" * 500))
+        must(shows(streams(dice, whole, redactor), secret) is None, f"stream {whole!r}")
+        cut = whole[: whole.find(secret[:14]) + dice.randint(12, 14 + len(secret))]
+        must(shows(redactor.text(cut), secret) is None, f"cut {cut!r}")
+    virtual(partial(a_run_of_secrets, dice, secret, wrote))
+
+
+async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
+    """A run that touches a secret in some places, and what leaves it."""
+    at = set(dice.sample(PLACES, 4))
+
+    def there(place: str) -> str:
+        told = wrote if isinstance(wrote, str) else json.dumps(wrote)
+        return told if place in at else "plain"
+
+    @gr.tool
+    async def work(ctx: gr.ToolContext[Any]) -> Any:
+        await ctx.progress(0.5, there("progress"))
+        for piece in (there("output")[:9], there("output")[9:]):
+            await ctx.output(piece)
+        return {"a": wrote if "result" in at else 1, there("key"): 2}
+
+    @gr.tool
+    async def fails() -> str:
+        raise ValueError(there("error"), {"x": there("error")}) from RuntimeError(there("error"))
+
+    @gr.tool
+    async def asks(ctx: gr.ToolContext[Any]) -> Any:
+        return ctx.decision or gr.Suspend(message=there("question"), parameters={"p": there("question")})
+
+    heard, root = Heard(), logging.getLogger("greenroom")
+    root.addHandler(heard)
+    steps = [call("work", id="c1"), call("fails", id="c2"), call("asks", id="c3")]
+    one = agent([text(there("answer")), *steps], there("answer"), tools=[work, fails, asks])
+    try:
+        async with home(None, agents=[one], secrets=[secret]) as runtime:
+            run = await runtime.start(one, f"use {there('input')}", title=there("title"))
+            waiting = await run.wait()
+            shown = {"a view": plain_view(await run.view()), "tickets": waiting}
+            shown["a list"] = [(one.title, one.asked) for one in (await runtime.list_runs(gr.RunQuery())).runs]
+            await run.decide("c3", "cancel", reason=there("reason"))
+            await run.result()
+            shown |= {"the log": await frames_of(runtime, run.id), "a view at its end": plain_view(await run.view())}
+    finally:
+        root.removeHandler(heard)
+    shown["logging"] = "\n".join(heard.texts)
+    for name, told in shown.items():
+        must(shows(str(told), secret) is None, f"{name} of a run with {wrote!r} in {sorted(at)}: {told}")

@@ -1,0 +1,161 @@
+"""What a sweep did and found: tokens that name single runs, violations, and the report that groups them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from attrs import define, field, frozen
+
+from greenroom.supervision.chaos.sites import Step
+
+Kind = Literal["cancel", "crash", "pair", "schedule"]
+
+_GROUPS: Final = 10
+"""Groups of violations that are printed."""
+_TOKENS: Final = 4
+"""Tokens that are printed of each group."""
+_BEFORE: Final = 30
+_AFTER: Final = 15
+"""Steps of a trace that are printed before and after the fault."""
+
+
+@frozen(order=True)
+class Token:
+    """Names one run of a sweep: enough to replay it, as long as the program stays as it is.
+
+    Attributes:
+        kind: The fault; "schedule": none.
+        seed: The schedule.
+        k: Step of the (crash) fault.
+        second: Step of the cancellation of a pair.
+    """
+
+    kind: Kind
+    seed: int
+    k: int = 0
+    second: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "schedule":
+            return f"schedule:{self.seed}"
+        tail = "" if self.second is None else f":{self.second}"
+        return f"{self.kind}:{self.seed}:{self.k}{tail}"
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        """The token that `str(token)` gave.
+
+        Raises:
+            ValueError: The text is no token.
+        """
+        kind, *numbers = text.split(":")
+        wanted = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1}.get(kind)
+        if wanted != len(numbers) or not all(number.isascii() and number.isdigit() for number in numbers):
+            raise ValueError(f"{text!r} is no token; tokens look like cancel:1:17, pair:1:17:20 or schedule:3")
+        seed, *steps = (int(number) for number in numbers)
+        return cls(kind, seed, *steps)  # type: ignore[arg-type]  # checked above
+
+
+@frozen(kw_only=True)
+class Violation:
+    """One broken promise of one run.
+
+    Attributes:
+        token: Names the run.
+        site: The await site at which the fault struck; None if none did.
+        task: The name of the task that was about to run then.
+        message: What was broken.
+    """
+
+    token: Token
+    site: str | None = None
+    task: str | None = None
+    message: str
+
+    @property
+    def place(self) -> str:
+        """Where the fault struck, in words."""
+        return "without a fault" if self.site is None else f"at {self.site} in task {self.task!r}"
+
+    def __str__(self) -> str:
+        return f"[{self.token}] {self.place}: {self.message}"
+
+
+@define(kw_only=True)
+class Report:
+    """What a sweep did and found.
+
+    Attributes:
+        steps: Steps of the scenario without a fault, per seed.
+        schedules: Different orders of steps among the runs without a fault.
+        runs: Runs with a fault planned (of a sweep over schedules: all).
+        hits: Runs in which the fault struck (of a sweep over schedules: all).
+        sites: Await sites seen without a fault.
+        struck: Await sites at which a fault has struck.
+        violations: What was broken.
+        trace: Of a replay: its steps.
+        struck_at: Of a replay: the steps before which the faults struck.
+    """
+
+    kind: Kind
+    steps: dict[int, int] = field(factory=dict)
+    schedules: int = 0
+    runs: int = 0
+    hits: int = 0
+    sites: set[str] = field(factory=set)
+    struck: set[str] = field(factory=set)
+    violations: list[Violation] = field(factory=list)
+    trace: Sequence[Step] = ()
+    struck_at: Sequence[int] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self._head(), *self._groups(), *self._trace_lines()])
+
+    def _head(self) -> str:
+        if self.trace:
+            return f"{self.kind} replay: {len(self.trace)} steps, {len(self.violations)} violations"
+        did = (
+            f"{self.runs} runs, {self.schedules} different orders"
+            if self.kind == "schedule"
+            else f"{self.runs} runs, {self.hits} struck, {len(self.sites & self.struck)} of {len(self.sites)} sites"
+        )
+        found = f"{len(self.violations)} violations"
+        return f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {did}, {found}"
+
+    def _groups(self) -> list[str]:
+        """The violations, those of one place together, the most frequent first."""
+        groups: dict[tuple[str, str], list[Violation]] = {}
+        for violation in self.violations:
+            groups.setdefault((violation.place, violation.message), []).append(violation)
+        lines = []
+        for (place, message), found in sorted(groups.items(), key=lambda item: -len(item[1]))[:_GROUPS]:
+            tokens = ", ".join(str(violation.token) for violation in found[:_TOKENS])
+            more = f" and {len(found) - _TOKENS} more" if len(found) > _TOKENS else ""
+            text = message.replace("\n", "\n    ")
+            lines += [f"  {len(found)} x {place}: {text}", f"    replay: {tokens}{more}"]
+        if len(groups) > _GROUPS:
+            lines.append(f"  and {len(groups) - _GROUPS} more places")
+        return lines
+
+    def _trace_lines(self) -> list[str]:
+        if not self.trace:
+            return []
+        middle = self.struck_at[0] if self.struck_at else len(self.trace)
+        lines = ["  trace: step, task, where the task waits after the step"]
+        for step in self.trace[max(0, middle - _BEFORE) : middle + _AFTER]:
+            lines += [f"  {'-' * 5}  the fault strikes here"] * self.struck_at.count(step.k)
+            lines.append(f"  {step}")
+        return lines
+
+    def require(self) -> Report:
+        """Return the report if nothing was broken.
+
+        Raises:
+            AssertionError: A promise was broken, or no fault has struck; the message has the tokens.
+        """
+        if self.violations:
+            raise AssertionError(str(self))
+        if not self.hits:
+            raise AssertionError(f"{self}\nno fault has struck: the sweep has shown nothing")
+        return self

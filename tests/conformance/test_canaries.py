@@ -1,0 +1,239 @@
+"""Secrets that are cut at every place, and secrets that are put into all a run touches: no output shows one.
+
+What is looked at is what leaves: events, views, outcomes, HTTP, Server-Sent Events, WebSocket frames, the streams of
+the AI SDK and AG-UI, metrics, the log, the command line. Rows are private and keep everything.
+"""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+import greenroom as gr
+from greenroom.testing import call, fail, text
+from greenroom.transport import Address
+
+from ..support.gateway import gateway, http, welcomed
+from ..support.runs import agent, events_of, frames_of, home, payloads
+
+KEY = "kanarienvogel-0123456789-abcdefghijklmnopqrstuvwx"
+"""49 characters."""
+EDGE = 4_096
+
+
+def assert_none_shown(shown: bytes | str) -> None:
+    told = shown if isinstance(shown, str) else shown.decode()
+    for length in range(6, len(KEY) + 1):
+        assert KEY[:length] not in told, f"the first {length} characters"
+        if length > 8:
+            assert KEY[-length:] not in told, f"the last {length} characters"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", range(-50, 3, 4))
+@pytest.mark.parametrize("edge", ["head", "tail"])
+async def test_a_secret_that_the_cut_of_a_large_result_goes_through_is_not_shown(shelf, autojump_clock, offset, edge):
+    before = EDGE + offset
+    filled = "x " * 200_000
+    whole = filled[:before] + KEY + filled if edge == "head" else filled + KEY + filled[: before + 1]
+
+    @gr.tool
+    async def dump() -> str:
+        return whole
+
+    @gr.tool
+    async def listing() -> list[str]:
+        return [whole[:300_000], whole[-300_000:]]
+
+    helper = agent([call("dump", id="c1"), call("listing", id="c2")], whole, tools=[dump, listing])
+    async with home(shelf, agents=[helper], secrets=[KEY]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        assert_none_shown(await frames_of(runtime, run.id))
+        results = payloads(await events_of(run), "tool.result")
+    assert all("characters left out" in entry["result"] for entry in results)
+    assert [len(entry["result"]) for entry in results] == [pytest.approx(2 * EDGE + 60, abs=60)] * 2
+
+
+async def test_the_keys_of_a_large_result_are_read_before_it_becomes_text(shelf, autojump_clock):
+    large = {"password": "swordfish", "rows": ["x" * 100] * 4_000, "auth": {"api_key": "marlin", "n": 1}}
+
+    @gr.tool
+    async def dump() -> dict:
+        return large
+
+    helper = agent(call("dump", id="c1"), "done", tools=[dump])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        (result,) = payloads(await events_of(run), "tool.result")
+        record = await runtime.store.load(run.id, calls="all")
+    assert record.calls[0].result == large
+    assert result["result"].startswith('{"password":"[redacted]","rows":["xxx')
+    assert result["result"].endswith('"auth":{"api_key":"[redacted]","n":1}}')
+    size = len(json.dumps(large, separators=(",", ":")))
+    assert f"[... {size - 2 * EDGE} of {size} characters left out ...]" in result["result"]
+
+
+@pytest.mark.parametrize("length", [1_990, 1_960, 1_999])
+async def test_a_secret_that_the_limit_of_an_errors_text_cuts_is_not_shown(shelf, autojump_clock, length):
+    @gr.tool
+    async def fails() -> str:
+        raise ValueError("x" * (length - 20) + " " + KEY + " and more " * 100)
+
+    @gr.tool
+    async def leaks() -> str:
+        raise RuntimeError({"password": "swordfish", "at": "/home/alice/x"})
+
+    helper = agent([call("fails", id="c1"), call("leaks", id="c2")], text("done"), tools=[fails, leaks])
+    async with home(shelf, agents=[helper], secrets=[KEY]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        frames = await frames_of(runtime, run.id)
+    assert_none_shown(frames)
+    assert b"swordfish" not in frames
+    assert b"alice" not in frames
+
+
+async def test_the_directory_of_a_run_is_shown_by_its_name(shelf, autojump_clock):
+    @gr.tool(needs_approval=True)
+    async def read(path: str) -> str:
+        raise FileNotFoundError(2, "No such file", path)
+
+    helper = agent(call("read", path="/srv/acme/project/a.csv", id="c1"), "in /srv/acme/project", tools=[read])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", workspace="/srv/acme/project")
+        waiting = await run.wait()
+        assert waiting.tickets[0].arguments == {"path": "[workspace]/a.csv"}
+        await run.decide(waiting.tickets[0].approve())
+        await run.result()
+        events = await events_of(run)
+        assert b"/srv/acme" not in await frames_of(runtime, run.id)
+        assert (await runtime.store.load(run.id)).info.workspace == "/srv/acme/project"
+    assert events[0].payload["workspace"] == "project"
+    assert "[workspace]/a.csv" in payloads(events, "tool.result")[0]["result"]
+
+
+SHAPED = "sk_live_" + "a1B2c3D4" * 4
+TOLD = "swordfish-42"
+"""A password that only its name tells."""
+PLACE = "/home/alice/project"
+
+
+def leaky() -> gr.Agent[object]:
+    """An agent whose model, tools, errors, questions and streams all speak of secrets."""
+
+    @gr.tool
+    async def works(ctx: gr.ToolContext, key: str, config: dict) -> dict:
+        await ctx.progress(0.5, f"with {key}")
+        for letter in f"printing {key} and {SHAPED} then {key[:-7]}":
+            await ctx.output(letter)
+        return {"used": key, "config": config, "text": json.dumps(config), "path": f"{PLACE}/a.csv", key: [key]}
+
+    @gr.tool
+    async def fails(key: str) -> str:
+        raise KeyError({"password": TOLD, "key": key, "at": f"{PLACE}/b.csv"})
+
+    @gr.tool(needs_approval=True)
+    async def pays(key: str, password: str) -> str:
+        raise gr.ToolError(f"no: {key} Authorization: Basic {BASIC}")
+
+    secret = {"password": TOLD, "shaped": SHAPED, "nested": {"api_key": TOLD}}
+    return agent(
+        [text(f"thinking of {KEY}"), call("works", key=KEY, config=secret, id="c1"), call("fails", key=KEY, id="c2")],
+        fail("overloaded", f"{KEY} is throttled at {PLACE}"),
+        call("pays", key=KEY, password=TOLD, id="c3"),
+        f"the key is {KEY}, the other {SHAPED}, in {PLACE}/c.csv, and {KEY[:-5]}",
+        tools=[works, fails, pays],
+    )
+
+
+BASIC = base64.b64encode(f"user:{TOLD}".encode()).decode()
+FORBIDDEN = (TOLD, SHAPED, SHAPED[:20], BASIC, PLACE, "alice", *(KEY[:n] for n in range(12, 50)), KEY[-20:])
+
+
+def assert_clean(where: str, shown: object) -> None:
+    told = shown.decode("utf-8", "replace") if isinstance(shown, bytes) else str(shown)
+    assert [one for one in FORBIDDEN if one in told] == [], f"{where}: {told[:2_000]}"
+
+
+async def everything(
+    runtime: gr.Runtime, address: Address, run_id: str, *, over: bool
+) -> AsyncIterator[tuple[str, object]]:
+    """Every output about one run that a gateway and a runtime have."""
+    for path in ("", "/events"):
+        yield path or "one run", (await http(address, "GET", f"/v1/runs/{run_id}{path}")).body
+    if over:  # a stream of a living run does not end
+        streamed = await http(address, "GET", f"/v1/runs/{run_id}/events", headers={"accept": "text/event-stream"})
+        yield "Server-Sent Events", streamed.body
+    for path in ("/v1/runs", "/metrics", "/healthz", "/readyz", "/v1/agents", "/v1/openapi.json"):
+        yield path, (await http(address, "GET", path)).body
+    yield "the log of the store", await frames_of(runtime, run_id)
+    view = await (await runtime.get(run_id)).view()
+    yield "the view", repr((view.tickets, view.termination))
+    async with welcomed(address) as talk:
+        await talk.say("subscribe", run=run_id, after=0)
+        frames = json.dumps(await talk.until("run.approval.requested"))
+        refusal = json.dumps(await talk.ask("decide", run=run_id, target="none", mode="approve", id="x"))
+    yield "WebSocket frames", frames
+    yield "a refusal", refusal
+
+
+@pytest.mark.slow
+async def test_no_output_of_a_run_that_touches_secrets_everywhere_shows_one(tmp_path, caplog):
+    caplog.set_level("DEBUG")
+    store = gr.SQLiteStore(tmp_path / "runs.db")
+    async with (
+        gr.open_runtime(store, agents=[leaky()], secrets=[KEY]) as runtime,
+        gateway(runtime) as address,
+    ):
+        run = await runtime.start("helper", f"use {KEY} or {SHAPED}, password={TOLD}", workspace=PLACE, title=f"{KEY}")
+        waiting = await run.wait()
+        assert waiting.tickets, waiting
+        async for where, shown in everything(runtime, address, run.id, over=False):
+            assert_clean(f"while it waits: {where}", shown)
+        answer = await run.decide(waiting.tickets[0].approve(reason=f"since {KEY}"))
+        assert answer.ok
+        await run.send(f"and {KEY[:-3]}")
+        await run.result()
+        async for where, shown in everything(runtime, address, run.id, over=True):
+            assert_clean(f"at its end: {where}", shown)
+        assert "[redacted]" in (await frames_of(runtime, run.id)).decode()
+        record = await runtime.store.load(run.id, calls="all")
+        assert record.calls[0].arguments["key"] == KEY, "the private row has all of it"
+        await runtime.start(leaky_again(), "hi")
+        for version, body in (("v6", AI_SDK), ("v7", AI_SDK)):
+            reply = await http(address, "POST", f"/v1/ai-sdk/{version}/agents/again/chat", body={**body, "id": version})
+            assert reply.status == 200, reply.body
+            assert_clean(f"AI SDK {version}", reply.body)
+        reply = await http(address, "POST", "/v1/ag-ui/agents/again/run", body=AG_UI)
+        assert reply.status == 200, reply.body
+        assert_clean("AG-UI", reply.body)
+    assert_clean("the log", caplog.text)
+
+
+def leaky_again() -> gr.Agent[object]:
+    """What the streams of other protocols are asked to run: it needs nobody."""
+
+    @gr.tool
+    async def fails(key: str, password: str) -> str:
+        raise RuntimeError({"password": password, "key": key, "at": f"{PLACE}/b.csv"})
+
+    steps = [text(f"a {KEY}"), call("fails", key=KEY, password=TOLD, id="c1")], f"{KEY} {SHAPED} {PLACE} {KEY[:-5]}"
+    return agent(*steps * 4, tools=[fails], key="again")
+
+
+AI_SDK = {
+    "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}],
+    "trigger": "submit-message",
+}
+AG_UI = {
+    "threadId": "thread-1",
+    "runId": "run-1",
+    "state": {},
+    "messages": [{"id": "m1", "role": "user", "content": "hi"}],
+    "tools": [],
+    "context": [],
+    "forwardedProps": {},
+}

@@ -1,0 +1,299 @@
+"""Lists of runs over the gateway: whole pages of visible runs over HTTP, and the same list live over the WebSocket."""
+
+import base64
+from contextlib import asynccontextmanager
+from urllib.parse import quote, urlencode
+
+import pytest
+import trio
+from tests.support.gateway import TOKEN, gateway, http, welcomed
+
+import greenroom as gr
+from greenroom.testing import FunctionModel, call
+from greenroom.transport import Limits, Principal, connect
+from greenroom.transport.gateway.feed import Feed, Watch
+from greenroom.transport.protocol import down
+
+pytestmark = pytest.mark.slow
+
+ANN = "a-token-of-ann-herself"
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(order: str) -> str:
+    return order
+
+
+def clerk():
+    """Asks for a refund in its first step, and is done with the second."""
+
+    def answer(request):
+        return "done" if any(message.role == "tool" for message in request.messages) else call("refund", order="7")
+
+    return gr.Agent("clerk", model=FunctionModel(answer), tools=[refund])
+
+
+def people():
+    """One who sees all, one who sees her own."""
+    return [
+        Principal(name="operator", token=TOKEN),
+        Principal(name="ann", token=ANN, scopes={"follow", "decide"}, sees=lambda info: info.by == "ann"),
+    ]
+
+
+@asynccontextmanager
+async def served(**limits):
+    limits = Limits(**{"watch_seconds": 0.02, **limits})
+    async with (
+        gr.open_runtime(agents=[clerk()]) as runtime,
+        gateway(runtime, principals=people(), limits=limits) as address,
+    ):
+        yield runtime, address
+
+
+async def listed(address, token=TOKEN, **query):
+    """All ids of a list, and how long each page was."""
+    found, sizes = [], []
+    while True:
+        reply = await http(address, "GET", f"/v1/runs?{urlencode(query, quote_via=quote)}", token=token)
+        assert reply.status == 200, reply.json()
+        page = reply.json()
+        found += [row["run"] for row in page["runs"]]
+        sizes.append(len(page["runs"]))
+        if page["cursor"] is None:
+            return found, sizes, page
+        query["cursor"] = page["cursor"]
+
+
+async def waiting(runtime, run_id, **options):
+    run = await runtime.start("clerk", options.pop("text", "Refund order 7"), run_id=run_id, **options)
+    await run.wait()
+    return run
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_row_says_all_that_a_list_needs():
+    async with served() as (runtime, address):
+        await waiting(runtime, "r1", by="ann", title="Pay back")
+        reply = await http(address, "GET", "/v1/runs?order=waiting_longest&counts=true", token=TOKEN)
+        (row,) = reply.json()["runs"]
+        assert (row["title"], row["by"], row["status"], row["held"], row["asked_count"]) == (
+            "Pay back", "ann", "waiting", False, 1,
+        )  # fmt: skip
+        assert row["asked"][0]["tool"] == "refund"
+        assert row["asked"][0]["reason"] == "tool_permission"
+        assert row["waiting_since"] == row["asked"][0]["requested_at"]
+        assert reply.json()["counts"] == {"created": 0, "running": 0, "waiting": 1}
+        snapshot = (await http(address, "GET", "/v1/runs/r1", token=TOKEN)).json()
+        assert snapshot["title"] == "Pay back"
+        run = await runtime.get("r1")
+        await run.cancel(reason="no longer needed")
+        await run.result()
+        (row,) = (await http(address, "GET", "/v1/runs", token=TOKEN)).json()["runs"]
+        assert (row["asked"], row["waiting_since"], row["termination"]["kind"]) == ([], None, "cancelled")
+        assert row["ended_at"] is not None
+
+
+async def test_pages_of_visible_runs_are_whole_and_say_nothing_of_the_others():
+    async with served() as (runtime, address):
+        for number in range(60):
+            await waiting(runtime, f"r{number:02}", by="ann" if number % 9 == 4 else "bob")
+        mine = [f"r{number:02}" for number in range(60) if number % 9 == 4]
+        for order, wanted in (("newest", mine[::-1]), ("waiting_longest", mine)):
+            found, sizes, page = await listed(address, ANN, limit=2, order=order, counts="true")
+            assert (found, sizes) == (wanted, [2, 2, 2, 1] if len(mine) == 7 else sizes)
+            assert page["counts"] == {"created": 0, "running": 0, "waiting": len(mine)}
+        first = (await http(address, "GET", "/v1/runs?limit=2", token=ANN)).json()["cursor"]
+        again = (await http(address, "GET", "/v1/runs?limit=2", token=ANN)).json()["cursor"]
+        assert first != again, "what is the same does not look the same"
+        plain = (await http(address, "GET", "/v1/runs?limit=2", token=TOKEN)).json()["cursor"]
+        assert base64.urlsafe_b64decode(plain)[:1] == b"["
+        assert base64.urlsafe_b64decode(plain)[2:10] not in base64.urlsafe_b64decode(first)
+        for wrong in (first[:-4], "A" * 60, "%20"):
+            reply = await http(address, "GET", f"/v1/runs?limit=2&cursor={wrong}", token=ANN)
+            assert reply.status == 422
+        assert (await http(address, "GET", f"/v1/runs?limit=2&cursor={first}", token=TOKEN)).status == 422
+        assert len((await listed(address, limit=25))[0]) == 60
+
+
+async def test_filters_of_the_list_and_their_mistakes():
+    async with served() as (runtime, address):
+        await waiting(runtime, "r1", by="ann", text="Ärger & 100% mess")
+        await waiting(runtime, "r2", by="bob", text="Refund")
+        assert (await listed(address, text="ärger & 100%"))[0] == ["r1"]
+        assert (await listed(address, by="bob", status="waiting"))[0] == ["r2"]
+        created = (await http(address, "GET", "/v1/runs?by=bob", token=TOKEN)).json()["runs"][0]["created_at"]
+        assert (await listed(address, since=created))[0] == ["r2"]
+        assert (await listed(address, until=created.replace("Z", "+00:00")))[0] == ["r1"]
+        for query, status in (
+            ("since=yesterday", 422),
+            ("since=2026-01-01T00:00:00", 422),
+            ("text=", 422),
+            ("order=oldest", 422),
+            ("order=waiting_longest&status=done", 422),
+            ("limit=0", 400),
+            ("colour=red", 400),
+            ("counts=1", 400),
+        ):
+            assert (await http(address, "GET", f"/v1/runs?{query}", token=TOKEN)).status == status, query
+
+
+# --- live ------------------------------------------------------------------------------------------------------------
+
+
+async def until(talk, wanted):
+    """Frames up to one that is wanted."""
+    frames = []
+    with trio.fail_after(60):
+        while not frames or not wanted(frames[-1]):
+            frames.append(await talk.hear())
+    return frames
+
+
+async def test_a_watched_list_is_live():
+    async with served() as (runtime, address), welcomed(address) as talk:
+        await waiting(runtime, "r1", by="bob")
+        await talk.say("watch", id="w", status="waiting", order="waiting_longest", limit=10)
+        page = await talk.hear()
+        assert (page["type"], page["watch"], page["reason"], page["cursor"]) == ("gw.runs", "w", "asked", None)
+        assert ([row["run"] for row in page["runs"]], page["counts"]["waiting"]) == (["r1"], 1)
+        second = await waiting(runtime, "r2", by="bob")
+        frames = await until(talk, lambda frame: frame["type"] == "gw.counts" and frame["counts"]["waiting"] == 2)
+        rows = [frame for frame in frames if frame["type"] == "gw.run" and frame["run"] == "r2"]
+        assert (rows[-1]["matches"], rows[-1]["row"]["asked"][0]["tool"]) == (True, "refund")
+        await second.cancel()
+        await second.result()
+        frames = await until(talk, lambda frame: frame["type"] == "gw.counts" and frame["counts"]["waiting"] == 1)
+        assert [frame for frame in frames if frame["type"] == "gw.run"][-1] == {
+            "type": "gw.run", "watch": "w", "run": "r2", "matches": False,
+        }  # fmt: skip
+        assert await talk.ask("unwatch", id="w") == {"type": "gw.unwatched", "watch": "w"}
+        assert not runtime.board.listeners, "who watches nothing costs nothing"
+        assert (await talk.ask("unwatch", id="w"))["code"] == "bad_message"
+
+
+async def test_who_may_not_see_a_run_hears_nothing_of_it():
+    async with served() as (runtime, address), welcomed(address, token=ANN) as talk:
+        await waiting(runtime, "r1", by="bob")
+        await waiting(runtime, "r2", by="ann")
+        page = await talk.ask("watch", id="w")
+        assert ([row["run"] for row in page["runs"]], page["counts"]["waiting"]) == (["r2"], 1)
+        await waiting(runtime, "r3", by="bob")
+        await waiting(runtime, "r4", by="ann")
+        frames = await until(talk, lambda frame: frame["type"] == "gw.counts" and frame["counts"]["waiting"] == 2)
+        assert {frame["run"] for frame in frames if frame["type"] == "gw.run"} == {"r4"}
+        assert "bob" not in str(frames)
+
+
+async def test_text_that_streams_and_too_many_changes_do_not_flood_a_list():
+    async with served() as (runtime, address), welcomed(address) as talk:
+        await waiting(runtime, "r1")
+        assert (await talk.ask("watch", id="w", limit=10))["reason"] == "asked"
+        delta = b'{"id":"r1-9","sequence":9,"type":"run.message.delta","payload":{}}'
+        for _ in range(100):
+            for listener in tuple(runtime.board.listeners):
+                listener("r1", [delta, delta])
+        for number in range(10_000):
+            runtime.board.changed(f"x{number}")
+        page = await talk.hear()
+        assert (page["type"], page["reason"]) == ("gw.runs", "too_many")
+        for _ in range(50):
+            for listener in tuple(runtime.board.listeners):
+                listener("r1", [delta])
+        for _ in range(10):
+            runtime.board.changed("r1")
+        frames = await until(talk, lambda frame: frame["type"] == "gw.run")
+        assert len(frames) == 1, "ten changes of a round are one row"
+
+
+class Deaf:
+    """A connection that takes nothing."""
+
+    def __init__(self):
+        self.touched = 0
+
+    def touch(self, _):
+        self.touched += 1
+
+
+async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
+    async with served() as (runtime, _):
+        feed = Feed(FakeGateway(runtime))
+        watch = Watch(Deaf(), feed, "w", gr.RunQuery(), 10_000)
+        watch.wants = None
+        for number in range(1000):
+            watch.put(f"r{number}", down.RunChanged(watch="w", run=f"r{number}", matches=False))
+            if watch.wants:
+                break
+            watch.put(f"r{number}", down.RunChanged(watch="w", run=f"r{number}", matches=False))
+        assert (watch.wants, number < 200) == ("too_many", True)
+        assert await watch.advance() is None
+        assert watch.ready
+        watch.wants = None
+        for _ in range(1000):
+            watch.put("r1", down.RunChanged(watch="w", run="r1", matches=False))
+        assert watch.wants is None, "a newer row takes the place of one that was not written"
+        assert (await watch.advance()).count(b"gw.run") == 1
+
+
+class FakeGateway:
+    """As much of a gateway as a feed without watches needs."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"order": "oldest"}, "bad_message"),
+        ({"limit": 0}, "bad_message"),
+        ({"text": " "}, "unprocessable"),
+        ({"since": "now"}, "unprocessable"),
+        ({"colour": "red"}, "bad_message"),
+    ],
+)
+async def test_a_watch_that_can_not_be_is_refused_and_the_earlier_one_stays(fields, code):
+    async with served() as (runtime, address), welcomed(address) as talk:
+        assert (await talk.ask("watch", id="w"))["type"] == "gw.runs"
+        refused = await talk.ask("watch", id="w", **fields)
+        assert (refused["type"], refused["code"], refused["id"]) == ("gw.error", code, "w")
+        await waiting(runtime, "r1")
+        assert (await until(talk, lambda frame: frame["type"] == "gw.run"))[-1]["run"] == "r1"
+        for number in range(3):
+            await talk.say("watch", id=f"more{number}")
+        await talk.say("watch", id="one too many")
+        error = (await until(talk, lambda frame: frame["type"] == "gw.error"))[-1]
+        assert (error["code"], error["id"]) == ("too_many_subscriptions", "one too many")
+
+
+# --- the client ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_client_watches_a_list_over_any_number_of_connections():
+    async with gr.open_runtime(agents=[clerk()]) as runtime:
+        await waiting(runtime, "r1", title="one")
+        async with gateway(runtime, limits=Limits(watch_seconds=0.02)) as address:
+            port = address.port
+            async with connect(address.url, token=TOKEN) as client:
+                lines = await client.runs(order="waiting_longest", text="ONE", counts=True)
+                assert ([line.title for line in lines.runs], lines.counts.waiting) == (["one"], 1)
+                async with client.watch_runs(status="waiting") as changes:
+                    with trio.fail_after(60):
+                        first = await anext(changes)
+                        assert ([line.run_id for line in first.runs], first.counts.waiting) == (["r1"], 1)
+                        await waiting(runtime, "r2")
+                        async for change in changes:
+                            if getattr(change, "run_id", "") == "r2" and change.line is not None:
+                                break
+                        assert change.line.asked[0].tool == "refund"
+        del port
+
+
+async def test_a_watch_that_the_gateway_refuses_raises():
+    async with served() as (_, address), connect(address.url, token=ANN) as client:
+        with pytest.raises(gr.UsageError, match="text"):
+            async with client.watch_runs(text=" ") as changes:
+                await anext(changes)

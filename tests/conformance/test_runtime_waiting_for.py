@@ -1,0 +1,121 @@
+"""A run that does not come to rest says what it waits for: in its view, over the gateway, and in the log."""
+
+import json
+import logging
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import call, delay
+from greenroom.transport import Principal
+from greenroom.transport.gateway.api import Api, plain_view
+
+from ..support.runs import Shelf, agent, home
+
+
+@gr.tool(needs_approval=True)
+async def pay() -> str:
+    """Needs an approval."""
+    return "paid"
+
+
+def payer(**options):
+    return agent(call("pay", id="c1"), "done", tools=[pay], **options)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def shelf(request, tmp_path):
+    return Shelf(request.param, tmp_path)
+
+
+def told(caplog, *words):
+    """How often the log was told so, and at which level."""
+    found = [one for one in caplog.records if all(word in one.getMessage() for word in words)]
+    return [(one.name, one.levelname) for one in found]
+
+
+async def waits(run):
+    found = (await run.view()).waiting_for
+    return None if found is None else (found.kind, found.run_id)
+
+
+async def test_a_run_behind_another_one_names_it_until_that_is_done(shelf, autojump_clock, caplog):
+    caplog.set_level(logging.INFO)
+    async with home(shelf, agents=[payer()]) as runtime:
+        first = await runtime.start("helper", "x", run_id="r1", thread_id="t")
+        await first.wait()
+        second = await runtime.start("helper", "y", run_id="r2", thread_id="t")
+        await trio.sleep(1)
+        assert await waits(first) == ("people", None)
+        assert await waits(second) == ("thread", "r1")
+        assert "r1" not in (await second.view()).waiting_for.detail
+        assert told(caplog, "r2", "waits for its thread", "r1") == [("greenroom.run", "INFO")]
+        await first.decide("c1", "resume")
+        await first.result()
+        assert await waits(first) is None
+        await second.wait()
+        assert await waits(second) == ("people", None)
+
+
+async def test_a_run_behind_one_that_nobody_works_on_says_so(shelf, autojump_clock, caplog):
+    async with home(shelf, agents=[agent(delay(100), "x", key="gone"), payer()], drain=0) as runtime:
+        await runtime.start("gone", "x", run_id="r1", thread_id="t")
+        await trio.sleep(1)
+    async with home(shelf, agents=[payer()]) as runtime:
+        second = await runtime.start("helper", "y", run_id="r2", thread_id="t")
+        await trio.sleep(1)
+        found = (await second.view()).waiting_for
+        assert (found.kind, found.run_id) == ("thread", "r1")
+        assert "agent_unknown" in found.detail
+        assert await waits(await runtime.get("r1")) == ("agent", None)
+        assert told(caplog, "nobody works on run r1 here (agent_unknown)") == [("greenroom.run", "WARNING")]
+        for _ in range(3):
+            await second.send("hello?")
+            await trio.sleep(100)
+        assert len(told(caplog, "nobody works on run r1")) == 1
+
+
+@pytest.mark.parametrize("answers", ["never", "fails"])
+async def test_a_run_whose_deps_do_not_come_says_so(shelf, answers, autojump_clock, caplog):
+    async def provider(info):
+        if answers == "never":
+            await trio.sleep_forever()
+        raise ConnectionError("no database")
+
+    async with home(shelf, agents=[payer()], deps=provider) as runtime:
+        run = await runtime.start("helper", "x")
+        await trio.sleep(1000)
+        assert await waits(run) == ("deps", None)
+        assert len(told(caplog, "nobody works on run", run.id)) == (answers == "fails")
+        await run.cancel()
+        assert isinstance(await run.result(), gr.Cancelled)
+        assert await waits(run) is None
+
+
+async def test_a_run_that_waits_for_a_slot_says_so(shelf, autojump_clock):
+    async with home(shelf, agents=[agent(delay(100), "a", "b")], max_running=1) as runtime:
+        first = await runtime.start("helper", "x")
+        second = await runtime.start("helper", "y")
+        await trio.sleep(1)
+        assert [await waits(first), await waits(second)] == [None, ("slot", None)]
+        assert "1 runs" in (await second.view()).waiting_for.detail
+        await second.result()
+        assert await waits(second) is None
+
+
+async def test_the_gateway_names_no_run_that_may_not_be_seen(autojump_clock):
+    async with home(agents=[payer()]) as runtime:
+        await (await runtime.start("helper", "x", run_id="hidden", thread_id="t", by="ann")).wait()
+        await runtime.start("helper", "y", run_id="mine", thread_id="t", by="bob")
+        await trio.sleep(1)
+        api = Api(runtime)
+        for sees, named in ((lambda info: info.by == "bob", None), (lambda info: True, "hidden")):
+            who = Principal(name="bob", token="x" * 16, sees=sees)
+            plain = plain_view(await api.view(who, "mine"))
+            assert plain["waiting_for"] == {
+                "kind": "thread",
+                "detail": "another run works on its thread",
+                "run": named,
+            }
+            assert json.dumps(plain["waiting_for"])

@@ -1,0 +1,110 @@
+"""A release declares a state key otherwise than it is stored: the run stays as it is, and the error names the key."""
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.state.fitting import misfit
+from greenroom.actors.state.snapshot import Snapshot
+from greenroom.testing import call, delay
+
+from ..support.runs import agent, home
+
+THREAD = gr.StateKey("notes", list[str], default=[], scope="thread")
+RUN = gr.StateKey("notes", list[str], default=[], scope="run")
+OTHER = gr.StateKey("notes", dict[str, int], default={}, scope="thread")
+
+
+def noted(key: gr.StateKey[Any], declared: bool = True, *, ask: bool = False) -> gr.Agent[Any]:
+    """An agent of one release: its tool writes the key, or reads it once something is stored."""
+
+    @gr.tool
+    async def note(ctx: gr.ToolContext[Any], text: str) -> list[str]:
+        ctx.state.set(key, [*ctx.state[key], text])
+        return [*ctx.state[key]]
+
+    @gr.tool(needs_approval=True)
+    async def pause() -> str:
+        return "go on"
+
+    steps = [call("note", {"text": "first"}, id="n1"), *([call("pause", id="p1")] if ask else []), "done"]
+    return agent(*steps, tools=[note, pause], state=[key] if declared else [])
+
+
+CHANGED = {"scope": (THREAD, RUN, "'notes' is stored with scope 'thread' and declared with scope 'run'")}
+CHANGED["type"] = (THREAD, OTHER, "state key 'notes' holds what is no")
+
+
+@pytest.mark.parametrize("what", CHANGED)
+async def test_a_run_on_a_thread_whose_key_has_changed_is_refused(shelf, autojump_clock, what):
+    """It read the default, and wrote a value of its own beside the one that was there."""
+    before, after, words = CHANGED[what]
+    async with home(shelf, agents=[noted(before)]) as runtime:
+        await (await runtime.start("helper", "hi", thread_id="t")).result()
+    async with home(shelf, agents=[noted(after)]) as runtime:
+        run = await runtime.start("helper", "hi", run_id="r2", thread_id="t")
+        with pytest.raises(gr.RunDegraded, match="state_mismatch") as caught:
+            await run.result()
+        assert words in caught.value.detail
+        assert "another name" in caught.value.detail
+        assert (await run.view()).degraded == "state_mismatch"
+    async with home(shelf, agents=[noted(before)]) as runtime:
+        run = await runtime.get("r2")
+        assert (await run.result()).output == "done"
+        assert (await run.view()).state == {"notes": ["first", "first"]}
+
+
+@pytest.mark.parametrize(("before", "after"), [(RUN, THREAD), (THREAD, RUN)], ids=["run", "thread"])
+async def test_a_run_that_waits_over_a_release_is_refused_and_goes_on_with_the_old_one(
+    shelf, autojump_clock, before, after
+):
+    async with home(shelf, agents=[noted(before, ask=True)]) as runtime:
+        run = await runtime.start("helper", "hi", run_id="r1", thread_id="t")
+        (ticket,) = (await run.wait()).tickets
+    async with home(shelf, agents=[noted(after, ask=True)]) as runtime:
+        run = await runtime.get("r1")
+        assert (await run.decide(ticket.approve())).ok, "the decision is kept"
+        with pytest.raises(gr.RunDegraded, match="state_mismatch"):
+            await run.result()
+    async with home(shelf, agents=[noted(before, ask=True)]) as runtime:
+        run = await runtime.get("r1")
+        assert (await run.result()).output == "done"
+        assert (await run.view()).state == {"notes": ["first"]}
+
+
+async def test_a_run_that_waited_for_its_thread_is_refused_when_it_gets_it(shelf, autojump_clock):
+    first = noted(THREAD)
+    slow = attrs.evolve(agent([delay(10), call("note", {"text": "x"})], "done", key="slow"), tools=first.tools)
+    slow = attrs.evolve(slow, state=first.state)
+    async with home(shelf, agents=[slow, noted(RUN)]) as runtime:
+        await runtime.start("slow", "hi", thread_id="t")
+        run = await runtime.start("helper", "hi", thread_id="t")
+        with trio.fail_after(60), pytest.raises(gr.RunDegraded, match="state_mismatch"):
+            await run.result()
+        assert (await run.cancel()).ok
+        assert isinstance(await run.result(), gr.Cancelled)
+
+
+async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, autojump_clock):
+    async with home(shelf, agents=[noted(THREAD, declared=False)]) as runtime:
+        await (await runtime.start("helper", "hi", thread_id="t")).result()
+    async with home(shelf, agents=[noted(RUN, declared=False)]) as runtime:
+        run = await runtime.start("helper", "hi", thread_id="t")
+        await run.result()
+        told = (await run.view()).messages[-2]
+        assert "is stored with scope 'thread' and read with scope 'run'" in str(told)
+
+
+def test_what_fits():
+    """Keys of both scopes that share a name, keys that are not persistent, and what no key is declared for."""
+    both = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
+    assert misfit([THREAD, RUN], both) is None
+    assert misfit([THREAD], both) is None
+    assert misfit([], both) is None
+    assert misfit([gr.StateKey("notes", int, default=0, persistent=False)], both) is None
+    assert misfit([RUN], Snapshot()) is None
+    assert "scope 'thread'" in (misfit([RUN], both) or "")

@@ -1,0 +1,358 @@
+"""The front ends of docs/frontends.md, run as they stand there: React in a DOM, AG-UI, an EventSource and a WebSocket.
+
+A block is the file that its first line names. The gateway is the page's, too, in a process of its own. The page comes
+from another origin: the DOM's fetch sends an Origin, and asks for leave before what a browser would ask for.
+"""
+
+import http.client
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..support.judges import need_node_modules, need_program
+from ..support.ports import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.judge]
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILES = {"desk.py", "team.py", "Chat.jsx", "conversation.js", "runs.js", "socket.js"}
+ORIGIN = "http://localhost:5173"
+ANN, LEA = "the-token-of-ann-in-tests", "the-token-of-lea-in-tests"
+PATIENCE = 120
+
+
+# --- the page's files, its gateways, and windows ---------------------------------------------------------------------
+
+
+def files_of(text: str) -> tuple[dict[str, str], list[str]]:
+    """Name -> text of each block that is a file, and the commands. Every block is one or the other."""
+    files, commands = dict[str, str](), list[str]()
+    for language, block in BLOCK.findall(text):
+        named = re.match(r"(?:#|//) ([\w.]+)\n", block)
+        if language == "console":
+            commands += re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+        else:
+            assert named, f"a {language} block without the name of its file: {block[:60]}"
+            files[named[1]] = block
+    return files, commands
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the blocks, and the npm packages."""
+    need_program("node")
+    modules = need_node_modules("frontends") / "node_modules"
+    found = tmp_path_factory.mktemp("frontends")
+    files, _ = files_of((root / "docs" / "frontends.md").read_text(encoding="utf-8"))
+    assert set(files) == FILES
+    for name, text in files.items():
+        (found / name).write_text(text, encoding="utf-8")
+    (found / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (found / "node_modules").symlink_to(modules)
+    return found
+
+
+class Gateway:
+    """Where it is, and a request to its own API."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self.port, self.token, self.url = port, token, f"http://127.0.0.1:{port}"
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        sent = {"authorization": f"Bearer {self.token}", **headers}
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), sent)
+        reply = connection.getresponse()
+        data = reply.read()
+        connection.close()
+        return reply.status, json.loads(data) if data else None
+
+    def runs(self, thread: str) -> list[dict[str, Any]]:
+        """Of a chat, the newest first."""
+        found: list[dict[str, Any]] = self.ask("GET", f"/v1/runs?thread={thread}")[1]["runs"]
+        return found
+
+
+@contextmanager
+def running(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command, cwd=folder, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def gateway(root: Path, folder: Path) -> Iterator[Gateway]:
+    """As the command of the page serves it, but on a free port."""
+    _, (command,) = files_of((root / "docs" / "frontends.md").read_text(encoding="utf-8"))
+    program, *words = shlex.split(command)
+    assert program == "greenroom"
+    with running([str(Path(sys.executable).parent / program), *words, "--port", "0", "--json"], folder) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        token = Path(told["tokenFile"]).read_text(encoding="utf-8").strip()
+        yield Gateway(int(told["url"].rpartition(":")[2]), token)
+
+
+@pytest.fixture(scope="module")
+def team(folder: Path) -> Iterator[Gateway]:
+    """The program of the page with a principal for each person."""
+    port, text = free_port(), (folder / "team.py").read_text(encoding="utf-8")
+    assert "port=8766" in text
+    (folder / "team_here.py").write_text(text.replace("port=8766", f"port={port}"), encoding="utf-8")
+    with running([sys.executable, "team_here.py"], folder, ANN_TOKEN=ANN, LEA_TOKEN=LEA) as process:
+        found = Gateway(port, ANN)
+        while not serves(found):
+            assert process.poll() is None
+        yield found
+
+
+def serves(gateway: Gateway) -> bool:
+    try:
+        return gateway.ask("GET", "/healthz")[0] == 200
+    except ConnectionRefusedError:
+        return False
+
+
+class Screen:
+    """A person at a browser: types, clicks, and sees."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.now: dict[str, Any] = {}
+
+    def do(self, order: str, window: str = "one", **fields: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"do": order, "window": window, **fields}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "the page has gone"
+        self.now = json.loads(line)
+        assert "failed" not in self.now, self.now
+        return self.now
+
+    def open(self, gateway: Gateway, agent: str, chat: str, window: str = "one", token: str = "") -> None:
+        given = {"gateway": gateway.url, "agent": agent, "token": token or gateway.token, "id": chat}
+        self.do("open", window, chat=given)
+
+    def send(self, text: str, window: str = "one") -> None:
+        self.do("type", window, label="Message", text=text)
+        self.click("Send", window)
+
+    def click(self, button: str, window: str = "one") -> None:
+        self.do("click", window, button=button)
+
+    def see(self, text: str, window: str = "one") -> str:
+        seen: str = self.do("see", window, text=text)["text"]
+        return seen
+
+    @property
+    def statuses(self) -> list[int]:
+        """Of all POSTs so far."""
+        return [status for method, _, status in self.now["requests"] if method == "POST"]
+
+
+@pytest.fixture
+def screen(folder: Path) -> Iterator[Screen]:
+    """Its own DOM and storage."""
+    script = str(need_node_modules("frontends") / "page.mjs")
+    with running([need_program("node"), script, str(folder), f"{ORIGIN}/"], folder) as process:
+        yield Screen(process)
+
+
+def converse(folder: Path, gateway: Gateway, name: str) -> dict[str, Any]:
+    """What a conversation of blocks.mjs came to."""
+    script = str(need_node_modules("frontends") / "blocks.mjs")
+    given = json.dumps({"gateway": gateway.url, "token": gateway.token})
+    command = [need_program("node"), script, str(folder), f"{ORIGIN}/", name, given]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+# --- useChat ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_refund_is_approved_and_the_last_words_are_seen(screen, gateway):
+    screen.open(gateway, "desk", "approved")
+    screen.send("Refund order 7, please.")
+    seen = screen.see("Approve")
+    assert "refund: This call needs an approval." in seen
+    assert '"cents": 1200' in seen
+    assert "Send" not in screen.now["buttons"]
+    screen.click("Approve")
+    seen = screen.see("The refund is settled.")
+    assert 'refund: "paid 1200 cents for order 7"' in seen
+    assert (screen.statuses, screen.now["errors"]) == ([200, 200], [])
+
+
+def test_a_chat_goes_on_after_a_denial_with_a_reason_and_sends_two_messages_at_most(screen, gateway):
+    screen.open(gateway, "desk", "denied")
+    screen.send("Refund order 7, please.")
+    screen.do("type", label="Reason", text="paid already")
+    screen.click("Deny")
+    assert "refund was denied: paid already" in screen.see("The refund is settled.")
+    screen.send("Then once more.")
+    screen.click("Approve")
+    screen.see("paid 1200 cents")
+    screen.do("rest")
+    assert [run["status"] for run in gateway.runs("denied")] == ["done", "done"]
+    assert screen.now["sent"] == [1, 2, 2, 2]
+    assert (screen.statuses, screen.now["errors"]) == ([200] * 4, [])
+
+
+def test_a_question_of_a_tool_is_answered_after_a_reload(screen, gateway):
+    screen.open(gateway, "courier", "asked")
+    screen.send("Send it.")
+    screen.see("ask_city")
+    screen.do("reload")
+    screen.do("type", label="Answer", text="Oslo")  # maybe before the stream has come that replaces the message
+    screen.do("rest")
+    screen.click("Answer")
+    seen = screen.see("The parcel is on its way.")
+    assert seen.count("I need an address.") == 1
+    assert 'ask_city: "Oslo"' in seen
+    assert (screen.statuses, screen.now["errors"]) == ([200, 200], [])
+
+
+def test_a_paused_run_goes_on_from_the_page(screen, gateway):
+    screen.open(gateway, "desk", "paused")
+    screen.send("Refund order 7, please.")
+    screen.see("Approve")
+    (run,) = gateway.runs("paused")
+    assert gateway.ask("POST", f"/v1/runs/{run['run']}/commands", {"type": "pause", "reason": "wait"})[0] == 202
+    screen.click("Approve")
+    screen.see("End it")
+    screen.click("Go on")
+    screen.see("The refund is settled.")
+    assert (screen.statuses, screen.now["errors"]) == ([200, 200, 202], [])
+
+
+def test_a_reload_keeps_the_run_and_a_second_window_is_told_that_it_waits(screen, gateway):
+    for window in ("one", "two"):
+        screen.open(gateway, "writer", "story", window)
+    screen.send("A story.")
+    screen.see("Once upon a time")
+    screen.do("reload")
+    screen.see("Once upon a time")
+    screen.send("Another one.", "two")
+    seen = screen.see("waits until", "two")
+    second, first = gateway.runs("story")
+    assert f"waits until {first['run']}" in seen
+    assert first["status"] == "running"
+    screen.click("Stop")
+    screen.see("The run has ended: cancelled")
+    screen.see("Once upon a time", "two")
+    screen.click("Stop", "two")
+    screen.see("The run has ended: cancelled", "two")
+    assert {run["status"] for run in gateway.runs("story")} == {"done"}
+    assert second["run"] != first["run"]
+    assert screen.now["errors"] == []
+
+
+def test_what_happened_while_the_page_was_away_is_there_when_it_is_back(screen, gateway):
+    screen.open(gateway, "desk", "away")
+    screen.send("Refund order 7, please.")
+    screen.see("Approve")
+    screen.do("close")
+    (run,) = gateway.runs("away")
+    target = run["asked"][0]["ticket_id"]
+    command = {"type": "decide", "target": target, "action": "resume"}
+    assert gateway.ask("POST", f"/v1/runs/{run['run']}/commands", command)[0] == 202
+    while gateway.runs("away")[0]["status"] != "done":
+        pass
+    screen.open(gateway, "desk", "away")
+    seen = screen.see("The refund is settled.")
+    assert seen.count("I pay it back.") == 1
+    assert screen.now["errors"] == []
+
+
+# --- AG-UI, an EventSource, a WebSocket ------------------------------------------------------------------------------
+
+
+def test_the_ag_ui_conversation_approves_denies_leaves_comes_back_and_cancels(folder, gateway):
+    told = converse(folder, gateway, "conversation")
+    approved = told["approved"]
+    assert (approved["ends"], approved["tools"]) == (["success"], ["paid 1200 cents for order 7"])
+    assert approved["text"] == "I pay it back. The refund is settled."
+    assert approved["asked"][0]["metadata"]["greenroom"]["arguments"] == {"order": "7", "cents": 1200}
+    assert told["denied"] == {"end": "success", "tools": ["The reviewer denied this call: paid already"]}
+    assert told["left"] == {"end": "aborted", "status": "running"}
+    assert told["cancelled"] == {
+        "end": "cancelled",
+        "text": "Once upon a time ",
+        "sameRun": True,
+        "status": "done",
+    }
+    assert told["queued"] == {"ends": ["cancelled", "cancelled"], "notices": [True]}
+
+
+@pytest.mark.parametrize("name", ["runs", "socket"])
+def test_runs_are_followed_approved_denied_and_cancelled(folder, gateway, name):
+    told = converse(folder, gateway, name)
+    for how, end in (("approve", "run.completed"), ("deny", "run.completed"), ("cancel", "run.cancelled")):
+        events = told[how]
+        assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+        assert events[-1]["type"] == end
+    approved, denied = (result_of(told[how]) for how in ("approve", "deny"))
+    assert (approved["status"], approved["result"]) == ("succeeded", "paid 1200 cents for order 7")
+    assert "paid already" in denied["result"]
+    if name == "runs":
+        assert told["refused"]["code"] == "unknown_agent"
+    else:
+        assert (told["reset"], told["stranger"]) == ([True, True], {"code": 4401})
+        assert told["sockets"] > 5
+
+
+def result_of(events: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = [event["payload"] for event in events if event["type"] == "run.tool.result"]
+    return found
+
+
+# --- who may ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reviewer_decides_and_may_not_begin_and_a_page_that_goes_cancels(screen, team):
+    screen.open(team, "desk", "of-ann")
+    screen.send("Refund order 7, please.")
+    screen.see("Approve")
+    lea = Gateway(team.port, LEA)
+    (run,) = lea.runs("of-ann")
+    assert run["by"] == "ann"
+    screen.open(team, "desk", "of-lea", "lea", LEA)
+    screen.send("Refund order 8, please.", "lea")
+    assert "lea has no scope 'start'" in screen.see("scope", "lea")
+    command = {"type": "decide", "target": run["asked"][0]["ticket_id"], "action": "resume"}
+    assert lea.ask("POST", f"/v1/runs/{run['run']}/commands", command)[0] == 202
+    screen.open(team, "writer", "left", "story")
+    screen.send("A story.", "story")
+    screen.see("Once upon a time", "story")
+    screen.do("close", "story")
+    while team.runs("left")[0]["status"] != "done":
+        pass
+    assert team.runs("left")[0]["termination"]["kind"] == "cancelled"
+
+
+def test_a_page_of_another_origin_gets_nothing(gateway):
+    status, told = gateway.ask("GET", "/v1/runs", origin="http://localhost:5174")
+    assert (status, told["error"]["code"]) == (403, "forbidden_origin")
+
+
+def test_every_block_of_the_page_has_a_name_or_is_a_command() -> None:
+    assert files_of("```js\n// a.js\nx\n```\n```console\n$ do it\n```\n") == ({"a.js": "// a.js\nx\n"}, ["do it"])
+    with pytest.raises(AssertionError, match="without the name"):
+        files_of("```js\nx\n```\n")

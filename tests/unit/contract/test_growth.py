@@ -1,0 +1,319 @@
+"""No text stops the process: what reads foreign text takes time in proportion to its length.
+
+`re` holds the interpreter lock while it searches: a search in quadratic time over 400 kB is half a minute in which
+nothing else runs. So each pattern is measured with the worst texts that are known for it. The time is that of the
+thread on the processor, which other programs on a busy machine do not change.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import thread_time
+
+import pytest
+
+from greenroom.actors.contract.redaction import MASK, Redactor
+from greenroom.actors.contract.shapes import PARTS, TOKENS
+from greenroom.actors.contract.stop import ContentMatch
+from greenroom.actors.engine.tasks import task_started
+from greenroom.actors.models.answers import read_output_type
+from greenroom.actors.run.holdback import HoldBack
+from greenroom.actors.tools.docstrings import parameter_texts
+
+SIZES = (16_384, 65_536, 262_144, 1_048_576)
+TOLERANCE = 3.0
+"""How much slower per character the large text may be. Linear: 1, caches may make it 2. Quadratic: 4, 16, 64."""
+CLEAR = 1.2
+"""Below this a text is clearly read in linear time. A quadratic share too small to show between 16 and 64 KiB costs
+less than five times the linear share at 1 MiB."""
+TRIES = 6
+
+NAMED = ("canary-7f3a9", "aaaaaaaaaaaa", "correct horse battery")
+Text = Callable[[int], str]
+
+
+def again(unit: str, before: str = "", behind: str = "") -> Text:
+    return lambda size: before + unit * max(1, (size - len(before) - len(behind)) // len(unit)) + behind
+
+
+def worst_of_token(name: str) -> list[Text]:
+    token = TOKENS[name]
+    head, letter = token.heads[0], token.example[len(token.heads[0])]
+    few = letter * (token.least - 1)
+    return [
+        again(head),
+        again(head + few),
+        again(letter, head, "\0"),
+        again(head + few + " "),
+    ]
+
+
+WORST: dict[str, list[Text]] = {
+    **{name: worst_of_token(name) for name in TOKENS},
+    "jwt": [
+        again("eyJ"),
+        again("eyJ", ".", "\0"),
+        again(".eyJ"),
+        again(".eyJaaaaaaaa"),
+        again("eyJaaaaaaaa.", "", "\0"),
+        again("a", "eyJaaaaaaaa.eyJ"),
+        again("eyJ", "a" * 50 + ".eyJaaaaaaaa", "\0"),
+        again(".eyJaaaaaaaa.a "),
+        again("a" * 4096 + ".eyJaaaaaaaa!"),
+    ],
+    "pem": [
+        again("-----BEGIN "),
+        again("-----BEGIN PRIVATE KEY-----"),
+        again("-----END ", "-----BEGIN PRIVATE KEY-----"),
+        again("-----BEGIN " + "A" * 33),
+        again("-"),
+        again("-----BEGIN PRIVATE KEY-----a-----END PRIVATE KEY-----"),
+    ],
+    "bearer": [
+        again("bearer "),
+        again("Bearer" + " " * 9),
+        again("bearer a"),
+        again(" ", "bearer"),
+        again("bearer aaaaaaaa="),
+    ],
+    "basic": [
+        again("basic "),
+        again("a", "basic "),
+        again("basic aaaa"),
+        again("basic aaaa "),
+        again("basic aaaa=="),
+        again("Basic dXNlcjpwYXNz "),
+        again("basic basic"),
+    ],
+    "url": [
+        again("://"),
+        again("://a:"),
+        again(":"),
+        again("://" + "a" * 255 + ":"),
+        again("a:", "://"),
+        again("://a:bcdef…"),
+    ],
+    "quoted": [
+        again('"password": '),
+        again('"password": "'),
+        again('"password": {'),
+        again('"password": [[['),
+        again("{", '"password": '),
+        again('\\"', '"password": "'),
+        again("\\", '"password": ', '"'),
+        again('"password": \\"a\\\\'),
+        again('password"'),
+        again("password\\"),
+        again('\\"'),
+        again('\\":'),
+        again('a"'),
+        again('"key" :'),
+        again('"', '"password": {'),
+        again('{"password": null} '),
+        again("'password': 'a',"),
+        again(" ", '"password":', '"'),
+    ],
+    "named": [
+        again("password="),
+        again("password=abc "),
+        again("password:"),
+        again("authorization: "),
+        again("a", "password="),
+        again("token="),
+        again("key="),
+        again("="),
+        again('password="'),
+        again("cookie:a\n"),
+        again("a_", "", "password=1"),
+        again("password=12345678"),
+    ],
+    "home": [
+        again("/home/"),
+        again("/"),
+        again("/root"),
+        again("/home/a"),
+        again("/Users/" + "a" * 65),
+        again("\\n/home/a"),
+    ],
+    "windows": [again("C:\\Users\\"), again("C:"), again("C:\\\\Users\\\\a"), again("C:/users/")],
+}
+NAMED_TEXTS = [
+    again("canary"),
+    again("canary-7f3a"),
+    again("canary-7f3a9"),
+    again("a"),
+    again("aaaaaaaaaaa "),
+    again("correct horse "),
+    again("canary…"),
+    again("canary\n[... "),
+]
+FRAGMENTS = (
+    *(
+        "eyJ",
+        ".",
+        "aaaaaaaa",
+        "-----BEGIN ",
+        "PRIVATE KEY-----",
+        "bearer ",
+        "basic ",
+        "://",
+        ":",
+        "@",
+        "/home/",
+        "a",
+        " ",
+        "\n",
+    ),
+    *(
+        '"',
+        "'",
+        "\\",
+        "password",
+        "token",
+        "=",
+        "{",
+        "}",
+        "canary",
+        "-7f3a9",
+        "…",
+        "sk-",
+        "ghp_",
+        "SG.",
+        "correct horse ",
+    ),
+)
+
+
+def compound(seed: int) -> Text:
+    """A text that repeats a random sequence of what the patterns look for."""
+    dice = random.Random(seed)
+    return again("".join(dice.choices(FRAGMENTS, k=dice.randint(2, 6))), *dice.choices(FRAGMENTS, k=2))
+
+
+def fastest(work: Callable[[str], object], text: str) -> float:
+    """Seconds of the processor, of the best of a few tries."""
+    best = spent = 0.0
+    for tries in count(1):
+        begun = thread_time()
+        work(text)
+        took = thread_time() - begun
+        best, spent = min(best, took) if tries > 1 else took, spent + took
+        if tries >= 3 or spent > 0.003:
+            return best
+    raise AssertionError
+
+
+def assert_linear(work: Callable[[str], object], text: Text, sizes: Sequence[int] = SIZES) -> None:
+    """The time per character does not grow with the text.
+
+    Each size is measured once the smaller ones are known to be linear, because a quadratic search of the next one
+    would take minutes; the largest are left out if the smaller ones are clear. What looks bad is measured again, with
+    the smallest size: one measurement of a linear function may look bad, but not six.
+    """
+    small = text(sizes[0])
+    base = fastest(work, small) / len(small)
+    for size in sizes[1:]:
+        large = text(size)
+        for _ in range(TRIES):
+            took = fastest(work, large)
+            relative = took / len(large) / base
+            if relative <= TOLERANCE:
+                break
+            if relative > 4 * TOLERANCE:  # no machine is that busy, and trying again would take minutes
+                raise AssertionError(f"time per character grows: {relative:.1f} at {size} for {text(80)[:80]!r}")
+            base = max(base, fastest(work, small) / len(small))
+        else:
+            raise AssertionError(f"time per character grows: {relative:.1f} at {size} for {text(80)[:80]!r}")
+        if relative <= CLEAR:
+            return
+
+
+PLAIN, WITH_NAMED = Redactor(), Redactor(NAMED)
+HOLD, HOLD_WITH_NAMED = HoldBack(PLAIN), HoldBack(WITH_NAMED)
+HELD_SIZES = (16_384, 131_072)
+"""No stream looks at more than a piece of 65,536 characters at a time."""
+
+
+def test_every_part_of_the_expression_has_worst_texts():
+    assert set(WORST) == set(PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_a_pattern_is_linear_in_its_worst_texts(name):
+    for text in WORST[name]:
+        assert_linear(PLAIN.text, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_holding_back_is_linear_in_the_worst_texts(name):
+    for text in WORST[name][:2]:
+        assert_linear(HOLD.settled, text, HELD_SIZES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [WITH_NAMED.text, WITH_NAMED.within("/srv/aaaa").text], ids=["runtime", "run"])
+def test_named_secrets_are_found_in_linear_time(work):
+    for text in (*NAMED_TEXTS, again("/srv/aaa"), again("/srv/aaaa")):
+        assert_linear(work, text)
+
+
+@pytest.mark.slow
+def test_named_secrets_are_held_back_in_linear_time():
+    for text in NAMED_TEXTS:
+        assert_linear(HOLD_WITH_NAMED.settled, text, HELD_SIZES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_texts_of_all_patterns_together_are_linear(seed):
+    assert_linear(WITH_NAMED.text, compound(seed))
+
+
+ANSWER = read_output_type("agent", int)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (ANSWER.check, again(" ", "```\n", "x")),
+        (ANSWER.check, again("\n", "```json\n", "x")),
+        (ANSWER.check, again("``` ", "```\n", "x")),
+        (ANSWER.check, again(" ", "", "x")),
+        (task_started, again('{"task": "')),
+        (task_started, again("a", '{"task": "')),
+        (lambda text: parameter_texts(type("Documented", (), {"__doc__": f"x\n\nArgs:\n    {text}"})), again("a")),
+        (
+            lambda text: parameter_texts(type("Documented", (), {"__doc__": f"x\n\nArgs:\n    {text}"})),
+            again(" ", "a", "b"),
+        ),
+        (
+            lambda text: parameter_texts(type("Documented", (), {"__doc__": f"x\n\nArgs:\n    {text}"})),
+            again("(", "a "),
+        ),
+    ],
+)
+def test_other_readers_of_foreign_text_are_linear(work, text):
+    assert_linear(work, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){12}b", r"(\w+\s?)+!", "a*a*a*b"])
+def test_a_condition_on_the_text_is_linear_whatever_its_pattern(pattern):
+    assert_linear(ContentMatch(pattern).met, again("a", "", "\0"))
+
+
+def test_what_the_measurement_calls_quadratic_is_found():
+    """The check above can fail: this work reads the text once for each 512 characters."""
+    with pytest.raises(AssertionError, match="grows"):
+        assert_linear(lambda text: [text.count("b") for _ in range(len(text) // 512)], again("a"))
+
+
+def test_the_text_that_stopped_the_process_is_read_in_no_time():
+    """A quarter of a megabyte took 16 s. The bound is far above what a busy machine needs, and far below that."""
+    text = "eyJ" * 87_000
+    begun = thread_time()
+    assert MASK not in Redactor().text(text)
+    assert thread_time() - begun < 5

@@ -1,0 +1,49 @@
+"""What the command line is given to hide: values of variables and lines of files, never values that are typed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.errors import UsageError
+
+
+def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
+    """The secrets that the options name; a command without these options has none.
+
+    Raises:
+        UsageError: a variable is not set, a file can not be read, or a value is too short or too long to be looked for.
+            The message names the variable or the line, never the value.
+    """
+    found: list[str] = []
+    for name in getattr(given, "secret_env", None) or ():
+        value = os.environ.get(name)
+        if value is None:
+            raise UsageError(
+                f"--secret-env {name}: the environment has no such variable; set it, or leave the option away"
+            )
+        found += _checked(f"--secret-env {name}", [value])
+    for path in getattr(given, "secrets_file", None) or ():
+        found += _checked(f"--secrets-file {path}", _lines(path))
+    return tuple(dict.fromkeys(found))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--secrets-file {path} can not be read: {why}") from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _checked(where: str, values: Iterable[str]) -> Iterable[str]:
+    for number, value in enumerate(values, 1):
+        try:
+            Redactor([value])
+        except ValueError as error:
+            raise UsageError(f"{where}: {f'value {number}: ' if number > 1 else ''}{error}") from error
+        yield value

@@ -1,0 +1,114 @@
+"""`greenroom prune`: delete runs that ended long ago from a database, and give their room back."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.stores.sqlite import owner_of
+from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.transport.terminal import words
+from greenroom.transport.terminal.screen import open_screen
+
+from . import exits, places
+from .look import Deaf, reading
+
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def prune(given: argparse.Namespace) -> int:
+    """Delete the runs that ended before a time.
+
+    Raises:
+        StoreOpenError: the database can not be opened, or another process has it open. UsageError: the time is so long
+            ago that no calendar has it.
+    """
+    database = places.database(given.db)
+    try:
+        before = datetime.now(UTC) - given.older_than
+    except OverflowError as error:
+        raise gr.UsageError(
+            f"--older-than {given.older_than.days}d is before the year 1; give a shorter time"
+        ) from error
+    if not given.dry_run:
+        _check(database)
+    pruned = trio.run(_forecast if given.dry_run else _prune, database, before)
+    screen = open_screen(machine=given.json)
+    screen.outcome(
+        {
+            "runs": pruned.runs,
+            "messages": pruned.messages,
+            "freedBytes": pruned.freed,
+            "reusableBytes": pruned.reusable,
+            "before": before,
+            "dryRun": given.dry_run,
+        }
+    )
+    screen.row(_told(pruned, dry_run=given.dry_run))
+    return exits.COMPLETED
+
+
+def _told(pruned: gr.Pruned, *, dry_run: bool) -> str:
+    if not pruned.runs and not pruned.freed:
+        return "no run ended so long ago"
+    what = f"{words.plural(pruned.runs, 'run')} and {words.plural(pruned.messages, 'message')}"
+    if dry_run:
+        return f"would delete {what}, some {size_text(pruned.freed)}"
+    return f"deleted {what}; the file is {size_text(pruned.freed)} smaller"
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: three digits and a unit."""
+    number, unit = float(size), 0
+    while number >= 999.5 and unit < len(_UNITS) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.3g} {_UNITS[unit]}"
+
+
+async def _forecast(database: Path, before: datetime) -> gr.Pruned:
+    async with reading(database) as store:
+        return await store.prune(before, dry_run=True)
+
+
+def _check(database: Path) -> None:
+    """Raises unless the file is there and no process has it open.
+
+    Raises:
+        StoreOpenError: it is not, or one has.
+    """
+    if not database.exists():
+        raise gr.StoreOpenError(f"{database} does not exist; name the database with --db")
+    if (owner := owner_of(database)) is not None:
+        who = f"process {owner.pid}" if owner.pid else "another process"
+        raise gr.StoreOpenError(
+            f"{database} is open in {who}, and one process owns a file: stop that one first, or let its program call "
+            "`await runtime.store.prune(before)`; --dry-run looks without opening it"
+        )
+
+
+async def _prune(database: Path, before: datetime) -> gr.Pruned:
+    size = _size(database)
+    pruned = await _opened(gr.SQLiteStore(database), before)
+    if pruned.reusable:  # of an older release: its room comes back only if the file is written anew, this once
+        await _opened(gr.SQLiteStore(database, compact=True), None)
+    left = _size(database)
+    return attrs.evolve(pruned, freed=max(0, size - left), reusable=0)
+
+
+async def _opened(store: gr.SQLiteStore, before: datetime | None) -> gr.Pruned:
+    async with open_collapsing_nursery() as nursery:
+        await nursery.start(store.run, Deaf())
+        pruned = gr.Pruned() if before is None else await store.prune(before)
+        nursery.cancel_scope.cancel()
+    return pruned
+
+
+def _size(database: Path) -> int:
+    wal = database.with_name(f"{database.name}-wal")
+    return database.stat().st_size + (wal.stat().st_size if wal.exists() else 0)

@@ -1,0 +1,275 @@
+"""The live list of runs: what changes is gathered for a moment, read once for all, and told to those who watch.
+
+A change marks its run, no more: a run that changes a hundred times in a round is read once. What a watch gets are whole
+rows: one that was not written yet is replaced by the next one of its run. A watch that has too much before it,
+or a round with too many changes, falls back to the first page of its list. Without watches nothing is marked at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import event_type
+from greenroom.actors.contract.lifecycle import RunStatus
+
+from ..protocol import down
+from ..protocol.codes import INTERNAL
+from ..protocol.framing import text_frame
+from ..protocol.lines import Counts, RunLine
+from .access import Principal, everything
+from .listing import counted, row_of, visible_counts, visible_open, visible_page
+
+if TYPE_CHECKING:
+    from .conversation import Conversation
+    from .gateway import Gateway
+
+MOST: Final = 1_000
+"""Changed runs that a round tells one by one; above it each watch gets its first page again."""
+AT_ONCE: Final = 100
+"""Runs that are read at once: a store's reader is held for these."""
+SHARE: Final = 9
+"""A round is followed by a pause of so many times its length: the feed takes a tenth of the time at most."""
+RETRY: Final = 0.5
+"""Seconds until a store that does not answer is asked again."""
+SLICE: Final = 65_536
+"""Bytes after which a write ends, for others to have their turn."""
+QUIET: Final = frozenset(
+    {"run.message.delta", "run.reasoning.delta"}
+    | {f"run.{kind}.{what}" for kind in ("tool", "task") for what in ("progress", "output.delta")}
+)
+"""Events after which a run looks in a list as it did before."""
+
+_COUNTS: Final = "\ncounts"
+_PAGE: Final = "\npage"  # no run has an id with a line break
+
+
+class Watch:
+    """One list on one connection.
+
+    Attributes:
+        name: the client's. who, query: what of which list.
+        wants: a page is to be looked up, and why; None if none is.
+        queued, writing, over, dropped: as of a Subscription: both take turns in a connection's line.
+    """
+
+    def __init__(self, conversation: Conversation, feed: Feed, name: str, query: gr.RunQuery, most: float) -> None:
+        self.conversation, self.name, self.query = conversation, name, query
+        self.wants: Literal["asked", "too_many"] | None = "asked"
+        self.run = ""
+        self.queued = self.writing = self.over = self.dropped = False
+        self._feed, self._most = feed, most
+        self._out: dict[str, bytes] = {}
+        self._size = 0
+
+    def __repr__(self) -> str:
+        return f"<Watch {self.name} with {len(self._out)} frames>"
+
+    def put(self, key: str, frame: down.Frame) -> None:
+        """Let a frame be written, in the place of one with this key that has not been."""
+        data = text_frame(down.encode(frame))
+        old = self._out.pop(key, b"")
+        self._out[key] = data
+        self._size += len(data) - len(old)
+        if self._size > self._most and key != _PAGE:
+            self.begin_again()
+        self.conversation.touch(self)
+
+    def begin_again(self) -> None:
+        """Forget what was not written: a page comes instead, once there is room for it."""
+        page = self._out.pop(_PAGE, None)
+        self._out = {} if page is None else {_PAGE: page}
+        self._size = 0 if page is None else len(page)
+        self.wants = self.wants or "too_many"
+
+    @property
+    def ready(self) -> bool:
+        """A page is wanted, and there is room for it."""
+        return self.wants is not None and not self._out
+
+    async def advance(self) -> bytes | None:
+        """The next bytes to write; None if there are none now."""
+        await trio.lowlevel.checkpoint()
+        taken, size = [], 0
+        while self._out and size < SLICE:
+            data = self._out.pop(next(iter(self._out)))
+            size += len(data)
+            taken.append(data)
+        self._size -= size
+        if self.ready:
+            self._feed.wake()
+        return b"".join(taken) or None
+
+    def drop(self) -> None:
+        """The client wants no more of it."""
+        self.dropped = self.over = True
+        self._out.clear()
+        self._feed.leave(self)
+
+
+class Feed:
+    """All watches of a gateway, and the one task that serves them while there are some."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._watches: dict[Watch, None] = {}
+        self._changed: dict[str, None] = {}
+        self._flood = False
+        self._lot = trio.lowlevel.ParkingLot()
+        self._open: dict[str, dict[str, RunStatus]] = {}  # principal -> what it sees of what is not done
+        self._told: dict[Conversation, Counts] = {}
+
+    def __repr__(self) -> str:
+        return f"<Feed to {len(self._watches)} watches>"
+
+    # --- who watches -------------------------------------------------------------------------------------------------
+
+    def join(self, watch: Watch) -> None:
+        """Serve a watch, from its first page on."""
+        if not self._watches:
+            self._gateway.runtime.board.listeners.add(self.heard)
+        self._watches[watch] = None
+        self.wake()
+
+    def leave(self, watch: Watch) -> None:
+        """Serve it no more; doing it twice is harmless."""
+        self._watches.pop(watch, None)
+        if not any(one.conversation is watch.conversation for one in self._watches):
+            self._told.pop(watch.conversation, None)
+        if not self._watches:
+            self._gateway.runtime.board.listeners.discard(self.heard)
+            self._changed.clear()
+            self._open.clear()
+            self._flood = False
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._lot.unpark_all()
+
+    def heard(self, run_id: str, frames: Sequence[bytes]) -> None:
+        """A run has changed durably; in its commit's stretch, so that it must be short."""
+        if self._flood or run_id in self._changed:
+            return
+        if frames and all(event_type(frame) in QUIET for frame in frames):
+            return
+        self._changed[run_id] = None
+        if len(self._changed) > MOST:
+            self._flood = True
+            self._changed.clear()
+        self.wake()
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Go round until cancelled, or until the runtime is closed."""
+        while True:
+            while not (self._changed or self._flood or any(watch.ready for watch in self._watches)):
+                await self._lot.park()
+            if not any(watch.ready for watch in self._watches):
+                await trio.sleep(self._gateway.limits.watch_seconds)
+            began = trio.current_time()
+            try:
+                await self._round()
+            except gr.StoreUnavailable:
+                await trio.sleep(RETRY)
+            except (gr.RuntimeClosed, gr.StoreDown):
+                return  # each connection hears of it by itself
+            await trio.sleep(min(5.0, SHARE * (trio.current_time() - began)))
+
+    async def _round(self) -> None:
+        changed, flood = tuple(self._changed), self._flood
+        self._changed, self._flood = {}, False
+        try:
+            if flood:
+                self._open.clear()
+                for watch in self._watches:
+                    watch.begin_again()
+            for start in range(0, len(changed), AT_ONCE):
+                await self._tell_changes(changed[start : start + AT_ONCE])
+            for watch in [one for one in self._watches if one.ready]:
+                await self._give_page(watch)
+            if changed or flood:
+                await self._tell_counts()
+        except gr.StoreUnavailable:
+            self._changed = dict.fromkeys(changed) | self._changed
+            self._flood = self._flood or flood
+            raise
+
+    async def _tell_changes(self, run_ids: Sequence[str]) -> None:
+        runtime = self._gateway.runtime
+        for line in (await runtime.summaries(run_ids)).runs:
+            info, status = line.info, line.row.status
+            row: RunLine | None = None
+            seen: dict[str, bool] = {}
+            for watch in tuple(self._watches):
+                who = watch.conversation.who
+                if who.name not in seen:
+                    seen[who.name] = self._sees(who, line)
+                    self._note(who, info.run_id, status, seen=seen[who.name])
+                if not seen[who.name] or watch.wants is not None:
+                    continue
+                matches = watch.query.matches(line)
+                if matches and row is None:
+                    row, _ = row_of(line, runtime)
+                told = row if matches else None
+                watch.put(info.run_id, down.RunChanged(watch=watch.name, run=info.run_id, matches=matches, row=told))
+
+    def _sees(self, who: Principal, line: gr.RunSummary) -> bool:
+        try:
+            return bool(who.sees(line.info))
+        except Exception as error:  # noqa: BLE001 - the server's own rule has failed: nothing is shown by it
+            self._gateway.log_failure(f"sees of {who.name}", error)
+            return False
+
+    def _note(self, who: Principal, run_id: str, status: RunStatus, *, seen: bool) -> None:
+        known = self._open.get(who.name)
+        if known is None:
+            return
+        if seen and status is not RunStatus.DONE:
+            known[run_id] = status
+        else:
+            known.pop(run_id, None)
+
+    async def _give_page(self, watch: Watch) -> None:
+        reason = watch.wants or "asked"
+        watch.wants = None  # what changes from here on comes after the page
+        who = watch.conversation.who
+        try:
+            page = await visible_page(self._gateway.runtime, who, watch.query)
+            counts = await self._counts(who)
+        except gr.StoreUnavailable:
+            watch.wants = reason
+            raise
+        except Exception as error:  # noqa: BLE001 - the server's own rule has failed, or a bug: of this connection
+            self._gateway.log_failure(watch, error)
+            watch.conversation.leave(INTERNAL)
+            return
+        if not watch.dropped:
+            self._told[watch.conversation] = counts
+            watch.put(
+                _PAGE,
+                down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts),
+            )
+
+    async def _counts(self, who: Principal) -> Counts:
+        if who.sees is everything:
+            return await visible_counts(self._gateway.runtime, who)
+        if who.name not in self._open:
+            self._open[who.name] = await visible_open(self._gateway.runtime, who)
+        return counted(self._open[who.name])
+
+    async def _tell_counts(self) -> None:
+        found: dict[str, Counts] = {}
+        first: dict[Conversation, Watch] = {}
+        for watch in self._watches:
+            first.setdefault(watch.conversation, watch)
+        for conversation, watch in first.items():
+            who = conversation.who
+            if who.name not in found:
+                found[who.name] = await self._counts(who)
+            if watch.wants is None and not watch.dropped and self._told.get(conversation) != found[who.name]:
+                self._told[conversation] = found[who.name]
+                watch.put(_COUNTS, down.CountsChanged(counts=found[who.name]))
