@@ -13,8 +13,8 @@ READERS: Final[tuple[Callable[[str], object], ...]] = (
     table.PLAIN.text,
     table.WITH_NAMED.text,
     table.WITH_NAMED.within("/srv/aaaa").text,
-    table.STREAM,
-    table.STREAM_WITH_NAMED,
+    table.HOLD.settled,
+    table.HOLD_WITH_NAMED.settled,
 )
 
 
@@ -26,7 +26,7 @@ def texts(dice: Dice) -> None:
     unit = "".join(dice.choices(bits, k=dice.randint(1, 7)))
     made = table.again(unit, dice.choice(bits), dice.choice((*bits, "")))
     work = dice.choice(READERS)
-    sizes = table.STREAM_SIZES if work in READERS[3:] else (65_536, 1_048_576)
+    sizes = table.HELD_SIZES if work in READERS[3:] else (65_536, 1_048_576)
     try:
         table.assert_linear(work, made, sizes)
     except AssertionError as error:

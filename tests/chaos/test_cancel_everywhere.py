@@ -204,7 +204,7 @@ async def test_a_waiting_run_is_cancelled_and_its_ticket_withdrawn(autojump_cloc
             resolved = [event.payload["resolution"] for event in events if event.type == "run.approval.resolved"]
             assert resolved == ["withdrawn"]
             late = await run.decide(waiting.tickets[0].approve())
-            assert (late.status, late.code) == ("rejected", "already_decided")
+            assert (late.status, late.code) == ("rejected", "run_done")
 
 
 async def test_the_terminal_event_comes_after_the_clean_up_and_a_second_cancel_does_not_cut_it_short(autojump_clock):

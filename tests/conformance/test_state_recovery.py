@@ -130,8 +130,11 @@ async def test_an_undeclared_key_serves_as_long_as_the_process_lives(play, autoj
     assert (life.view.state, life.payloads("state.conflict")) == ({"total": 3}, [])
 
 
-async def test_another_release_may_give_a_key_another_type(play, autojump_clock):
-    """Reading it is an error that says what is there and where; all other keys serve, and nothing is changed."""
+async def test_another_release_may_give_an_undeclared_key_another_type(play, autojump_clock):
+    """Reading it is an error that says what is there and where; all other keys serve, and nothing is changed.
+
+    A release that declares the key in `Agent(state=[...])` degrades the run instead: test_state_releases.
+    """
     entries = gr.StateKey("entries", dict[str, list[int]])
     renamed = gr.StateKey("entries", dict[str, list[str]], default={})
 
@@ -151,7 +154,7 @@ async def test_another_release_may_give_a_key_another_type(play, autojump_clock)
 
     async def next_release(scene: Scene) -> None:
         keys = [key for key in KEYS if key is not LAST]  # and one that it does not know at all
-        scene.agent = play.agent(*script, tools=tools(renamed, {}), state=[*keys, renamed])
+        scene.agent = play.agent(*script, tools=tools(renamed, {}), state=keys)
 
     life = await play(
         *script, tools=tools(entries, {"a": [1]}), state=[*KEYS, entries], do=[next_release, restart, approve("S")]

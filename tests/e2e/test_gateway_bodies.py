@@ -54,6 +54,7 @@ BODIES = [
     ("/v1/runs/{run}/commands", {"type": "cancel", "mode": "after_step", "reason": "enough"}),
     ("/v1/runs/{run}/commands", {"type": "send", "text": "more"}),
     ("/v1/runs/{run}/commands", {"type": "pause", "reason": "lunch"}),
+    ("/v1/runs/{run}/fork", {"step": 0, "new_run": "copy"}),
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", AI_SDK),
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),

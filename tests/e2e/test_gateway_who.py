@@ -113,6 +113,7 @@ BODIES = {
                  {"agent": "helper", "text": "hi", "thread": f"thread-{SECRET}"}],
     "/v1/runs/{run}/commands": [{"type": "cancel"}, {"type": "pause"}, {"type": "send", "text": "x"},
                                 {"type": "decide", "target": "c1", "action": "resume"}],
+    "/v1/runs/{run}/fork": [{"step": 0}, {"step": 1, "new_run": "copy"}],
     "/v1/ai-sdk/{version}/agents/{agent}/chat": [
         {"id": f"thread-{SECRET}", "trigger": "submit-message",
          "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]},

@@ -267,7 +267,6 @@ class Door:
         if head.method == "OPTIONS" and origin in gateway.doorway.origins:
             return None, {}, None
         route, params = find(gateway.routes, head.method, head.path)
-        check_query(route, head.query)
         principal = gateway.keyring.bearer(head.headers.get("authorization"))
         if principal is not None:
             gateway.recognised(self.stream)
@@ -276,6 +275,7 @@ class Door:
                 raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
             if route.scope != "any":
                 principal.need(route.scope)
+        check_query(route, head.query)  # last: a stranger learns nothing of a route but that a token is missing
         return route, params, principal
 
     def _response(

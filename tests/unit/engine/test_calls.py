@@ -6,6 +6,7 @@ import pytest
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.decisions import Allow, Block, Decision, Deny, SetResult, Suspend, Ticket
+from greenroom.actors.contract.excerpt import Large
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.phases import Phase
@@ -532,7 +533,8 @@ def test_a_large_result_stays_in_the_row_and_is_shown_short() -> None:
     w = world(call("A", "write"))
     w.answer(inp.CallReturned(call_id="A", attempt=1, result="x" * 100, shown="x...", large=True))
     result = next(e.payload for e in w.store.events[1:] if isinstance(e.payload, ev.ToolResult))
-    assert (w.store.calls["A"].result, result.result) == ("x" * 100, "x...")
+    assert (w.store.calls["A"].result, result.result) == ("x" * 100, Large("x" * 100))  # cut where it is redacted
+    assert w.tool_texts()["A"] == "x..."
 
 
 def test_the_decision_of_a_body_is_the_answer_to_what_it_asked_and_no_permission() -> None:

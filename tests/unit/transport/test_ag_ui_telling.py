@@ -13,6 +13,7 @@ from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.run.tails import Slice
 from greenroom.transport.encoders import ag_ui
+from greenroom.transport.gateway.access import Principal
 from greenroom.transport.gateway.ag_ui import Telling
 
 from ...support.ag_ui_lives import SPEC, streams
@@ -53,7 +54,7 @@ class Gateway:
 
 
 def telling(gateway: Any) -> Telling:
-    return Telling(gateway, "r", ag_ui.begin(thread_id="th", run_id="x"))
+    return Telling(gateway, Principal(name="ann", token="t" * 16), "r", ag_ui.begin(thread_id="th", run_id="x"))
 
 
 def parsed(chunks: list[bytes]) -> list[dict[str, Any]]:
