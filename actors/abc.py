@@ -112,6 +112,9 @@ class StoreHooks(Protocol):
         Called for every commit and for a new run, before the receipt is delivered and before the creator wakes.
         """
 
+    def pruned(self) -> None:
+        """Done runs have been deleted. Called after each slice of a prune that deleted some."""
+
     def unavailable(self, error: Exception | None) -> None:
         """The whole store has stopped answering (an error) or answers again (None)."""
 
@@ -278,11 +281,14 @@ class RunPage:
         runs: the lines. There may be fewer than `limit` on a page that is not the last: one with very large rows.
         cursor: for the next page; None on the last one.
         counts: of all runs, if the query asks for them; as of the same moment as the lines.
+        unreadable: ids of runs of this page whose rows cannot be read (damaged, or written by a newer release); such a
+            run has no line and takes nothing from the page's `limit`.
     """
 
     runs: tuple[RunSummary, ...]
     cursor: str | None
     counts: RunCounts | None = None
+    unreadable: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -83,6 +83,26 @@ class Redactor:
         """JSON data without secrets; the same object if there are none."""
         return self._clean(value) if self._dirty(value) else value
 
+    def restored(self, given: Any, raw: Any) -> Any:
+        """`given`, with each part that is what the redactor shows of the same part of `raw` replaced by the raw part.
+
+        People edit what they are shown: a mask that they leave in place stands for the value behind the mask.
+        """
+        if given == self.value(raw):
+            return raw
+        if isinstance(given, Mapping) and isinstance(raw, Mapping):
+            return {key: self._restored_item(key, item, raw) for key, item in given.items()}
+        if isinstance(given, list) and isinstance(raw, (list, tuple)) and len(given) == len(raw):
+            return [self.restored(item, old) for item, old in zip(given, raw, strict=True)]
+        return given
+
+    def _restored_item(self, key: str, given: Any, raw: Mapping[str, Any]) -> Any:
+        if key not in raw:
+            return given
+        if {key: given} == self.value({key: raw[key]}):  # with its key, which may say that the value is a secret
+            return raw[key]
+        return self.restored(given, raw[key])
+
     def schema(self, value: Any) -> Any:
         """A JSON Schema without secrets: its texts are read, its keys name properties and hide nothing."""
         if isinstance(value, str):

@@ -14,6 +14,7 @@ from ..contract.ids import error_id
 from ..contract.rows import CallRow
 from ..contract.tasks import Lost
 from ..state.values import copied_decision, copied_ticket
+from .effects import Raised, ReportFailure
 from .state import Draft
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
@@ -43,16 +44,22 @@ def denial_text(d: Draft, call: CallRow, decision: Decision) -> str:
         return decision.result
     formatter = d.spec.denial
     if formatter is not None and ticket is not None:
-        fault = "it returned no str"
+        fault, raised = "it returned no str", None
         try:
             text = formatter(copied_ticket(ticket), copied_decision(decision))
         except BaseException as error:  # noqa: BLE001, ASYNC103 - the agent's own code: it must not end the run
-            text, fault = None, f"it raised {failure_text(failure_of_call(error))}"
+            text, raised = None, failure_of_call(error)
+            fault = f"it raised {failure_text(raised)}"
         if isinstance(text, str):
             cleaned: str = normalise(text)[0]
             return cleaned
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
         name = error_id(d.info.run_id, ticket.ticket_id)
         d.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
+        what = f"Agent(denial=...) gave no text in run {d.info.run_id}"
+        failure = raised or TypeError(f"it returned {type(text).__name__}, not str")
+        d.do(
+            ReportFailure(what=what, raised=Raised(failure), code="denial_failed", error_id=name, call_id=call.call_id)
+        )
     why = f": {decision.reason}" if decision.reason else "."
     return doubted(f"The reviewer denied this call{why}", call.doubt)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 import msgspec
 
+from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
 from ..contract.rows import RequestChanges
@@ -112,6 +114,27 @@ class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = True
 
 
+@attrs.frozen
+class Raised:
+    """An exception as a value: the same step twice gives two exceptions that say the same."""
+
+    error: BaseException = attrs.field(eq=failure_text)
+
+
+class ReportFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Log a failure of the user's code that the machine itself has called (a denial text, a reducer).
+
+    The machine goes on without an answer; the event that tells of the failure is in the same step.
+    """
+
+    what: str
+    raised: Raised
+    code: str
+    error_id: str | None = None
+    call_id: str | None = None
+    durable: bool = False
+
+
 class CancelWork(msgspec.Struct, frozen=True, kw_only=True):
     """Cancel everything that the run has started. Answer: `WorkStopped`."""
 
@@ -134,6 +157,7 @@ Effect = (
     | StartTask
     | CancelTask
     | AnswerBody
+    | ReportFailure
     | CancelWork
     | Finish
 )

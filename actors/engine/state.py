@@ -39,7 +39,7 @@ from ..contract.spec import MODES, AgentSpec, ModeRow
 from ..contract.state import Batch, Keys
 from ..contract.tasks import TaskRow
 from ..state.snapshot import EMPTY, Clash, Snapshot
-from .effects import Effect
+from .effects import Effect, Raised, ReportFailure
 
 ENGINE = "engine"
 """The `by` of moves that nobody asked for."""
@@ -246,6 +246,9 @@ class Draft:
         known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
         outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
         if isinstance(outcome, Clash):
+            if outcome.error is not None:
+                what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
+                self.do(ReportFailure(what=what, raised=Raised(outcome.error), code="state_conflict", call_id=by))
             return outcome
         self.snapshot = outcome
         names = tuple(sorted({str(key) for key in touched}))

@@ -19,12 +19,14 @@ class Board:
         tails: the newest events of the runs that somebody follows.
         listeners: called, synchronously, with each run that has changed and the events of its commit (none: something
             else about it is new); must be short and must not raise.
+        sweep_listeners: called, synchronously, after runs were deleted; must be short and must not raise.
         closed: nothing can be looked up here any more.
     """
 
     def __init__(self) -> None:
         self.tails = Tails()
         self.listeners: set[Callable[[str, Sequence[bytes]], None]] = set()
+        self.sweep_listeners: set[Callable[[], None]] = set()
         self.closed = False
         self._notices: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()  # kept by those who wait
 
@@ -80,6 +82,11 @@ class Board:
         """A command to the run is durable, and has not acted yet: lists say so."""
         for listener in tuple(self.listeners):
             listener(run_id, ())
+
+    def pruned(self) -> None:
+        """Runs have been deleted: lists are to be read again."""
+        for listener in tuple(self.sweep_listeners):
+            listener()
 
     def _changed(self, run_id: str, frames: Sequence[bytes]) -> None:
         if self.listeners:

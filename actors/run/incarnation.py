@@ -29,6 +29,7 @@ from ..engine.effects import (
     Finish,
     ParkCall,
     ReleaseCall,
+    ReportFailure,
     RunPhase,
     StartCall,
     StartTask,
@@ -216,7 +217,7 @@ class Incarnation:
                 task = next((one for one in self._state.row.tasks if one.task_id == effect.task_id), None)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
                 return not wanted or self._state.row.cursor in LEAVING
-            case ReleaseCall() | CancelTask() | AnswerBody() | CancelWork() | Finish():
+            case ReleaseCall() | CancelTask() | AnswerBody() | ReportFailure() | CancelWork() | Finish():
                 return False
 
     def _deliver(self, receipt: Receipt) -> None:

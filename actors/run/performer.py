@@ -26,6 +26,7 @@ from ..engine.effects import (
     Finish,
     ParkCall,
     ReleaseCall,
+    ReportFailure,
     RunPhase,
     StartCall,
     StartTask,
@@ -83,13 +84,14 @@ class Performer:
             case ParkCall():
                 self._park(effect)
             case ReleaseCall():
-                child = self.children.live.get(call_key(effect.call_id))
-                if child is not None and child.mailbox is not None:
-                    child.mailbox.tell(Release())
+                self._release(effect)
             case StartTask() | CancelTask() | AnswerBody():
                 self._perform_for_tasks(effect)
             case RunPhase():
                 self._run_phase(effect, state)
+            case ReportFailure():
+                what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
+                self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
                 self.stopping = self.children.cancel_all(effect.reason)
             case Finish():
@@ -146,6 +148,11 @@ class Performer:
         body, broke = self._actor().starting(effect), partial(self._call_broke, effect.call_id)
         child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
+
+    def _release(self, effect: ReleaseCall) -> None:
+        child = self.children.live.get(call_key(effect.call_id))
+        if child is not None and child.mailbox is not None:
+            child.mailbox.tell(Release())
 
     def _park(self, effect: ParkCall) -> None:
         key = call_key(effect.call_id)

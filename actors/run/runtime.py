@@ -114,6 +114,7 @@ class Runtime:
     passivation: Passivation = attrs.field(init=False)
     outage: Exception | None = attrs.field(init=False, default=None)
     _bad_deps: set[str] = attrs.field(init=False, factory=set)
+    _unreadable: set[str] = attrs.field(init=False, factory=set)
     workplace: Workplace = attrs.field(init=False, factory=Workplace)
     roster: Roster = attrs.field(init=False)
 
@@ -251,6 +252,7 @@ class Runtime:
         """
         with self.board.looking():
             page = await self.store.runs(query)
+        self._note_unreadable(page)
         return shown_page(page, self.redactor)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
@@ -261,7 +263,15 @@ class Runtime:
         """
         with self.board.looking():
             page = await self.store.summaries(run_ids, counts=counts)
+        self._note_unreadable(page)
         return shown_page(page, self.redactor)
+
+    def _note_unreadable(self, page: RunPage) -> None:
+        for run_id in page.unreadable:
+            if run_id not in self._unreadable:  # once: lists are read again and again
+                self._unreadable.add(run_id)
+                text = f"the rows of run {run_id} can not be read; lists leave it out"
+                self.journal.note(RUN, logging.WARNING, text)
 
     def follow(
         self, run_id: str, *, after: int = 0, until: Literal["end", "rest"] = "end"
@@ -441,6 +451,7 @@ class Runtime:
         await trio.lowlevel.checkpoint_if_cancelled()
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
+            command = await self._unmasked(run_id, command)
             check, definition = await self._tools_of(run_id, command)
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
                 answer = await self.store.post(run_id, command, Judge(self.clock.now(), check, definition))
@@ -450,6 +461,18 @@ class Runtime:
         if answer.code == "fingerprint_mismatch":
             self.roster.wake(run_id)  # a changed tool: the run asks again as soon as it has an owner
         return answer
+
+    async def _unmasked(self, run_id: str, command: Command) -> Command:
+        """Edited arguments with the call's own values in place of the masks that people were shown of them."""
+        decision = command.decision
+        if decision is None or decision.edited_arguments is None:
+            return command
+        ticket, outline = await self.store.ticket(run_id, decision.target), await self.store.outline(run_id)
+        if ticket is None or outline is None:
+            return command
+        redactor = self.redactor.within(outline.info.workspace)
+        edited = redactor.restored(decision.edited_arguments, ticket.arguments)
+        return attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
 
     async def _tools_of(self, run_id: str, command: Command) -> tuple[ArgumentCheck, Callable[[str], str]]:
         """How edited arguments are checked, and what is known of a tool's definition: by the run's agent."""
@@ -504,6 +527,10 @@ class Runtime:
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """Events of a run are durable: who follows it is told (`StoreHooks`)."""
         self.board.committed(run_id, last, frames)
+
+    def pruned(self) -> None:
+        """Done runs have been deleted: lists of runs are told (`StoreHooks`)."""
+        self.board.pruned()
 
     def unavailable(self, error: Exception | None) -> None:
         """The store has stopped answering, or answers again (`StoreHooks`): told to the log `greenroom.run`.

@@ -43,11 +43,13 @@ class Clash:
         key: which one stands in the way.
         by: who wrote it since the batch's base; "" if that is not known any more.
         detail: one sentence.
+        error: what the key's reducer raised; None if no reducer is to blame.
     """
 
     key: KeyId
     by: str
     detail: str
+    error: BaseException | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen
@@ -122,4 +124,4 @@ def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any]
         return (spec.reduce(current, write.value),)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a clash, not a crash of the run
         text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(failure_of_call(error))}"
-        return Clash(write.key, before.by, text)  # noqa: ASYNC104 - the border has raised what passes
+        return Clash(write.key, before.by, text, error)  # noqa: ASYNC104 - the border has raised what passes

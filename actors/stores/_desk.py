@@ -67,6 +67,9 @@ class Silent:
     def committed(self, run_id: str, last: int, frames: object) -> None:
         """Nothing."""
 
+    def pruned(self) -> None:
+        """Nothing."""
+
     def unavailable(self, error: Exception | None) -> None:
         """Nothing."""
 

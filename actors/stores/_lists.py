@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -25,7 +25,8 @@ PAGE_BYTES: Final = 8 * 2**20
 """Bytes of rows after which a page ends: a row may hold a model's whole answer."""
 
 _LINE: Final = (
-    "SELECT posted - consumed, dispatch = 'held', ended_at, waiting_since, title, info, row FROM runs WHERE number = ?"
+    "SELECT run_id, posted - consumed, dispatch = 'held', ended_at, waiting_since, title, info, row"
+    " FROM runs WHERE number = ?"
 )
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
 _COUNT_WAITING: Final = f"SELECT count(*) FROM runs INDEXED BY runs_waiting WHERE {WAITS}"  # noqa: S608 - constants
@@ -49,28 +50,40 @@ class _Where:
 
 def page(connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None) -> RunPage:
     """A page of runs, those behind a position."""
-    numbers = _numbers(connection, query, behind)
-    wanted = numbers[: query.limit]
-    found, size, last = list[RunSummary](), 0, None
-    for since, number in wanted:
-        line = _line(connection, number)
-        if line is None:
-            continue
-        found.append(line[0])
-        last, size = (since, number), size + line[1]
-        if size >= PAGE_BYTES:
+    found, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
+    for position in _positions(connection, query, behind):
+        if len(found) >= query.limit or size >= PAGE_BYTES:
+            more = True
             break
-    more = len(numbers) > len(wanted) or (last is not None and last != wanted[-1])
+        line, read = _line(connection, position[1])
+        if isinstance(line, str):
+            unreadable.append(line)
+        else:
+            found.append(line)
+        last, size = position, size + read
     return RunPage(
         runs=tuple(found),
         cursor=_paging.encode(query, last) if more and last is not None else None,
         counts=counts(connection) if query.counts else None,
+        unreadable=tuple(unreadable),
     )
+
+
+def _positions(
+    connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None
+) -> Iterator[_paging.Position]:
+    """The runs of a list behind a position, looked up a page at a time: a page with unreadable rows needs more."""
+    while True:
+        found = _numbers(connection, query, behind)
+        yield from found
+        if len(found) <= query.limit:
+            return
+        behind = found[-1]
 
 
 def _numbers(
     connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None
-) -> Sequence[tuple[int, int]]:
+) -> Sequence[_paging.Position]:
     """Position and number of the runs of a page, and of one more if there is one."""
     where = _where(query)
     longest = query.order == "waiting_longest"
@@ -140,12 +153,20 @@ def _table(query: RunQuery) -> str:
     return "runs INDEXED BY runs_done" if query.status is RunStatus.DONE else "runs"
 
 
-def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary, int] | None:
-    """A line of a list, and how many bytes of rows were read for it."""
+def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
+    """A line of a list (the id of a run whose rows can not be read), and how many bytes of rows were read for it."""
     found = connection.execute(_LINE, (number,)).fetchone()
-    if found is None:
-        return None
-    pending, held, ended, since, title, blob, row = found
+    run_id, *_, blob, row = found
+    size = len(blob) + len(row)
+    try:
+        line, briefs = _readable(connection, number, found)
+    except codec.SchemaError:
+        return run_id, size
+    return line, size + briefs
+
+
+def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...]) -> tuple[RunSummary, int]:
+    _, pending, held, ended, since, title, blob, row = found
     info = codec.load(RunInfo, blob)
     if title != info.title:  # of an older file: its title was made from its first event
         info = attrs.evolve(info, title=title)
@@ -160,7 +181,7 @@ def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary, int]
         asked=asked,
         asked_count=count,
     )
-    return summary, len(blob) + len(row) + size
+    return summary, size
 
 
 def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[Asked, ...], int, int]:
@@ -183,10 +204,19 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
     """The lines of these runs, in this order."""
-    found = list[RunSummary]()
+    found, unreadable = list[RunSummary](), list[str]()
     for run_id in run_ids:
         number = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        line = None if number is None else _line(connection, number[0])
-        if line is not None:
-            found.append(line[0])
-    return RunPage(runs=tuple(found), cursor=None, counts=counts(connection) if counted else None)
+        if number is None:
+            continue
+        line, _ = _line(connection, number[0])
+        if isinstance(line, str):
+            unreadable.append(line)
+        else:
+            found.append(line)
+    return RunPage(
+        runs=tuple(found),
+        cursor=None,
+        counts=counts(connection) if counted else None,
+        unreadable=tuple(unreadable),
+    )

@@ -150,5 +150,13 @@ class PruneRequest(Asked[Swept]):
 
     before: int
 
+    def settle(self, result: Result[Swept], hooks: StoreHooks) -> None:
+        """Tell the runtime that runs are gone, then wake the task that prunes."""
+        try:
+            if result.value is not None and result.value.runs:
+                hooks.pruned()
+        finally:
+            Asked.settle(self, result, hooks)
+
 
 Request = CommitRequest | CreateRequest | ClaimRequest | PostRequest | PruneRequest

@@ -278,7 +278,7 @@ async def a_cursor_is_good_for_its_query_only(store: Store, _: Recorder, me: str
 
 
 @scenario
-async def prune_deletes_whole_done_runs(store: Store, _: Recorder, me: str) -> None:
+async def prune_deletes_whole_done_runs(store: Store, hooks: Recorder, me: str) -> None:
     """Done runs that ended before the time go with all that is theirs; open runs and threads stay."""
     then = datetime(1980, 1, 1, tzinfo=UTC)
     key = StateWrite(key="k", scope="thread", value=1)
@@ -292,6 +292,7 @@ async def prune_deletes_whole_done_runs(store: Store, _: Recorder, me: str) -> N
     await create(store, new_run(f"{me}.open", me, agent=me))
     pruned = await store.prune(then + timedelta(seconds=1))
     expect((pruned.runs, pruned.messages), (1, 0), "the one that ended before is deleted")
+    expect(hooks.sweeps, 1, "the hooks are told once of what one slice deleted")
     left = [one.info.run_id for one in (await store.runs(RunQuery(agent=me))).runs]
     expect(left, [f"{me}.open", f"{me}.edge"], "the others stay")
     expect((await store.load(old.run_id), list(await store.events(old.run_id))), (None, []), "nothing of it is left")

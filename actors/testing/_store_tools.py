@@ -44,6 +44,7 @@ class Recorder:
     items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
     frames: list[tuple[str, int, tuple[bytes, ...]]] = attrs.field(factory=list)
     outages: list[Exception | None] = attrs.field(factory=list)
+    sweeps: int = 0
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Keep it."""
@@ -52,6 +53,10 @@ class Recorder:
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """Keep them."""
         self.frames.append((run_id, last, tuple(frames)))
+
+    def pruned(self) -> None:
+        """Count it."""
+        self.sweeps += 1
 
     def unavailable(self, error: Exception | None) -> None:
         """Keep it."""

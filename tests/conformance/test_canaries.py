@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 
+import attrs
 import pytest
 
 import greenroom as gr
@@ -237,3 +238,41 @@ AG_UI = {
     "context": [],
     "forwardedProps": {},
 }
+
+
+@pytest.mark.parametrize("where", ["runtime", "run"])
+async def test_a_mask_that_an_edit_leaves_in_place_stands_for_the_value_behind_it(where):
+    """People edit the arguments as they are shown; a tool never runs with the text of a mask."""
+    ran = []
+
+    @gr.tool(needs_approval=True)
+    async def pay(cents: int, token: str, note: str, to: list[dict[str, str]]) -> str:
+        ran.append((cents, token, note, to))
+        return "paid"
+
+    given = {
+        "cents": 500,
+        "token": "a-token-of-the-shop",
+        "note": "key hunter2-hunter2 for you",
+        "to": [{"name": "ann", "password": "p"}, {"name": "bob", "password": "q"}],
+    }
+    helper = agent(call("pay", given, id="c1"), "done", tools=[pay])
+    async with gr.open_runtime(agents=[helper], secrets=["hunter2-hunter2"]) as runtime:
+        run = await runtime.start("helper", "hi")
+        waiting = await run.wait()
+        (ticket,) = waiting.tickets
+        assert (ticket.arguments["token"], ticket.arguments["note"]) == ("[redacted]", "key [redacted] for you")
+        assert [one["password"] for one in ticket.arguments["to"]] == ["[redacted]"] * 2
+        edited = {**ticket.arguments, "cents": 400}
+        edited["to"] = [dict(ticket.arguments["to"][0]), {**ticket.arguments["to"][1], "name": "bill"}]
+        if where == "runtime":
+            decision = attrs.evolve(ticket.approve(edited_arguments=edited), decision_id="d")
+            answer = await runtime.decide(run.id, decision)
+            again = await runtime.decide(run.id, decision)
+            assert again.status == "duplicate"
+        else:
+            answer = await run.decide(ticket.approve(edited_arguments=edited))
+        assert answer.status == "accepted"
+        await run.result()
+    people = [{"name": "ann", "password": "p"}, {"name": "bill", "password": "q"}]
+    assert ran == [(400, given["token"], given["note"], people)]

@@ -2,6 +2,7 @@
 
 import base64
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -206,6 +207,19 @@ async def test_text_that_streams_and_too_many_changes_do_not_flood_a_list():
             runtime.board.changed("r1")
         frames = await until(talk, lambda frame: frame["type"] == "gw.run")
         assert len(frames) == 1, "ten changes of a round are one row"
+
+
+async def test_a_prune_gives_each_watch_its_first_page_again():
+    async with served() as (runtime, address), welcomed(address) as talk:
+        done = await waiting(runtime, "r1")
+        await waiting(runtime, "r2")
+        await done.cancel()
+        await done.result()
+        page = await talk.ask("watch", id="w")
+        assert [row["run"] for row in page["runs"]] == ["r2", "r1"]
+        await runtime.store.prune(datetime.now(UTC) + timedelta(hours=1))
+        frames = await until(talk, lambda frame: frame["type"] == "gw.runs")
+        assert (frames[-1]["reason"], [row["run"] for row in frames[-1]["runs"]]) == ("too_many", ["r2"])
 
 
 class Deaf:

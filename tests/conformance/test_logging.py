@@ -310,3 +310,46 @@ async def test_the_restart_of_a_runs_owner_is_logged(heard, autojump_clock):
     assert [one.levelno for one in own] == [logging.ERROR]
     assert heard.text.count("Traceback (most recent call last)") == 1
     assert SECRET not in heard.text
+
+
+async def test_a_denial_text_that_fails_is_logged_under_the_id_of_its_event(heard):
+    @gr.tool(needs_approval=True)
+    async def signed() -> str:
+        return ""
+
+    helper = agent(call("signed", id="c1"), "done", tools=[signed], denial=failing)
+    async with home(None, agents=[helper], secrets=[SECRET]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1")
+        waiting = await run.wait()
+        assert isinstance(waiting, gr.Waiting)
+        await run.decide(waiting.tickets[0].deny())
+        await run.result()
+        events = await events_of(run)
+    (record,) = heard.named("greenroom.run")
+    fields: Any = record
+    assert (record.levelno, fields.code, fields.call_id) == (logging.ERROR, "denial_failed", "c1")
+    assert {fields.error_id} == error_ids(events)
+    assert "in failing" in heard.text
+    assert SECRET not in heard.text
+
+
+async def test_a_reducer_that_fails_at_the_merge_is_logged(heard, autojump_clock):
+    total = gr.StateKey(
+        "total", int, default=0, merge=gr.commutative(lambda now, more: failing() if now else now + more)
+    )
+
+    @gr.tool
+    async def add(ctx: gr.ToolContext) -> str:
+        ctx.state.update(total, 1)
+        await trio.sleep(1)
+        return ""
+
+    helper = agent([call("add", id="c1"), call("add", id="c2")], "done", tools=[add], execution="parallel_streaming")
+    _, events = await came_to(helper)
+    (conflict,) = [event.payload for event in events if event.type == "run.state.conflict"]
+    assert conflict["writer"] == "c2"
+    (record,) = heard.named("greenroom.run")
+    fields: Any = record
+    assert (record.levelno, fields.code, fields.call_id) == (logging.ERROR, "state_conflict", "c2")
+    assert "in failing" in heard.text
+    assert SECRET not in heard.text

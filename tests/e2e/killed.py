@@ -98,7 +98,7 @@ class WitnessedHooks:
     """The runtime's ear: what it is told is written down first."""
 
     def __init__(self, hooks: Any, store: WitnessedStore) -> None:
-        self.posted, self.unavailable = hooks.posted, hooks.unavailable
+        self.posted, self.pruned, self.unavailable = hooks.posted, hooks.pruned, hooks.unavailable
         self._hooks, self._store = hooks, store
 
     def committed(self, run_id: str, last: int, frames: Any) -> None:

@@ -294,7 +294,7 @@ const en = {
   "ask.hidden.warn":
     "The arguments hold characters that can not be seen, or that change the order of what you read. They are shown as codes.",
   "ask.masked.warn":
-    "Secrets are shown as [redacted], and places on the host as [home] and [workspace]. Arguments that you edit are used as they stand: put the real values in.",
+    "Secrets are shown as [redacted], and places on the host as [home] and [workspace]. A value that you leave as shown keeps what is behind the mask; in a value that you change, write the real text.",
   "ask.cut.warn":
     "A value is too long to be shown here: only its beginning and end are. Arguments that you edit are used as they stand: put the whole value in.",
   "ask.rounded.warn": "This browser rounds numbers with many digits. Check them elsewhere before you approve.",
@@ -750,7 +750,7 @@ const zh = {
   "ask.fingerprint": "指纹",
   "ask.fingerprint.why": "你的决定只对这一次调用有效；调用一旦改变，决定即不算数。",
   "ask.hidden.warn": "参数中含有不可见、或会改变阅读顺序的字符，已用代码显示。",
-  "ask.masked.warn": "机密内容显示为 [redacted]，主机上的目录显示为 [home] 和 [workspace]。你编辑的参数会原样使用：请填入真实的值。",
+  "ask.masked.warn": "机密内容显示为 [redacted]，主机上的目录显示为 [home] 和 [workspace]。保持原样的值会保留其真实内容；若修改某个值，请写入真实文本。",
   "ask.cut.warn": "某个值太长，这里只显示其开头和结尾。你编辑的参数会原样使用：请填入完整的值。",
   "ask.rounded.warn": "此浏览器会对位数很多的数字取整。批准前请在别处核对。",
   "ask.approve": ({ tool }) => `批准 ${tool}`,

@@ -131,6 +131,7 @@ class Feed:
         """Serve a watch, from its first page on."""
         if not self._watches:
             self._gateway.runtime.board.listeners.add(self.heard)
+            self._gateway.runtime.board.sweep_listeners.add(self.swept)
         self._watches[watch] = None
         self.wake()
 
@@ -141,6 +142,7 @@ class Feed:
             self._told.pop(watch.conversation, None)
         if not self._watches:
             self._gateway.runtime.board.listeners.discard(self.heard)
+            self._gateway.runtime.board.sweep_listeners.discard(self.swept)
             self._changed.clear()
             self._open.clear()
             self._flood = False
@@ -157,8 +159,13 @@ class Feed:
             return
         self._changed[run_id] = None
         if len(self._changed) > MOST:
-            self._flood = True
-            self._changed.clear()
+            self.swept()
+        self.wake()
+
+    def swept(self) -> None:
+        """Runs were deleted, or more have changed than is told one by one: each watch gets its first page again."""
+        self._flood = True
+        self._changed.clear()
         self.wake()
 
     # --- rounds ------------------------------------------------------------------------------------------------------

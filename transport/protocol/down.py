@@ -77,7 +77,7 @@ class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
 class Runs(Frame, frozen=True, kw_only=True, tag="gw.runs"):
     """The first page of a list that is watched: it takes the place of all that the client has of the list.
 
-    `reason`: asked, or too_many: more has changed than is told run by run, or than the connection took.
+    `reason`: asked, or too_many: more has changed than is told run by run (a prune, too), or than the connection took.
     """
 
     watch: str

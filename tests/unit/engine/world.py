@@ -177,6 +177,7 @@ class World:
         self.starts: dict[str, int] = {}
         self.task_starts: set[str] = set()
         self.replies: dict[int, fx.AnswerBody] = {}
+        self.reports: list[fx.ReportFailure] = []
         self.finished = False
         self.inputs = 0
         self.trace: list[str] = []
@@ -269,6 +270,8 @@ class World:
                     self.replies[effect.ask] = effect
                 case fx.StartTask() if not self._wanted(effect):
                     pass
+                case fx.ReportFailure():
+                    self.reports.append(effect)
                 case fx.CancelWork():
                     assert ("cancel",) not in self.outstanding
                     self.dying, self.outstanding = self.outstanding, {("cancel",): effect}

@@ -318,6 +318,29 @@ async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Pat
         assert ([one.message for one in line.asked], line.asked_count) == (["May it?"], 2)
 
 
+@pytest.mark.parametrize("column", ["info", "row"])
+async def test_runs_whose_rows_can_not_be_read_break_no_list(path: Path, column: str) -> None:
+    """Pages are as long as asked for, their cursors lead on, and the runs that have no line are named."""
+    store = store_at(path)
+    async with opened(store):
+        for number in range(12):
+            await create(store, new_run(f"r{number:02}", f"t{number}"))
+    bad = {"r03", "r04", "r05", "r09", "r10", "r11"}
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for run_id in bad:
+            file.execute(f"UPDATE runs SET {column} = x'00' WHERE run_id = ?", (run_id,))  # noqa: S608 - a constant
+    store = store_at(path)
+    async with opened(store):
+        pages = [await store.runs(RunQuery(limit=2))]
+        while pages[-1].cursor is not None:
+            pages.append(await store.runs(RunQuery(limit=2, cursor=pages[-1].cursor)))
+        lines = [[line.info.run_id for line in page.runs] for page in pages]
+        assert [names for names in lines if names] == [["r08", "r07"], ["r06", "r02"], ["r01", "r00"]]
+        assert {run_id for page in pages for run_id in page.unreadable} == bad
+        some = await store.summaries(["r03", "r08", "nothing"])
+        assert ([line.info.run_id for line in some.runs], some.unreadable) == (["r08"], ("r03",))
+
+
 async def test_state_keys_of_an_older_file_have_no_revision(path: Path) -> None:
     """A file from before revisions were kept: its values are there as of every step, and written on."""
     row = await old_file(path, new_run("r1", "t1"), MIGRATIONS[:3])
