@@ -67,7 +67,7 @@ judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway 
 	@bash scripts/judges.sh
 
 chaos: $(DEV_STAMP) ## the fault-injection sweeps in full; `make test` samples them
-	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos $(PYTEST_ARGS)
+	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos tests/unit/contract/test_growth.py $(PYTEST_ARGS)
 
 attack: $(DEV_STAMP) ## attacks that are drawn by lot, half a minute each family (ARGS="doors --seed 7")
 	$(PY) -m scripts.attack $(ARGS)
