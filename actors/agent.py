@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
 import attrs
 
-from greenroom.actors.abc import Model
-from greenroom.actors.contract.decisions import Decision, Ticket
-from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.contract.messages import ToolInfo
-from greenroom.actors.contract.policies import Policies
-from greenroom.actors.contract.spec import MODES, AgentSpec, ExecutionMode
-from greenroom.actors.contract.state import Keys
-from greenroom.actors.contract.stop import MaxRounds, StopCondition, StopOnTool
-from greenroom.actors.errors import AgentDefinitionError, StateError
-from greenroom.actors.models.answers import Output, read_output_type
-from greenroom.actors.plugins.plugin import Plugin, check_plugins, hooked, name_of
-from greenroom.actors.plugins.policies import PolicyPlugin, essence, gathered
-from greenroom.actors.state.access import declared
-from greenroom.actors.state.keys import StateKey
-from greenroom.actors.tools.background import BUILTIN
-from greenroom.actors.tools.definition import Tool
-from greenroom.actors.tools.marks import definition_mark
+from .abc import Model
+from .contract.decisions import Decision, Ticket
+from .contract.ids import content_digest
+from .contract.messages import ToolInfo
+from .contract.policies import Policies
+from .contract.spec import MODES, AgentSpec, ExecutionMode
+from .contract.state import Keys
+from .contract.stop import MaxRounds, StopCondition, StopOnTool
+from .errors import AgentDefinitionError, StateError
+from .models.answers import Output, read_output_type
+from .plugins.plugin import Plugin, check_plugins, hooked, name_of
+from .plugins.policies import PolicyPlugin, essence, gathered
+from .state.access import declared
+from .state.keys import StateKey
+from .tools.background import BUILTIN
+from .tools.definition import Tool
+from .tools.marks import definition_mark
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -12,15 +12,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from attrs import define, evolve, field
 
-from greenroom.supervision.ask import Reply
-from greenroom.supervision.border import failure_of, passes_through
-from greenroom.supervision.cleanup import brutally_stopped
-from greenroom.supervision.exits import Cancelled, Crashed, Exit, Normal, Shutdown, Stubborn
-from greenroom.supervision.intensity import Window
-from greenroom.supervision.mailbox import Mailbox
-from greenroom.supervision.ref import Ref
-from greenroom.supervision.spec import ChildSpec
-from greenroom.supervision.strategy import Decision, Escalate, Restart, Stop
+from .ask import Reply
+from .border import failure_of, passes_through
+from .cleanup import brutally_stopped
+from .exits import Cancelled, Crashed, Exit, Normal, Shutdown, Stubborn
+from .intensity import Window
+from .mailbox import Mailbox
+from .ref import Ref
+from .spec import ChildSpec
+from .strategy import Decision, Escalate, Restart, Stop
 
 M = TypeVar("M")
 

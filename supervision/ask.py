@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from attrs import define, field
 from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
 
-from greenroom.supervision.ref import Ref
+from .ref import Ref
 
 M = TypeVar("M")
 T = TypeVar("T")

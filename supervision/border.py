@@ -30,8 +30,8 @@ from weakref import WeakSet
 
 import trio
 
-from greenroom.supervision.exits import STRAY, flatten, is_stray, leaves
-from greenroom.supervision.nursery import raise_bare
+from .exits import STRAY, flatten, is_stray, leaves
+from .nursery import raise_bare
 
 CHAIN: Final = 100
 """Links that are followed from an exception to its cause: a chain may be a circle."""

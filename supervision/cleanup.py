@@ -20,7 +20,7 @@ from contextvars import ContextVar
 import trio
 from attrs import frozen
 
-from greenroom.supervision.reporting import report
+from .reporting import report
 
 logger = logging.getLogger("greenroom.supervision")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from greenroom.supervision.exits import Exit
+    from .exits import Exit
 
 
 class SupervisionError(Exception):

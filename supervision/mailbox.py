@@ -16,8 +16,8 @@ import trio
 from attrs import define, field
 from trio.lowlevel import Abort, Task, checkpoint, current_clock, current_task, reschedule, wait_task_rescheduled
 
-from greenroom.supervision.errors import ActorExited, MailboxEmpty, MailboxFull
-from greenroom.supervision.exits import Exit
+from .errors import ActorExited, MailboxEmpty, MailboxFull
+from .exits import Exit
 
 M = TypeVar("M")
 

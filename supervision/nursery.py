@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import trio
 
-from greenroom.supervision.exits import sole_cancellation
+from .exits import sole_cancellation
 
 
 def unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 from attrs import define, field
 
-from greenroom.supervision.border import failure_of_call
-from greenroom.supervision.errors import ActorExited
-from greenroom.supervision.exits import Exit
-from greenroom.supervision.mailbox import Mailbox
-from greenroom.supervision.reporting import report, traceback_text
+from .border import failure_of_call
+from .errors import ActorExited
+from .exits import Exit
+from .mailbox import Mailbox
+from .reporting import report, traceback_text
 
 if TYPE_CHECKING:
-    from greenroom.supervision.ask import Reply
+    from .ask import Reply
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)

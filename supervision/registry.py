@@ -6,8 +6,8 @@ from typing import Any
 
 from attrs import define, field
 
-from greenroom.supervision.errors import ActorExited, NameTaken
-from greenroom.supervision.ref import Ref
+from .errors import ActorExited, NameTaken
+from .ref import Ref
 
 
 @define(eq=False)

@@ -11,8 +11,8 @@ import sys
 import traceback as tracebacks
 from typing import Any
 
-from greenroom.supervision.border import failure_of_call
-from greenroom.supervision.exits import leaves
+from .border import failure_of_call
+from .exits import leaves
 
 
 def report(logger: logging.Logger, level: int, message: str, *, traceback: str | None = None, **fields: Any) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from attrs import field, frozen
 from attrs.validators import ge, gt, in_, instance_of, optional
 
-from greenroom.supervision.intensity import Intensity
-from greenroom.supervision.mailbox import CAPACITY
+from .intensity import Intensity
+from .mailbox import CAPACITY
 
 if TYPE_CHECKING:
-    from greenroom.supervision.actor import ActorContext
+    from .actor import ActorContext
 
 M = TypeVar("M")
 

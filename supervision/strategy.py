@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, assert_never
 
 from attrs import frozen
 
-from greenroom.supervision.exits import Cancelled, Crashed, Exit, GaveUp, Normal, Shutdown, Stubborn
-from greenroom.supervision.intensity import Window
-from greenroom.supervision.spec import ChildSpec
+from .exits import Cancelled, Crashed, Exit, GaveUp, Normal, Shutdown, Stubborn
+from .intensity import Window
+from .spec import ChildSpec
 
 
 @frozen(kw_only=True)

@@ -34,10 +34,10 @@ import trio
 from attrs import asdict, define, field
 from trio.lowlevel import checkpoint
 
-from greenroom.supervision.actor import Cell, run_actor
-from greenroom.supervision.ask import Reply
-from greenroom.supervision.border import note_handler
-from greenroom.supervision.errors import (
+from .actor import Cell, run_actor
+from .ask import Reply
+from .border import note_handler
+from .errors import (
     DuplicateChild,
     NameTaken,
     StartFailed,
@@ -46,16 +46,16 @@ from greenroom.supervision.errors import (
     TooManyChildren,
     UnknownChild,
 )
-from greenroom.supervision.exits import Cancelled, Crashed, Exit, GaveUp, Shutdown, Stubborn, sole_cancellation
-from greenroom.supervision.intensity import Intensity, Window
-from greenroom.supervision.mailbox import Mailbox
-from greenroom.supervision.nursery import raise_bare, unwrap
-from greenroom.supervision.ref import Ref, call_watcher
-from greenroom.supervision.registry import Registry
-from greenroom.supervision.reporting import report
-from greenroom.supervision.spec import ChildSpec, OnGiveUp
-from greenroom.supervision.strategy import Decision, Escalate, Restart, Stop, decide
-from greenroom.supervision.views import (
+from .exits import Cancelled, Crashed, Exit, GaveUp, Shutdown, Stubborn, sole_cancellation
+from .intensity import Intensity, Window
+from .mailbox import Mailbox
+from .nursery import raise_bare, unwrap
+from .ref import Ref, call_watcher
+from .registry import Registry
+from .reporting import report
+from .spec import ChildSpec, OnGiveUp
+from .strategy import Decision, Escalate, Restart, Stop, decide
+from .views import (
     ChildCount,
     ChildInfo,
     ChildState,

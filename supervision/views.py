@@ -9,11 +9,11 @@ from typing import Any, Literal
 from attrs import field, frozen
 from attrs.validators import ge, optional
 
-from greenroom.supervision.exits import Exit, Stubborn
-from greenroom.supervision.intensity import Intensity
-from greenroom.supervision.ref import Ref
-from greenroom.supervision.registry import Registry
-from greenroom.supervision.spec import OnGiveUp
+from .exits import Exit, Stubborn
+from .intensity import Intensity
+from .ref import Ref
+from .registry import Registry
+from .spec import OnGiveUp
 
 OnExit = Callable[[Ref[Any], Exit], None]
 OnRestart = Callable[[Ref[Any], Exit, int], None]

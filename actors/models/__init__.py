@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from greenroom.actors.abc import Model
-from greenroom.actors.errors import AgentDefinitionError
+from ..abc import Model
+from ..errors import AgentDefinitionError
 
 
 def resolve_model(name: str) -> Model:

@@ -12,9 +12,10 @@ from typing import Any, Final, Generic, TypeVar, cast
 import attrs
 import msgspec
 
-from greenroom.actors.contract.codec import SchemaError, message_of
-from greenroom.actors.errors import AgentDefinitionError
 from greenroom.supervision.border import failure_of_call
+
+from ..contract.codec import SchemaError, message_of
+from ..errors import AgentDefinitionError
 
 T = TypeVar("T")
 

@@ -10,13 +10,12 @@ from contextlib import suppress
 
 import msgspec
 
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.asked import asked_of
-from greenroom.actors.contract.decisions import Ticket
-from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.rows import RunInfo
-from greenroom.actors.contract.titles import TITLE, one_line, searched
-
+from ..contract import codec
+from ..contract.asked import asked_of
+from ..contract.decisions import Ticket
+from ..contract.envelope import decode_event
+from ..contract.rows import RunInfo
+from ..contract.titles import TITLE, one_line, searched
 from ._moments import milliseconds
 
 

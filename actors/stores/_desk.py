@@ -15,9 +15,8 @@ from typing import Any, Final, NoReturn
 
 import trio
 
-from greenroom.actors.abc import StoreHooks
-from greenroom.actors.errors import StoreDown, StoreUnavailable
-
+from ..abc import StoreHooks
+from ..errors import StoreDown, StoreUnavailable
 from ._outages import Damaged
 from ._requests import Request
 from .faults import Outage

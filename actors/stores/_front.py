@@ -8,11 +8,10 @@ from datetime import datetime
 
 import trio
 
-from greenroom.actors.abc import Created, Deliver, Pruned, Store
-from greenroom.actors.contract.decisions import Answer, Command
-from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun
-from greenroom.actors.errors import UsageError
-
+from ..abc import Created, Deliver, Pruned, Store
+from ..contract.decisions import Answer, Command
+from ..contract.rows import Claim, Commit, Judge, NewRun
+from ..errors import UsageError
 from ._moments import milliseconds
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request
 

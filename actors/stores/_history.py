@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import attrs
 
-from greenroom.actors.contract.state import StateWrite
+from ..contract.state import StateWrite
 
 
 class Entry(NamedTuple):

@@ -31,7 +31,7 @@ from typing import Final
 
 import attrs
 
-from greenroom.actors.errors import StoreDown, StoreOpenError
+from ..errors import StoreDown, StoreOpenError
 
 _BYTE: Final = 1 << 62
 """The byte that the owner locks: behind every byte that a file can have, and behind SQLite's (1 GiB and 512 bytes)."""

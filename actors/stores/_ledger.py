@@ -9,13 +9,13 @@ from itertools import islice
 
 import attrs
 
-from greenroom.actors.abc import ASKED, Created, Pruned, Receipt, RunCounts, RunSummary
-from greenroom.actors.contract.asked import asked_of
-from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.phases import LEAVING
-from greenroom.actors.contract.rows import (
+from ..abc import ASKED, Created, Pruned, Receipt, RunCounts, RunSummary
+from ..contract.asked import asked_of
+from ..contract.decisions import Answer, Command, InboxItem, Ticket
+from ..contract.lifecycle import TERMINAL, RunStatus
+from ..contract.messages import Message
+from ..contract.phases import LEAVING
+from ..contract.rows import (
     CallRow,
     Claim,
     Commit,
@@ -27,10 +27,9 @@ from greenroom.actors.contract.rows import (
     RunRow,
     ThreadInfo,
 )
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.contract.waiting import waiting
-from greenroom.actors.errors import LeaseLost, UnknownRun
-
+from ..contract.state import StateWrite
+from ..contract.waiting import waiting
+from ..errors import LeaseLost, UnknownRun
 from . import _verdict
 from ._history import Entry, History, in_order
 from ._moments import milliseconds, moment

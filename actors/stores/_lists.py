@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.asked import Asked
-from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.contract.rows import RunInfo, RunRow
-
+from ..abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ..contract import codec
+from ..contract.asked import Asked
+from ..contract.lifecycle import RunStatus
+from ..contract.rows import RunInfo, RunRow
 from . import _paging
 from ._moments import milliseconds, moment
 from ._schema import TO_DO, WAITS

@@ -20,8 +20,7 @@ from typing import Final
 import attrs
 import msgspec
 
-from greenroom.actors.errors import StoreOpenError
-
+from ..errors import StoreOpenError
 from ._inode import REFUSED, is_owned, refused
 
 _LARGEST: Final = 4096

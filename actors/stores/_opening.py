@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from greenroom.actors.errors import StoreOpenError
-
+from ..errors import StoreOpenError
 from ._inode import Hold
 from ._lock import Owner, in_use
 from ._outages import Misread, connect, examine, is_suspect, primary_code

@@ -15,8 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from greenroom.actors.errors import StoreError, StoreUnavailable
-
+from ..errors import StoreError, StoreUnavailable
 from ._inode import Hold
 
 SUSPECT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

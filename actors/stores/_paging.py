@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from greenroom.actors.abc import ORDERS, RunQuery
-from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.errors import UsageError
+from ..abc import ORDERS, RunQuery
+from ..contract.ids import content_digest
+from ..errors import UsageError
 
 
 def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:

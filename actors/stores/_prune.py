@@ -15,11 +15,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from greenroom.actors.abc import Pruned
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.codec import SchemaError
-from greenroom.actors.contract.rows import RunInfo
-
+from ..abc import Pruned
+from ..contract import codec
+from ..contract.codec import SchemaError
+from ..contract.rows import RunInfo
 from ._requests import Swept
 
 SLICE: Final = 0.02

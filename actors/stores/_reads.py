@@ -12,15 +12,14 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.codec import SchemaError
-from greenroom.actors.contract.decisions import Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
-
+from ..contract import codec
+from ..contract.codec import SchemaError
+from ..contract.decisions import Command, InboxItem, Ticket
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message
+from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
+from ..contract.state import StateWrite
+from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
 from . import _paging
 from ._moments import milliseconds, moment
 from ._outages import Damaged, Misread, is_outage, is_suspect, passes

@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.abc import Created, Deliver, Receipt, StoreHooks
-from greenroom.actors.contract.decisions import Answer, Command, InboxItem
-from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun
-from greenroom.actors.errors import StoreDown
+from ..abc import Created, Deliver, Receipt, StoreHooks
+from ..contract.decisions import Answer, Command, InboxItem
+from ..contract.rows import Claim, Commit, Judge, NewRun
+from ..errors import StoreDown
 
 T = TypeVar("T")
 

@@ -8,15 +8,14 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.decisions import Answer, Command, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.contract.titles import searched
-from greenroom.actors.contract.waiting import apart, waiting, whole
-
+from ..contract import codec
+from ..contract.decisions import Answer, Command, InboxItem, Ticket
+from ..contract.lifecycle import TERMINAL, RunStatus
+from ..contract.messages import Message
+from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
+from ..contract.state import StateWrite
+from ..contract.titles import searched
+from ..contract.waiting import apart, waiting, whole
 from ._derived import brief_of
 from ._moments import milliseconds
 

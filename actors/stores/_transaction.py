@@ -15,14 +15,13 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.abc import Created, Receipt, StoreStatistics
-from greenroom.actors.contract import codec
-from greenroom.actors.contract.decisions import Command, InboxItem
-from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
-from greenroom.actors.contract.phases import LEAVING
-from greenroom.actors.contract.rows import Claim, Commit, Facts, RunInfo
-from greenroom.actors.errors import LeaseLost, StoreError, UnknownRun
-
+from ..abc import Created, Receipt, StoreStatistics
+from ..contract import codec
+from ..contract.decisions import Command, InboxItem
+from ..contract.lifecycle import TERMINAL, RunStatus, Stage
+from ..contract.phases import LEAVING
+from ..contract.rows import Claim, Commit, Facts, RunInfo
+from ..errors import LeaseLost, StoreError, UnknownRun
 from . import _prune, _sql, _verdict
 from ._outages import Damaged, Misread, is_outage, is_suspect
 from ._requests import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.actors.contract.decisions import Answer, Command
-from greenroom.actors.contract.rows import Commit, Facts, Judge, NewRun
-from greenroom.actors.errors import StoreError, ThreadBusy
+from ..contract.decisions import Answer, Command
+from ..contract.rows import Commit, Facts, Judge, NewRun
+from ..errors import StoreError, ThreadBusy
 
 
 class BadCommit(StoreError):

@@ -19,9 +19,8 @@ from typing import Any, Final, NoReturn
 
 import trio
 
-from greenroom.actors.abc import StoreHooks
-from greenroom.actors.errors import StoreDown, StoreUnavailable
-
+from ..abc import StoreHooks
+from ..errors import StoreDown, StoreUnavailable
 from ._desk import Execute, Silent, closed, failed, pauses
 from ._requests import Request
 from .faults import Outage

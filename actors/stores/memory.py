@@ -10,14 +10,13 @@ from typing import Any, Final, Literal
 
 import trio
 
-from greenroom.actors.abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
-from greenroom.actors.contract.decisions import InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import RunOutline, RunRecord, ThreadInfo
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, StoreOpenError, UnknownRun
-
+from ..abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from ..contract.decisions import InboxItem, Ticket
+from ..contract.lifecycle import RunStatus
+from ..contract.messages import Message
+from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.state import StateWrite
+from ..errors import StoreDown, StoreOpenError, UnknownRun
 from . import _paging
 from ._desk import PATIENCE, Desk
 from ._front import Front

@@ -13,13 +13,12 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
-from greenroom.actors.contract.decisions import InboxItem, Ticket
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import RunOutline, RunRecord, ThreadInfo
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
-
+from ..abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..contract.decisions import InboxItem, Ticket
+from ..contract.messages import Message
+from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.state import StateWrite
+from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from . import _lists, _paging, _prune, _reads, _sql
 from ._desk import PATIENCE, Desk, pauses
 from ._front import Front

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import trio
 
-from greenroom.actors.abc import RunQuery, Store
-from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem
-from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
-from greenroom.actors.contract.rows import Facts
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.contract.tasks import TaskRow
-from greenroom.actors.errors import StoreDown, UnknownRun, UsageError
-from greenroom.actors.testing._store_tools import (
+from ..abc import RunQuery, Store
+from ..contract.calls import CallStatus
+from ..contract.decisions import Answer, Command, Decision, InboxItem
+from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
+from ..contract.rows import Facts
+from ..contract.state import StateWrite
+from ..contract.tasks import TaskRow
+from ..errors import StoreDown, UnknownRun, UsageError
+from ._store_tools import (
     NOW,
     OpenStore,
     Recorder,

@@ -6,13 +6,13 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.abc import Created, Store
-from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.rows import RunRecord
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import ThreadBusy, UnknownRun
-from greenroom.actors.testing._store_tools import (
+from ..abc import Created, Store
+from ..contract.calls import CallStatus
+from ..contract.lifecycle import Stage
+from ..contract.rows import RunRecord
+from ..contract.state import StateWrite
+from ..errors import ThreadBusy, UnknownRun
+from ._store_tools import (
     NOW,
     Author,
     Recorder,

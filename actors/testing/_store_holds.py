@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.actors.abc import Store
-from greenroom.actors.contract.decisions import Answer, Command
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.phases import Cursor
-from greenroom.actors.contract.rows import Facts, PauseWish
-from greenroom.actors.testing._store_tools import (
+from ..abc import Store
+from ..contract.decisions import Answer, Command
+from ..contract.lifecycle import Stage
+from ..contract.phases import Cursor
+from ..contract.rows import Facts, PauseWish
+from ._store_tools import (
     Recorder,
     create,
     decide,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.actors.abc import Store
-from greenroom.actors.contract.decisions import Answer, Command
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.messages import Message, Producer
-from greenroom.actors.contract.rows import Facts, Sent
-from greenroom.actors.testing._store_tools import (
+from ..abc import Store
+from ..contract.decisions import Answer, Command
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message, Producer
+from ..contract.rows import Facts, Sent
+from ._store_tools import (
     Author,
     Recorder,
     create,

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.abc import RunCounts, RunQuery, Store
-from greenroom.actors.contract.lifecycle import RunStatus, Stage
-from greenroom.actors.errors import UsageError
-from greenroom.actors.testing._store_tools import (
+from ..abc import RunCounts, RunQuery, Store
+from ..contract.lifecycle import RunStatus, Stage
+from ..errors import UsageError
+from ._store_tools import (
     NOW,
     Author,
     Recorder,

@@ -8,11 +8,11 @@ from typing import Final
 
 import attrs
 
-from greenroom.actors.abc import RunQuery, Store
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.rows import Claim
-from greenroom.actors.contract.state import Scope, StateWrite
-from greenroom.actors.testing._store_tools import (
+from ..abc import RunQuery, Store
+from ..contract.lifecycle import Stage
+from ..contract.rows import Claim
+from ..contract.state import Scope, StateWrite
+from ._store_tools import (
     Author,
     OpenStore,
     create,

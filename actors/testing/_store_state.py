@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.abc import Store
-from greenroom.actors.contract.state import Scope, StateWrite
-from greenroom.actors.errors import UnknownRun
-from greenroom.actors.testing._store_tools import (
+from ..abc import Store
+from ..contract.state import Scope, StateWrite
+from ..errors import UnknownRun
+from ._store_tools import (
     NOW,
     Author,
     OpenStore,

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import attrs
 
-from greenroom.actors.abc import Created, Store
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.rows import NewRun
-from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import ThreadBusy
-from greenroom.actors.testing._store_tools import (
+from ..abc import Created, Store
+from ..contract.lifecycle import Stage
+from ..contract.rows import NewRun
+from ..contract.state import StateWrite
+from ..errors import ThreadBusy
+from ._store_tools import (
     NOW,
     OpenStore,
     Recorder,

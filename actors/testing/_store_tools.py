@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.abc import Receipt, Store
-from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Ticket
-from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.messages import CallRequest, Message
-from greenroom.actors.contract.rows import (
+from ..abc import Receipt, Store
+from ..contract.calls import CallStatus
+from ..contract.decisions import Answer, Command, Decision, InboxItem, Ticket
+from ..contract.lifecycle import Stage
+from ..contract.messages import CallRequest, Message
+from ..contract.rows import (
     CallRow,
     Claim,
     Commit,
@@ -26,7 +26,7 @@ from greenroom.actors.contract.rows import (
     RunRecord,
     RunRow,
 )
-from greenroom.actors.engine.judge import Judge
+from ..engine.judge import Judge
 
 T = TypeVar("T")
 

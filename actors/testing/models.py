@@ -25,10 +25,10 @@ from typing import Any, Final, get_args
 import attrs
 import trio
 
-from greenroom.actors.abc import Model, ModelEvent, ReasoningDelta, TextDelta
-from greenroom.actors.contract.ids import canonical_json
-from greenroom.actors.contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
-from greenroom.actors.errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind
+from ..abc import Model, ModelEvent, ReasoningDelta, TextDelta
+from ..contract.ids import canonical_json
+from ..contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
+from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind
 
 KEEP: Final = 1_000
 """Requests that a test model keeps unless it is told otherwise: each holds on to the messages of its thread."""

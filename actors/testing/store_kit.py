@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from greenroom.actors.testing import (
+from . import (
     _store_commands,
     _store_commits,
     _store_holds,
@@ -28,8 +28,8 @@ from greenroom.actors.testing import (
     _store_threads,
     _store_tools,
 )
-from greenroom.actors.testing._store_model import play_random
-from greenroom.actors.testing._store_tools import Author, OpenStore, Recorder, Scenario, Sent, create, new_run, opened
+from ._store_model import play_random
+from ._store_tools import Author, OpenStore, Recorder, Scenario, Sent, create, new_run, opened
 
 __all__ = [
     "STORE_SCENARIOS",

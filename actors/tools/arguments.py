@@ -18,11 +18,11 @@ from typing import Any, Final, get_origin
 import attrs
 import msgspec
 
-from greenroom.actors.contract.codec import message_of
-from greenroom.actors.errors import ToolDefinitionError
-from greenroom.actors.state.values import copied
 from greenroom.supervision.border import failure_of_call
 
+from ..contract.codec import message_of
+from ..errors import ToolDefinitionError
+from ..state.values import copied
 from .context import SyncToolContext, ToolContext
 from .docstrings import parameter_texts
 

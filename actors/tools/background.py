@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from greenroom.actors.tools.context import ToolContext
-from greenroom.actors.tools.definition import tool
+from .context import ToolContext
+from .definition import tool
 
 
 @tool(replay="safe")

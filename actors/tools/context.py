@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Generic
 import attrs
 import trio
 
-from greenroom.actors.contract.decisions import Decision
-from greenroom.actors.contract.ids import idempotency_key
-from greenroom.actors.contract.tasks import TaskView
-from greenroom.actors.errors import ToolError, UsageError
-from greenroom.actors.state.access import WritableState, check_state
-from greenroom.actors.state.values import copied_decision
+from ..contract.decisions import Decision
+from ..contract.ids import idempotency_key
+from ..contract.tasks import TaskView
+from ..errors import ToolError, UsageError
+from ..state.access import WritableState, check_state
+from ..state.values import copied_decision
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from greenroom.actors.tools.definition import Tool
+    from .definition import Tool
 
     Deps = TypeVar("Deps", default=Any)
 else:

@@ -13,10 +13,9 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, 
 
 import attrs
 
-from greenroom.actors.contract.messages import ToolInfo
-from greenroom.actors.contract.spec import Concurrency, GateKind, ToolSpec
-from greenroom.actors.errors import ToolDefinitionError
-
+from ..contract.messages import ToolInfo
+from ..contract.spec import Concurrency, GateKind, ToolSpec
+from ..errors import ToolDefinitionError
 from .arguments import Arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph

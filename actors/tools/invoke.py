@@ -13,15 +13,16 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from greenroom.actors.contract.codec import failure_text, message_of
-from greenroom.actors.contract.decisions import Suspend
-from greenroom.actors.errors import GreenroomError, ToolError
-from greenroom.actors.state.values import shown
-from greenroom.actors.tools.context import SyncToolContext, ToolContext
-from greenroom.actors.tools.definition import Tool
-from greenroom.actors.tools.threads import Body, Ended, run_body
 from greenroom.supervision.border import failure_of, failure_of_call
 from greenroom.supervision.exits import leaves
+
+from ..contract.codec import failure_text, message_of
+from ..contract.decisions import Suspend
+from ..errors import GreenroomError, ToolError
+from ..state.values import shown
+from .context import SyncToolContext, ToolContext
+from .definition import Tool
+from .threads import Body, Ended, run_body
 
 TEXT_LIMIT: Final = 2_000
 """Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its

@@ -18,8 +18,7 @@ from types import CodeType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from greenroom.actors.contract.ids import content_digest
-
+from ..contract.ids import content_digest
 from .definition import Tool
 
 _DIGITS: Final = 16

@@ -12,9 +12,9 @@ from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos._internals import SYSTEM_TASKS, Injection, inject
-from greenroom.supervision.chaos.scheduling import run
-from greenroom.supervision.chaos.sites import site_of, waits_for_children
+from ._internals import SYSTEM_TASKS, Injection, inject
+from .scheduling import run
+from .sites import site_of, waits_for_children
 
 
 @define(eq=False)

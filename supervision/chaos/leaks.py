@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from greenroom.supervision.chaos.scheduling import program_tasks
-from greenroom.supervision.ref import Ref
-from greenroom.supervision.registry import Registry
+from ..ref import Ref
+from ..registry import Registry
+from .scheduling import program_tasks
 
 
 def find_leaks(*, registries: Iterable[Registry] = (), refs: Iterable[Ref[Any]] = ()) -> list[str]:

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 import pytest
 from attrs import frozen
 
-from greenroom.supervision.chaos.report import Kind, Report, Token
-from greenroom.supervision.chaos.sweep import Check, nothing_more, sweep_cancel, sweep_crash, sweep_schedules
+from .report import Kind, Report, Token
+from .sweep import Check, nothing_more, sweep_cancel, sweep_crash, sweep_schedules
 
 W = TypeVar("W")
 SAMPLE: Final = 100

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from attrs import define, field, frozen
 
-from greenroom.supervision.chaos.sites import Step
+from .sites import Step
 
 Kind = Literal["cancel", "crash", "pair", "schedule"]
 

@@ -13,8 +13,8 @@ from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos._internals import SYSTEM_TASKS, before_jump, deterministic, inject
-from greenroom.supervision.chaos.sites import tree_report, waits_outside
+from ._internals import SYSTEM_TASKS, before_jump, deterministic, inject
+from .sites import tree_report, waits_outside
 
 T = TypeVar("T")
 

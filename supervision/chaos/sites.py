@@ -12,7 +12,7 @@ from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos._internals import SYSTEM_TASKS
+from ._internals import SYSTEM_TASKS
 
 _TRIO: Final = str(Path(trio.__file__).parent)
 _HERE: Final = Path(__file__).parent

@@ -20,11 +20,11 @@ import trio.testing
 from attrs import frozen
 from trio.lowlevel import Task
 
-from greenroom.supervision.chaos.faults import CancelAt, CrashAt, Fault
-from greenroom.supervision.chaos.report import Kind, Report, Token, Violation
-from greenroom.supervision.chaos.scheduling import IO_BUDGET, DeadlockError, run
-from greenroom.supervision.chaos.sites import SiteRecorder, TraceRecorder
-from greenroom.supervision.exits import leaves
+from ..exits import leaves
+from .faults import CancelAt, CrashAt, Fault
+from .report import Kind, Report, Token, Violation
+from .scheduling import IO_BUDGET, DeadlockError, run
+from .sites import SiteRecorder, TraceRecorder
 
 W = TypeVar("W")
 Check = Callable[[W], Iterable[str]]

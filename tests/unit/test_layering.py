@@ -89,6 +89,14 @@ class Source:
                     if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
                 )
 
+    def absolute_imports(self) -> set[int]:
+        """The lines of the import statements that give a whole name."""
+        return {
+            node.lineno
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level)
+        }
+
 
 def name_of(node: ast.expr) -> str:
     """`a.b.c` as written, or the last name of it when what stands before is no plain name."""
@@ -115,6 +123,7 @@ def our_package(target: str) -> str | None:
 
 
 def import_offences(source: Source) -> Iterator[tuple[int, str]]:
+    absolute = source.absolute_imports()
     for line, target in source.imports():
         head = target.split(".")[0]
         ours = our_package(target)
@@ -122,6 +131,8 @@ def import_offences(source: Source) -> Iterator[tuple[int, str]]:
             yield line, f"{source.package} imports {target} ({ours} stands above it)"
         if head in PACKAGES:
             yield line, f"imports {target} by its folder name; it is greenroom.{target}"
+        if ours == source.package != "facade" and line in absolute:
+            yield line, f"imports {target}, of its own package, absolutely; write a relative import"
         if head == "asyncio":
             yield line, "imports asyncio; this project is trio only"
         if head in OUTSIDE:
@@ -211,7 +222,7 @@ CLEAN = {
     "actors/contract/__init__.py": "",
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
-    "actors/models/http.py": "import httpx\nfrom greenroom.actors.contract.ids import RunId\n",
+    "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
     "actors/stores/sqlite.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
     "transport/__init__.py": "",
     "transport/gateway.py": "import trio_websocket\nimport greenroom as gr\nfrom greenroom.actors import errors\n",
@@ -234,6 +245,13 @@ PLANTED = [
     ("actors/x.py", "import greenroom as gr", "facade stands above it"),
     ("actors/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from greenroom import Run", "facade"),
     ("actors/x.py", "import supervision", "by its folder name"),
+    ("actors/x.py", "from greenroom.actors.errors import GreenroomError", "of its own package, absolutely"),
+    ("actors/run/x.py", "import greenroom.actors.errors", "of its own package, absolutely"),
+    (
+        "supervision/deep/x.py",
+        "def f():\n    from greenroom.supervision import exits",
+        "of its own package, absolutely",
+    ),
     ("transport/x.py", "from actors.errors import GreenroomError", "by its folder name"),
     ("actors/contract/x.py", "import trio", "is sans-IO and imports trio"),
     ("actors/engine/x.py", "from time import monotonic", "is sans-IO and imports time"),

@@ -25,8 +25,8 @@ from typing import Final
 
 from greenroom import __version__
 from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, UnknownRun, UsageError
-from greenroom.transport.terminal.screen import complain, prepare_streams
 
+from ..terminal.screen import complain, prepare_streams
 from . import exits, options
 
 __all__ = ["main"]

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import trio
 
 import greenroom as gr
-from greenroom.transport.terminal.screen import Screen, complain, open_screen
 
+from ..terminal.screen import Screen, complain, open_screen
 from . import exits, remote
 from .decide import answered
 from .desk import Desk, Mode, open_desk

@@ -15,11 +15,11 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.keyboard import Keyboard, somebody_is_there
-from greenroom.transport.terminal.question import answerable_by_yes, barred, details, read_value
-from greenroom.transport.terminal.screen import Screen, complain, open_screen
 
+from ..terminal import words
+from ..terminal.keyboard import Keyboard, somebody_is_there
+from ..terminal.question import answerable_by_yes, barred, details, read_value
+from ..terminal.screen import Screen, complain, open_screen
 from . import exits, places, remote
 from .desk import Desk, open_desk
 from .ending import plain_ticket

@@ -14,13 +14,13 @@ from typing import Final
 import trio
 
 import greenroom as gr
-from greenroom.transport.demo.census import KEY, REPORT, census, folder_of, report_before
-from greenroom.transport.demo.files import Folder
-from greenroom.transport.demo.mind import task
-from greenroom.transport.demo.writing import check_name
-from greenroom.transport.terminal.question import Change
-from greenroom.transport.terminal.screen import open_screen
 
+from ..demo.census import KEY, REPORT, census, folder_of, report_before
+from ..demo.files import Folder
+from ..demo.mind import task
+from ..demo.writing import check_name
+from ..terminal.question import Change
+from ..terminal.screen import open_screen
 from . import places
 from .hidden import hidden_values
 from .look import info_of, newest_unfinished

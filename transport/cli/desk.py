@@ -16,8 +16,8 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
-from greenroom.transport.client import Client, LinkState, connect
 
+from ..client import Client, LinkState, connect
 from . import places
 from .look import MANY, only, whole_id
 from .remote import PATIENCE, PAUSE, Served, Unowned

@@ -10,9 +10,9 @@ import greenroom as gr
 from greenroom.actors.contract.codec import parse
 from greenroom.actors.contract.failures import advice
 from greenroom.actors.engine.state import ENGINE
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.screen import Screen
 
+from ..terminal import words
+from ..terminal.screen import Screen
 from . import exits
 
 End = gr.Completed[Any] | gr.Failed | gr.Cancelled

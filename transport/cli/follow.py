@@ -14,11 +14,11 @@ import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport.client import Client, ConnectError, LinkState, connect
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.screen import Screen, open_screen
-from greenroom.transport.terminal.timeline import Timeline
 
+from ..client import Client, ConnectError, LinkState, connect
+from ..terminal import words
+from ..terminal.screen import Screen, open_screen
+from ..terminal.timeline import Timeline
 from . import ending, exits, places, remote
 from .desk import GatewayDesk
 from .look import reading, whole_id

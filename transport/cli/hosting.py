@@ -13,10 +13,11 @@ import attrs
 
 import greenroom as gr
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport import Address, serve
-from greenroom.transport.gateway.descriptors import raise_soft_limit
-from greenroom.transport.gateway.gateway import OnAbort
-from greenroom.transport.protocol.limits import Limits
+
+from .. import Address, serve
+from ..gateway.descriptors import raise_soft_limit
+from ..gateway.gateway import OnAbort
+from ..protocol.limits import Limits
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Address that means all of a machine's -> the one under which the machine reaches itself."""

@@ -23,8 +23,8 @@ from greenroom.actors.run.listing import shown_page
 from greenroom.actors.run.waits import stored_wait
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport.terminal.screen import open_screen
 
+from ..terminal.screen import open_screen
 from . import exits, places, story
 from .hidden import hidden_values
 

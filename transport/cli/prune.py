@@ -13,9 +13,9 @@ import trio
 import greenroom as gr
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.screen import open_screen
 
+from ..terminal import words
+from ..terminal.screen import open_screen
 from . import exits, places
 from .look import Deaf, reading
 

@@ -10,9 +10,9 @@ from typing import Literal
 import trio
 
 from greenroom.actors.errors import UsageError
-from greenroom.transport.terminal.keyboard import somebody_is_there
-from greenroom.transport.terminal.screen import open_screen
 
+from ..terminal.keyboard import somebody_is_there
+from ..terminal.screen import open_screen
 from . import places
 from .agents import load_agent
 from .hidden import hidden_values

@@ -14,10 +14,10 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.transport import Address
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.screen import Screen, open_screen
 
+from .. import Address
+from ..terminal import words
+from ..terminal.screen import Screen, open_screen
 from . import exits, places, tokens
 from .agents import load_agents
 from .hidden import hidden_values

@@ -21,12 +21,12 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.keyboard import Keyboard
-from greenroom.transport.terminal.question import Change, answerable_by_yes, ask, barred
-from greenroom.transport.terminal.screen import Screen
-from greenroom.transport.terminal.timeline import Timeline
 
+from ..terminal import words
+from ..terminal.keyboard import Keyboard
+from ..terminal.question import Change, answerable_by_yes, ask, barred
+from ..terminal.screen import Screen
+from ..terminal.timeline import Timeline
 from . import ending, exits, places, tokens
 from .ending import plain_ticket
 from .look import whole_id

@@ -18,12 +18,12 @@ from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.engine.birth import shown_workspace
 from greenroom.actors.run.view import RunView, make_view
 from greenroom.actors.stores.sqlite import Owner
-from greenroom.transport.demo.census import KEY as DEMO
-from greenroom.transport.terminal import words
-from greenroom.transport.terminal.question import EXPIRIES, NO_WORDS, Row, details
-from greenroom.transport.terminal.screen import Screen, Style, wire
-from greenroom.transport.terminal.timeline import Timeline
 
+from ..demo.census import KEY as DEMO
+from ..terminal import words
+from ..terminal.question import EXPIRIES, NO_WORDS, Row, details
+from ..terminal.screen import Screen, Style, wire
+from ..terminal.timeline import Timeline
 from . import places
 from .ending import plain_ticket, shown_output
 
