@@ -1,7 +1,5 @@
 """Actors and supervisors on trio. Knows nothing of agents."""
 
-from .actor import ActorContext as ActorContext
-from .ask import Reply as Reply
 from .ask import ask as ask
 from .border import failure_of as failure_of
 from .border import failure_of_call as failure_of_call
@@ -10,6 +8,7 @@ from .border import passes_through as passes_through
 from .cleanup import Overrun as Overrun
 from .cleanup import cleanup as cleanup
 from .cleanup import report_overrun as report_overrun
+from .context import ActorContext as ActorContext
 from .errors import ActorExited as ActorExited
 from .errors import DuplicateChild as DuplicateChild
 from .errors import MailboxEmpty as MailboxEmpty
@@ -39,6 +38,7 @@ from .nursery import open_collapsing_nursery as open_collapsing_nursery
 from .ref import Monitor as Monitor
 from .ref import Ref as Ref
 from .registry import Registry as Registry
+from .reply import Reply as Reply
 from .spec import Backoff as Backoff
 from .spec import ChildSpec as ChildSpec
 from .spec import OnGiveUp as OnGiveUp

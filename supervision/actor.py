@@ -12,13 +12,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 from attrs import define, evolve, field
 
-from .ask import Reply
 from .border import failure_of, passes_through
 from .cleanup import brutally_stopped
+from .context import ActorContext
 from .exits import Cancelled, Crashed, Exit, Normal, Shutdown, Stubborn
 from .intensity import Window
 from .mailbox import Mailbox
 from .ref import Ref
+from .reply import Reply
 from .spec import ChildSpec
 from .strategy import Decision, Escalate, Restart, Stop
 
@@ -33,43 +34,6 @@ class Host(Protocol):
 
     def child_ended(self, cell: Cell[Any], exit_: Exit, dead_letters: int) -> None:
         """The child has ended for good; called last in its exit step."""
-
-
-@define(eq=False)
-class ActorContext(Generic[M]):
-    """What a body gets; a new one per incarnation.
-
-    Attributes:
-        attempt: 0 for the first incarnation.
-        scope: Cancel scope of this incarnation; the body may cancel itself or set a deadline.
-        previous: How the incarnation before this one ended.
-    """
-
-    _cell: Cell[M]
-    attempt: int
-    scope: trio.CancelScope
-    previous: Exit | None
-
-    def __repr__(self) -> str:
-        return f"<ActorContext of {self.ref.name!r}, attempt {self.attempt}>"
-
-    @property
-    def ref(self) -> Ref[M]:
-        """The actor's own address; the same in all incarnations."""
-        return self._cell.ref
-
-    @property
-    def mailbox(self) -> Mailbox[M]:
-        """The actor's mailbox; the same in all incarnations, unpopped messages included."""
-        return self._cell.mailbox
-
-    def ready(self) -> None:
-        """Initialisation is over: `start_child_ready` returns. Harmless when nobody waits, and when called again."""
-        cell = self._cell
-        cell.was_ready = True
-        if cell.booting is not None:
-            cell.booting.send(None)
-            cell.booting = None
 
 
 @define(eq=False)
@@ -108,6 +72,13 @@ class Cell(Generic[M]):
         if self.request is None:
             self.request = request
             self.scope.cancel("stopped by its supervisor" if isinstance(request, Shutdown) else request.reason)
+
+    def is_ready(self) -> None:
+        """The body has called `ready`: end the wait of `start_child_ready`, if there is one."""
+        self.was_ready = True
+        booting, self.booting = self.booting, None
+        if booting is not None:
+            booting.send(None)
 
     def await_stack(self) -> tuple[str, ...]:
         """Where the actor stands, outermost frame first, `file:line:function`."""
@@ -170,7 +141,14 @@ async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
             if pause is not None:
                 await trio.sleep(pause)  # a checkpoint even for 0.0: a crash loop must not starve the others
             await cell.spec.start(
-                ActorContext(cell=cell, attempt=cell.attempt, scope=scope, previous=cell.last_failure)
+                ActorContext(
+                    ref=cell.ref,
+                    mailbox=cell.mailbox,
+                    attempt=cell.attempt,
+                    scope=scope,
+                    previous=cell.last_failure,
+                    on_ready=cell.is_ready,
+                )
             )
         except BaseException as error:  # noqa: ASYNC103 - the supervision boundary
             if passes_through(error):

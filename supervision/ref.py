@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import trio
 from attrs import define, field
@@ -13,10 +13,8 @@ from .border import failure_of_call
 from .errors import ActorExited
 from .exits import Exit
 from .mailbox import Mailbox
+from .reply import Reply
 from .reporting import report, traceback_text
-
-if TYPE_CHECKING:
-    from .ask import Reply
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from attrs import field, frozen
 from attrs.validators import ge, gt, in_, instance_of, optional
 
+from .context import ActorContext
 from .intensity import Intensity
 from .mailbox import CAPACITY
-
-if TYPE_CHECKING:
-    from .actor import ActorContext
 
 M = TypeVar("M")
 

@@ -35,7 +35,6 @@ from attrs import asdict, define, field
 from trio.lowlevel import checkpoint
 
 from .actor import Cell, run_actor
-from .ask import Reply
 from .border import note_handler
 from .errors import (
     DuplicateChild,
@@ -52,6 +51,7 @@ from .mailbox import Mailbox
 from .nursery import raise_bare, unwrap
 from .ref import Ref, call_watcher
 from .registry import Registry
+from .reply import Reply
 from .reporting import report
 from .spec import ChildSpec, OnGiveUp
 from .strategy import Decision, Escalate, Restart, Stop, decide

@@ -7,7 +7,7 @@ reports then goes nowhere.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
 import trio
@@ -22,13 +22,23 @@ from ..state.values import copied_decision
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from .definition import Tool
-
     Deps = TypeVar("Deps", default=Any)
 else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")
+
+
+class Spawnable(Protocol):
+    """What `spawn` takes beside a name: a `Tool`."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls the tool by."""
+
+    @property
+    def background(self) -> bool:
+        """Whether each call of the tool becomes a task."""
 
 
 async def _nobody_hears_progress(fraction: float, text: str) -> None: ...
@@ -76,7 +86,7 @@ def _see_none() -> tuple[TaskView, ...]:
     raise _alone("tasks()")
 
 
-def _named(tool: Tool[..., Any] | str) -> str:
+def _named(tool: Spawnable | str) -> str:
     name = getattr(tool, "name", tool)
     if not isinstance(name, str):
         raise ToolError(f"spawn({tool!r}): that is no tool; give a tool of the agent, or its name")
@@ -163,7 +173,7 @@ class ToolContext(_Call[Deps]):
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
 
-    async def spawn(self, tool: Tool[..., Any] | str, /, **arguments: Any) -> str:
+    async def spawn(self, tool: Spawnable | str, /, **arguments: Any) -> str:
         """Start a tool of the agent as a background task of this run, and go on beside it.
 
         The task belongs to the run, not to this call: it goes on when this body has ended, and its result comes to the
@@ -260,7 +270,7 @@ class SyncToolContext(_Call[Deps]):
         self.heed()
         self.report_output(chunk)
 
-    def spawn(self, tool: Tool[..., Any] | str, /, **arguments: Any) -> str:
+    def spawn(self, tool: Spawnable | str, /, **arguments: Any) -> str:
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.
 
         Raises:

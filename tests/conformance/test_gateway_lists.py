@@ -234,7 +234,7 @@ class Deaf:
 
 async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
     async with served() as (runtime, _):
-        feed = Feed(FakeGateway(runtime))
+        feed = Feed(runtime, 0.1, lambda *_: None)
         watch = Watch(Deaf(), feed, "w", gr.RunQuery(), 10_000)
         watch.wants = None
         for number in range(1000):
@@ -250,13 +250,6 @@ async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
             watch.put("r1", down.RunChanged(watch="w", run="r1", matches=False))
         assert watch.wants is None, "a newer row takes the place of one that was not written"
         assert (await watch.advance()).count(b"gw.run") == 1
-
-
-class FakeGateway:
-    """As much of a gateway as a feed without watches needs."""
-
-    def __init__(self, runtime):
-        self.runtime = runtime
 
 
 @pytest.mark.parametrize(

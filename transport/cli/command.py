@@ -9,7 +9,8 @@ import trio
 
 import greenroom as gr
 
-from ..terminal.screen import Screen, complain, open_screen
+from ..terminal.open_screen import open_screen
+from ..terminal.screen import Screen, complain
 from . import exits, remote
 from .decide import answered
 from .desk import Desk, Mode, open_desk

@@ -18,8 +18,9 @@ import greenroom as gr
 
 from ..terminal import words
 from ..terminal.keyboard import Keyboard, somebody_is_there
+from ..terminal.open_screen import open_screen
 from ..terminal.question import answerable_by_yes, barred, details, read_value
-from ..terminal.screen import Screen, complain, open_screen
+from ..terminal.screen import Screen, complain
 from . import exits, places, remote
 from .desk import Desk, open_desk
 from .ending import plain_ticket

@@ -19,8 +19,8 @@ from ..demo.census import KEY, REPORT, census, folder_of, report_before
 from ..demo.files import Folder
 from ..demo.mind import task
 from ..demo.writing import check_name
+from ..terminal.open_screen import open_screen
 from ..terminal.question import Change
-from ..terminal.screen import open_screen
 from . import places
 from .hidden import hidden_values
 from .look import info_of, newest_unfinished

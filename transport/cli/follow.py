@@ -17,7 +17,8 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..client import Client, ConnectError, LinkState, connect
 from ..terminal import words
-from ..terminal.screen import Screen, open_screen
+from ..terminal.open_screen import open_screen
+from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
 from . import ending, exits, places, remote
 from .desk import GatewayDesk

@@ -24,7 +24,7 @@ from greenroom.actors.run.waits import stored_wait
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..terminal.screen import open_screen
+from ..terminal.open_screen import open_screen
 from . import exits, places, story
 from .hidden import hidden_values
 

@@ -15,7 +15,7 @@ from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..terminal import words
-from ..terminal.screen import open_screen
+from ..terminal.open_screen import open_screen
 from . import exits, places
 from .look import Deaf, reading
 

@@ -12,7 +12,7 @@ import trio
 from greenroom.actors.errors import UsageError
 
 from ..terminal.keyboard import somebody_is_there
-from ..terminal.screen import open_screen
+from ..terminal.open_screen import open_screen
 from . import places
 from .agents import load_agent
 from .hidden import hidden_values

@@ -17,7 +17,8 @@ import greenroom as gr
 
 from .. import Address
 from ..terminal import words
-from ..terminal.screen import Screen, open_screen
+from ..terminal.open_screen import open_screen
+from ..terminal.screen import Screen
 from . import exits, places, tokens
 from .agents import load_agents
 from .hidden import hidden_values

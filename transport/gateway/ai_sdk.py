@@ -196,7 +196,7 @@ def _version(request: Request) -> Version:
 
 _CHAT: Final = "/v1/ai-sdk/{version}/agents/{agent}/chat"
 _LAST: Final = {"Last-Event-ID": "the id of the last part that was read: the stream goes on behind it"}
-ROUTES: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="POST", template=_CHAT, handler=chat, scope="follow", tag="ai-sdk", body=ChatBody,
         summary="Send a message or answers (AI SDK, v6 or v7); the run is answered as a UI message stream",

@@ -72,7 +72,7 @@ def _asset(name: str, request: Request) -> Response:
     return Response(body=content, content_type=kind, headers=headers)
 
 
-ROUTES: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/", handler=page, scope=None, tag="console",
         summary="The console", answers={200: ("A page.", "text/html")},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
@@ -27,11 +27,9 @@ from ..protocol.limits import PAGE_BYTES, ROW_BYTES
 from .access import Principal
 from .api import plain_view
 from .feed import Watch
+from .gateway import Gateway
 from .subscription import Subscription, framed
 from .wire import SharedStream
-
-if TYPE_CHECKING:
-    from .gateway import Gateway
 
 MOST_ANSWERS: Final = 64
 """Answers that wait to be written until the reader stops reading."""

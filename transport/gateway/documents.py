@@ -36,7 +36,7 @@ def _schemas() -> Response:
 
 
 @cache
-def _openapi(routes: tuple[Route, ...]) -> Response:
+def _openapi(routes: tuple[Route[Gateway], ...]) -> Response:
     return answer(openapi(routes))
 
 
@@ -45,7 +45,7 @@ def _asyncapi() -> Response:
     return answer(asyncapi())
 
 
-ROUTES: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/schemas", handler=schemas, scope=None, tag="documents",
         summary="JSON Schemas of all events", answers={200: ("Draft 2020-12.", "Document")},

@@ -11,34 +11,57 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import trio
 
 from greenroom.actors.run.tails import Tail
 from greenroom.supervision import failure_of
 
-from ..protocol.codes import INTERNAL
-from .conversation import Conversation
+from ..protocol.codes import INTERNAL, CloseCode
 from .subscription import Subscription, as_text_frames
+from .wire import SharedStream
 
 Way = Literal["pump", "tasks"]
 BREATH: Final = 64
 """Writes after which a pump lets others run."""
 
 
+class Receiver(Protocol):
+    """A connection that events are written to.
+
+    Attributes:
+        stream: of the connection.
+    """
+
+    stream: SharedStream
+
+    @property
+    def answering(self) -> bool:
+        """True if answers wait to be written: they were there first."""
+
+    def touch(self, subscription: Subscription, /) -> None:
+        """Let a subscription have its turn in the connection's writer."""
+
+    def finish_writing(self) -> None:
+        """Wake the writer: a part of a frame has been written without waiting."""
+
+    def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
+        """Send the reason and close the connection."""
+
+
 class Fanout(abc.ABC):
     """Wakes what follows a run."""
 
     @abc.abstractmethod
-    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+    def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """From now on, until the subscription is over, see to it that what comes in gets to the connection."""
 
 
 class Tasks(Fanout):
     """The simple way."""
 
-    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+    def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Wake the connection's writer at each change of the run."""
         listeners = subscription.follower.tail.listeners
 
@@ -60,7 +83,7 @@ class Pumps(Fanout):
     def __repr__(self) -> str:
         return f"<Pumps of {len(self._pumps)} runs>"
 
-    def join(self, conversation: Conversation, subscription: Subscription) -> None:
+    def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
         pump, tail = self._pumps.get(subscription.run), subscription.follower.tail
         if pump is None:
@@ -101,7 +124,7 @@ class Pump:
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
-        self.places: dict[Subscription, Conversation] = {}
+        self.places: dict[Subscription, Receiver] = {}
         self._lot = trio.lowlevel.ParkingLot()
         self._head = tail.head
         self._news = self._stirred = False
@@ -145,7 +168,7 @@ class Pump:
             if written % BREATH == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _serve(self, subscription: Subscription, conversation: Conversation, *, stirred: bool) -> None:
+    def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
         """Write to one connection what it does not have, if that can be done at once; else leave it to its writer."""
         follower = subscription.follower
         if subscription.queued or subscription.writing or not subscription.live or conversation.answering:

@@ -7,8 +7,8 @@ or a round with too many changes, falls back to the first page of its list. With
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, Protocol
 
 import trio
 
@@ -17,15 +17,11 @@ from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.lifecycle import RunStatus
 
 from ..protocol import down
-from ..protocol.codes import INTERNAL
+from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.framing import text_frame
 from ..protocol.lines import Counts, RunLine
 from .access import Principal, everything
 from .listing import counted, row_of, visible_counts, visible_open, visible_page
-
-if TYPE_CHECKING:
-    from .conversation import Conversation
-    from .gateway import Gateway
 
 MOST: Final = 1_000
 """Changed runs that a round tells one by one; above it each watch gets its first page again."""
@@ -47,6 +43,20 @@ _COUNTS: Final = "\ncounts"
 _PAGE: Final = "\npage"  # no run has an id with a line break
 
 
+class Watcher(Protocol):
+    """A connection that watches lists of runs."""
+
+    @property
+    def who(self) -> Principal:
+        """The principal that it belongs to."""
+
+    def touch(self, watch: Watch, /) -> None:
+        """Let a watch have its turn in the connection's writer."""
+
+    def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
+        """Send the reason and close the connection."""
+
+
 class Watch:
     """One list on one connection.
 
@@ -56,7 +66,7 @@ class Watch:
         queued, writing, over, dropped: as of a Subscription: both take turns in a connection's line.
     """
 
-    def __init__(self, conversation: Conversation, feed: Feed, name: str, query: gr.RunQuery, most: float) -> None:
+    def __init__(self, conversation: Watcher, feed: Feed, name: str, query: gr.RunQuery, most: float) -> None:
         self.conversation, self.name, self.query = conversation, name, query
         self.wants: Literal["asked", "too_many"] | None = "asked"
         self.run = ""
@@ -113,14 +123,19 @@ class Watch:
 class Feed:
     """All watches of a gateway, and the one task that serves them while there are some."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(
+        self, runtime: gr.Runtime, watch_seconds: float, log_failure: Callable[[object, BaseException], None]
+    ) -> None:
+        """Gather changes for `watch_seconds`; `log_failure(what, error)` is called when a rule of the server raises."""
+        self._runtime = runtime
+        self._watch_seconds = watch_seconds
+        self._log_failure = log_failure
         self._watches: dict[Watch, None] = {}
         self._changed: dict[str, None] = {}
         self._flood = False
         self._lot = trio.lowlevel.ParkingLot()
         self._open: dict[str, dict[str, RunStatus]] = {}  # principal -> what it sees of what is not done
-        self._told: dict[Conversation, Counts] = {}
+        self._told: dict[Watcher, Counts] = {}
 
     def __repr__(self) -> str:
         return f"<Feed to {len(self._watches)} watches>"
@@ -130,8 +145,8 @@ class Feed:
     def join(self, watch: Watch) -> None:
         """Serve a watch, from its first page on."""
         if not self._watches:
-            self._gateway.runtime.board.listeners.add(self.heard)
-            self._gateway.runtime.board.sweep_listeners.add(self.swept)
+            self._runtime.board.listeners.add(self.heard)
+            self._runtime.board.sweep_listeners.add(self.swept)
         self._watches[watch] = None
         self.wake()
 
@@ -141,8 +156,8 @@ class Feed:
         if not any(one.conversation is watch.conversation for one in self._watches):
             self._told.pop(watch.conversation, None)
         if not self._watches:
-            self._gateway.runtime.board.listeners.discard(self.heard)
-            self._gateway.runtime.board.sweep_listeners.discard(self.swept)
+            self._runtime.board.listeners.discard(self.heard)
+            self._runtime.board.sweep_listeners.discard(self.swept)
             self._changed.clear()
             self._open.clear()
             self._flood = False
@@ -176,7 +191,7 @@ class Feed:
             while not (self._changed or self._flood or any(watch.ready for watch in self._watches)):
                 await self._lot.park()
             if not any(watch.ready for watch in self._watches):
-                await trio.sleep(self._gateway.limits.watch_seconds)
+                await trio.sleep(self._watch_seconds)
             began = trio.current_time()
             try:
                 await self._round()
@@ -206,7 +221,7 @@ class Feed:
             raise
 
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
-        runtime = self._gateway.runtime
+        runtime = self._runtime
         for line in (await runtime.summaries(run_ids)).runs:
             info, status = line.info, line.row.status
             row: RunLine | None = None
@@ -228,7 +243,7 @@ class Feed:
         try:
             return bool(who.sees(line.info))
         except Exception as error:  # noqa: BLE001 - the server's own rule has failed: nothing is shown by it
-            self._gateway.log_failure(f"sees of {who.name}", error)
+            self._log_failure(f"sees of {who.name}", error)
             return False
 
     def _note(self, who: Principal, run_id: str, status: RunStatus, *, seen: bool) -> None:
@@ -245,13 +260,13 @@ class Feed:
         watch.wants = None  # what changes from here on comes after the page
         who = watch.conversation.who
         try:
-            page = await visible_page(self._gateway.runtime, who, watch.query)
+            page = await visible_page(self._runtime, who, watch.query)
             counts = await self._counts(who)
         except gr.StoreUnavailable:
             watch.wants = reason
             raise
         except Exception as error:  # noqa: BLE001 - the server's own rule has failed, or a bug: of this connection
-            self._gateway.log_failure(watch, error)
+            self._log_failure(watch, error)
             watch.conversation.leave(INTERNAL)
             return
         if not watch.dropped:
@@ -263,14 +278,14 @@ class Feed:
 
     async def _counts(self, who: Principal) -> Counts:
         if who.sees is everything:
-            return await visible_counts(self._gateway.runtime, who)
+            return await visible_counts(self._runtime, who)
         if who.name not in self._open:
-            self._open[who.name] = await visible_open(self._gateway.runtime, who)
+            self._open[who.name] = await visible_open(self._runtime, who)
         return counted(self._open[who.name])
 
     async def _tell_counts(self) -> None:
         found: dict[str, Counts] = {}
-        first: dict[Conversation, Watch] = {}
+        first: dict[Watcher, Watch] = {}
         for watch in self._watches:
             first.setdefault(watch.conversation, watch)
         for conversation, watch in first.items():

@@ -256,7 +256,7 @@ class Door:
             self.gateway.log_failure(f"{head.method} {head.path[:200]}", failure_of(error))
             return failure(), who  # noqa: ASYNC104 - the border has raised what passes
 
-    def _judged(self, head: Head) -> tuple[Route | None, dict[str, str], Principal | None]:
+    def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
         """Which route it is, what its path says, and who asks; no route for a preflight of a page on the list.
 
         Raises:

@@ -24,7 +24,7 @@ from ..protocol.limits import Limits
 from ..protocol.up import Cancel
 from .access import Doorway, Keyring, Principal
 from .api import Api
-from .conversation import Conversation
+from .connections import Closable
 from .descriptors import room, soft_limit
 from .fanout import Fanout
 from .feed import Feed
@@ -63,13 +63,13 @@ class Gateway:
     keyring: Keyring
     doorway: Doorway
     limits: Limits
-    routes: Sequence[Route]
+    routes: Sequence[Route[Gateway]]
     fanout: Fanout
     on_abort: OnAbort = "continue"
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
     strangers: dict[SharedStream, trio.CancelScope] = attrs.field(factory=dict)
-    conversations: set[Conversation] = attrs.field(factory=set)
+    conversations: set[Closable] = attrs.field(factory=set)
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
     emptied: trio.Event = attrs.field(factory=trio.Event)
@@ -90,7 +90,7 @@ class Gateway:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
         self.api = Api(self.runtime)
-        self.feed = Feed(self)
+        self.feed = Feed(self.runtime, self.limits.watch_seconds, self.log_failure)
         self.server_sent = self._server_sent  # one object: slices keep what it made by it
 
     def __repr__(self) -> str:
@@ -178,14 +178,14 @@ class Gateway:
         """A connection that was admitted is gone."""
         self._of[who.name] -= 1
 
-    def greet(self, conversation: Conversation) -> None:
+    def greet(self, conversation: Closable) -> None:
         """A WebSocket is open."""
         self.conversations.add(conversation)
         self.metrics.opened("websocket")
         if self.closing:
             self.send_away(conversation)
 
-    def welcome(self, conversation: Conversation, who: Principal) -> bool:
+    def welcome(self, conversation: Closable, who: Principal) -> bool:
         """A conversation says who it is; False if that one has too many connections."""
         if not self.admit(who):
             return False
@@ -193,14 +193,14 @@ class Gateway:
         self.recognised(conversation.stream)
         return True
 
-    def forget(self, conversation: Conversation) -> None:
+    def forget(self, conversation: Closable) -> None:
         """A WebSocket is gone."""
         self.conversations.discard(conversation)
         self.metrics.closed("websocket")
         if conversation.counted and conversation.principal is not None:
             self.dismiss(conversation.principal)
 
-    def send_away(self, conversation: Conversation) -> None:
+    def send_away(self, conversation: Closable) -> None:
         """Tell one to come back later, each at another time: the more there are, the longer they are spread."""
         window = min(LONGEST_SPREAD, 0.25 + len(self.conversations) / SPREAD)
         wait = round(1000 * (0.25 + window * random.random()))  # noqa: S311 - spread, not secrecy

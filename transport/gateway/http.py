@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -16,8 +16,8 @@ from ..protocol.codes import ERRORS, Refused
 from ..protocol.up import structure
 from .access import Principal, Scope
 
-if TYPE_CHECKING:
-    from .gateway import Gateway
+G = TypeVar("G")
+"""What a handler is given beside the request: in `serve` the gateway."""
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -119,11 +119,11 @@ class Streamed:
     abandoned: Callable[[], Awaitable[None]] | None = None
 
 
-Handler = Callable[["Gateway", Request], Awaitable[Response | Streamed]]
+Handler = Callable[[G, Request], Awaitable[Response | Streamed]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Route:
+class Route(Generic[G]):
     """One operation. The table of all is what the router walks and what the OpenAPI document is made of.
 
     Attributes:
@@ -140,7 +140,7 @@ class Route:
 
     method: Literal["GET", "POST"]
     template: str
-    handler: Handler
+    handler: Handler[G]
     scope: Scope | Literal["any"] | None
     summary: str
     tag: str = "runs"
@@ -156,7 +156,7 @@ class Route:
         return re.compile("".join(f"(?P<{x}>[^/]+)" if i % 2 else re.escape(x) for i, x in enumerate(parts)))
 
 
-def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[str, str]]:
+def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], dict[str, str]]:
     """The route of a request and what its template took from the (still encoded) path. HEAD finds GET.
 
     Raises:
@@ -178,7 +178,7 @@ def find(routes: Sequence[Route], method: str, path: str) -> tuple[Route, dict[s
     raise Refused("not_found", f"nothing is at {path[:200]}; /v1/openapi.json lists what there is")
 
 
-def check_query(route: Route, query: Mapping[str, str]) -> None:
+def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
     """Every field of the API is known: a misspelt `after` must not read a log from its start.
 
     Pages and health checks, outside of /v1, may be asked with anything.

@@ -51,7 +51,7 @@ FREE: Final[Mapping[str, Schema]] = {
 """Components that are made of others."""
 
 
-def openapi(routes: Sequence[Route]) -> Schema:
+def openapi(routes: Sequence[Route[Any]]) -> Schema:
     """The document, as plain data.
 
     Raises:
@@ -80,7 +80,7 @@ def openapi(routes: Sequence[Route]) -> Schema:
     }
 
 
-def _operation(route: Route) -> Schema:
+def _operation(route: Route[Any]) -> Schema:
     found: Schema = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
@@ -100,7 +100,7 @@ def _operation(route: Route) -> Schema:
     return found
 
 
-def _params(route: Route) -> list[Schema]:
+def _params(route: Route[Any]) -> list[Schema]:
     return [
         {"name": name, "in": "path", "required": True, "schema": PARAMS[name]}
         for name in re.findall(r"\{(\w+)\}", route.template)
@@ -114,7 +114,7 @@ def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> 
     ]
 
 
-def _responses(route: Route) -> Schema:
+def _responses(route: Route[Any]) -> Schema:
     told: Schema = {}
     for status, (text, content) in sorted(route.answers.items()):
         told[str(status)] = {"description": text}
@@ -144,7 +144,7 @@ def _refused() -> Schema:
     }
 
 
-def _schemas(routes: Iterable[Route]) -> dict[str, Schema]:
+def _schemas(routes: Iterable[Route[Any]]) -> dict[str, Schema]:
     bodies = components(BODIES.values(), TEMPLATE)
     asked = [route.body for route in routes if isinstance(route.body, type)]
     taken = {name: schema for cls in asked for name, schema in _taken(cls).items()}

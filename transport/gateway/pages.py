@@ -229,7 +229,7 @@ _PAGE: Final = {
     "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE}); a page ends after {PAGE_BYTES} bytes, too",
 }
 _KEY: Final = {"Idempotency-Key": "the command's id: sent again, it acts once (one is made if it is missing)"}
-ROUTES: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/healthz", handler=healthz, scope=None, tag="health",
         summary="The process serves", answers={200: ("It serves.", "Health")},

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from . import ag_ui, ai_sdk, console, documents, pages
+from .gateway import Gateway
 from .http import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*pages.ROUTES, *documents.ROUTES, *ag_ui.ROUTES, *ai_sdk.ROUTES, *console.ROUTES)
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
+    *pages.ROUTES,
+    *documents.ROUTES,
+    *ag_ui.ROUTES,
+    *ai_sdk.ROUTES,
+    *console.ROUTES,
+)

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, TextIO
 import attrs
 
 from greenroom.actors.contract.envelope import Event, timestamp
-from greenroom.actors.contract.spans import Finder, spellings
 
 from . import words
 from .timeline import Kind, Line
@@ -181,27 +180,6 @@ class HidingScreen(Screen):
                 return [self._hidden(value) for value in data]
             case _:
                 return data
-
-
-def open_screen(*, machine: bool = False, secrets: Iterable[str] = ()) -> Screen:
-    """The screen that fits where standard output goes; it never shows one of the `secrets`.
-
-    With `machine` it is JSON lines, and what tools print goes to standard error from now on.
-    """
-    forms = {form for secret in secrets for form in spellings(secret)}
-    screen = _open(machine=machine)
-    return HidingScreen(screen, Finder(forms, shapes=False).masked) if forms else screen
-
-
-def _open(*, machine: bool) -> Screen:
-    if machine:
-        out, sys.stdout = sys.stdout, sys.stderr
-        return JsonScreen(out)
-    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from .colours import RichScreen  # noqa: PLC0415 - a pipe does without rich and its import time
-
-        return RichScreen()
-    return Screen()
 
 
 def complain(text: str) -> None:
