@@ -2,7 +2,8 @@
 
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
-    GREENROOM_CHAOS=full     sweeps visit every point and Hypothesis tries many more examples; default: a seeded sample
+    GREENROOM_CHAOS=full     sweeps visit every point, scenes run on all stores in all modes (support/covering.py), and
+                             Hypothesis tries many more examples; default: a seeded sample
     GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
@@ -17,6 +18,8 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
+
+from .support.covering import leave_out
 
 T = TypeVar("T")
 
@@ -49,10 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     sweeps = "in full" if FULL else "sampled (GREENROOM_CHAOS=full for all)"
-    return f"greenroom: --seed {config.getoption('--seed')}, sweeps {sweeps}"
+    return f"greenroom: --seed {config.getoption('--seed')}, sweeps, stores and modes {sweeps}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not FULL:
+        leave_out(config, items, config.getoption("--seed"))
     if not config.getoption("--fast"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

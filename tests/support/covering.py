@@ -1,0 +1,130 @@
+"""Which stores and execution modes a scene runs on.
+
+A scene whose fixtures offer stores and modes has up to six variants. A session runs, of each file,
+
+- every case on its home, the first store and mode that it offers: memory and sequential, as a rule;
+- one case of every function on one further pair, the one that the file has run least so far;
+- any pair that is still missing, on the first case that offers it: so a file covers every pair that its scenes offer.
+
+Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
+names its pair, `test_x[memory-sequential]`; a test that the command line names with `::` runs on all pairs.
+`GREENROOM_CHAOS=full` runs the product. A test that lists its stores or modes itself, with `parametrize`, keeps them.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import attrs
+import pytest
+
+from greenroom.actors.contract.spec import MODES
+
+from .runs import KINDS
+
+AXES = (tuple(KINDS), tuple(MODES))
+Pair = tuple[str | None, str | None]
+"""A store and a mode; None for one that a test does not choose."""
+
+
+@attrs.frozen
+class Variant:
+    """One case of a function on one pair.
+
+    Attributes:
+        name: the test's id, unique. function: the one in the file, with its class if it has one.
+        case: everything that it is called with except the pair.
+    """
+
+    name: str
+    file: str
+    function: str
+    case: Hashable
+    pair: Pair
+
+
+def chosen(variants: Sequence[Variant], seed: int) -> set[Variant]:
+    """The variants of a session. Their order does not matter, except for the order of their files' functions."""
+    files: dict[str, list[Variant]] = defaultdict(list)
+    for variant in variants:
+        files[variant.file].append(variant)
+    return {one for of_file in files.values() for one in _of_file(of_file, seed)}
+
+
+def _of_file(variants: Iterable[Variant], seed: int) -> Iterator[Variant]:
+    functions: dict[str, dict[Hashable, list[Variant]]] = defaultdict(lambda: defaultdict(list))
+    for variant in variants:
+        functions[variant.function][variant.case].append(variant)
+    runs: Counter[Pair] = Counter()
+    missing: dict[Pair, Variant] = {}
+    for cases in functions.values():
+        homes = [min(case, key=lambda one: _place(one.pair)) for case in cases.values()]
+        yield from homes
+        runs.update(one.pair for one in homes)
+        case = min(cases.values(), key=lambda case: _lot(seed, case[0]))
+        further = [one for one in case if one not in homes]
+        if further:
+            one = min(further, key=lambda one: (runs[one.pair], _lot(seed, one)))
+            yield one
+            runs[one.pair] += 1
+        for case in cases.values():
+            for one in case:
+                missing.setdefault(one.pair, one)
+    for pair, one in missing.items():
+        if not runs[pair]:
+            yield one
+
+
+def _place(pair: Pair) -> tuple[int, ...]:
+    return tuple(axis.index(value) if value else 0 for axis, value in zip(AXES, pair, strict=True))
+
+
+def _lot(seed: int, variant: Variant) -> bytes:
+    return hashlib.sha256(f"{seed} {variant.name}".encode()).digest()
+
+
+# --- tests as variants -----------------------------------------------------------------------------------------------
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> None:
+    """Take the variants that are not chosen out of a collection."""
+    found = {item: variant for item in items if (variant := _variant(item)) and not _named(config, item)}
+    kept = chosen(list(found.values()), seed)
+    left_out = [item for item, variant in found.items() if variant not in kept]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+
+
+def _variant(item: pytest.Item) -> Variant | None:
+    """None for a test whose fixtures choose neither a store nor a mode."""
+    call = getattr(item, "callspec", None)
+    if not isinstance(item, pytest.Function) or call is None:
+        return None
+    own = set(_own(item))
+    pair: list[str | None] = [None, None]
+    rest = []
+    for name, value in sorted(call.params.items()):
+        axis = [number for number, values in enumerate(AXES) if isinstance(value, str) and value in values]
+        if axis and name not in own:
+            pair[axis[0]] = value
+        else:
+            rest.append((name, id(value)))  # variants share the objects that they are called with
+    if pair == [None, None]:
+        return None
+    file, _, name = item.nodeid.partition("::")
+    return Variant(item.nodeid, file, name.partition("[")[0], tuple(rest), (pair[0], pair[1]))
+
+
+def _own(item: pytest.Item) -> Iterator[str]:
+    """The arguments that the test lists values of."""
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        yield from (name.strip() for name in names.split(",")) if isinstance(names, str) else names
+
+
+def _named(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether the command line names the function or one of its cases."""
+    names = (argument.partition("::")[2] for argument in config.args)
+    own = item.nodeid.partition("::")[2]
+    return any(name and (own == name or own.startswith(f"{name}[")) for name in names)

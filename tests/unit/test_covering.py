@@ -1,0 +1,134 @@
+"""Which variants of the scenes a session runs: each case at home, each pair once per file, by seed."""
+
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..support.covering import AXES, Pair, Variant, chosen
+
+pytest_plugins = ["pytester"]
+
+STORES, MODES = AXES
+HOME = (STORES[0], MODES[0])
+OFFERS: tuple[tuple[Pair, ...], ...] = (
+    tuple((store, mode) for store in STORES for mode in MODES),
+    tuple((store, None) for store in STORES),
+    tuple((None, mode) for mode in MODES),
+    tuple((store, MODES[1]) for store in STORES),
+)
+"""What the fixtures of a function may offer: both axes, one of them, or a part."""
+
+
+def variants(file: str, function: str, cases: int, offer: tuple[Pair, ...]) -> list[Variant]:
+    return [
+        Variant(f"{file}::{function}[{case}-{pair}]", file, function, case, pair)
+        for case in range(cases)
+        for pair in offer
+    ]
+
+
+FILES = st.lists(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(OFFERS)), min_size=1, max_size=8), min_size=1, max_size=4
+).map(
+    lambda files: [
+        one
+        for number, functions in enumerate(files)
+        for f, (cases, offer) in enumerate(functions)
+        for one in variants(f"{number}.py", f"f{f}", cases, offer)
+    ]
+)
+
+
+@given(FILES, st.integers())
+def test_every_case_runs_and_every_file_covers_the_pairs_that_it_offers(offered, seed):
+    kept = chosen(offered, seed)
+    assert kept <= set(offered)
+    assert {(one.file, one.function, one.case) for one in kept} == {
+        (one.file, one.function, one.case) for one in offered
+    }
+    assert {(one.file, one.pair) for one in kept} == {(one.file, one.pair) for one in offered}
+
+
+@given(FILES, st.integers())
+def test_a_case_runs_on_the_first_pair_that_it_offers(offered, seed):
+    kept, first = chosen(offered, seed), {}
+    for one in offered:
+        first.setdefault((one.file, one.function, one.case), one)
+    assert set(first.values()) <= kept
+
+
+@given(FILES, st.integers())
+def test_at_most_one_case_of_a_function_runs_on_a_further_pair_unless_the_file_lacks_one(offered, seed):
+    kept = chosen(offered, seed)
+    cases = {(one.file, one.function, one.case) for one in offered}
+    functions = {case[:2] for case in cases}
+    pairs = {(one.file, one.pair) for one in offered}
+    assert len(kept) <= len(cases) + len(functions) + len(pairs)
+
+
+@given(FILES, st.integers())
+def test_a_file_runs_the_same_whatever_else_is_collected(offered, seed):
+    alone = [one for one in offered if one.file == "0.py"]
+    assert chosen(alone, seed) == {one for one in chosen(offered, seed) if one.file == "0.py"}
+
+
+def test_another_seed_draws_others_and_home_stays():
+    offered = [one for number in range(6) for one in variants("a.py", f"f{number}", 3, OFFERS[0])]
+    assert chosen(offered, 1) == chosen(offered, 1)
+    drawn = {frozenset(one for one in chosen(offered, seed) if one.pair != HOME) for seed in range(10)}
+    assert len(drawn) == 10
+
+
+def test_the_pairs_of_a_file_are_run_equally_often():
+    offered = [one for number in range(20) for one in variants("a.py", f"f{number}", 1, OFFERS[0])]
+    runs = defaultdict(int)
+    for one in chosen(offered, 1):
+        runs[one.pair] += 1
+    assert runs.pop(HOME) == 20
+    assert set(runs.values()) == {4}
+
+
+# --- in a session ----------------------------------------------------------------------------------------------------
+
+SCENES = """
+import pytest
+
+@pytest.fixture(params=["memory", "sqlite"])
+def shelf(request): return request.param
+
+@pytest.fixture(params=["sequential", "parallel_streaming"])
+def mode(request): return request.param
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a(shelf, mode, n): pass
+
+@pytest.mark.parametrize("mode", ["parallel_streaming", "sequential"])
+def test_b(mode): pass
+
+def test_c(): pass
+"""
+
+
+def collected(pytester, root, *arguments):
+    pytester.makepyfile(test_scenes=SCENES)
+    pytester.makeconftest("""
+from greenroom_tests import leave_out
+def pytest_collection_modifyitems(config, items): leave_out(config, items, 1)
+""")
+    pytester.makepyfile(greenroom_tests="from tests.support.covering import leave_out")
+    pytester.syspathinsert(root)
+    lines = pytester.runpytest("--collect-only", "-q", *arguments).outlines
+    return [line.partition("::")[2] for line in lines if "::" in line]
+
+
+def test_a_session_leaves_out_variants_of_fixtures_only(pytester, root):
+    found = collected(pytester, root)
+    assert found[-3:] == ["test_b[parallel_streaming]", "test_b[sequential]", "test_c"]
+    assert {"test_a[memory-sequential-1]", "test_a[memory-sequential-2]"} <= set(found)
+    assert 2 < len(found[:-3]) < 8
+
+
+def test_what_the_command_line_names_runs_on_all_pairs(pytester, root):
+    assert len(collected(pytester, root, "test_scenes.py::test_a")) == 8
+    assert collected(pytester, root, "test_scenes.py::test_a[sqlite-sequential-2]") == ["test_a[sqlite-sequential-2]"]
