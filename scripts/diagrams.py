@@ -10,9 +10,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
+from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallStatus, Position
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import CallAt, Phase
 
 State = TypeVar("State", bound=StrEnum)
 TABLES = "tests/support/timeline.py"
@@ -44,7 +44,42 @@ def run_diagram() -> str:
 def call_diagram() -> str:
     """The statuses of one tool call."""
     lines = [f"[*] --> {CallStatus.NEW.value}", *_moves(CALLS, SETTLED)]
-    return _document("The tool call", "CALLS in actors/contract/calls.py", "stateDiagram-v2", lines)
+    return _document("The tool call", "POSITIONS in actors/contract/calls.py", "stateDiagram-v2", lines)
+
+
+CALL_COLOURS = {
+    "waiting": "fill:#fff3d1,color:#4a3500",
+    "executing": "fill:#e3f6e8,color:#12391f",
+    "ended": "fill:#ececec,color:#222222",
+}
+"""What is drawn of a position by its colour; the others have none."""
+FLAGS = ("executing", "body", "writes", "undecided", "merges", "alive", "ended")
+
+
+def position_diagram() -> str:
+    """The positions of a call, as the engine moves it, and the columns of their table."""
+    moves = {at: row.to for at, row in POSITIONS.items()}
+    lines = [f"[*] --> {CallAt.NEW.value}", *_moves(moves, [at for at, following in moves.items() if not following])]
+    for kind, colour in CALL_COLOURS.items():
+        positions = ",".join(at.value for at, row in POSITIONS.items() if _kind(row) == kind)
+        lines += [f"classDef call_{kind} {colour}", f"class {positions} call_{kind}"]
+    heads = ["position", "status", "hooks", *FLAGS, "may end as"]
+    rows = [[at.value, *_columns(row)] for at, row in POSITIONS.items()]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
+    drawn = _document("The positions of a call", "POSITIONS in actors/contract/calls.py", "stateDiagram-v2", lines)
+    return f"{drawn}\n{table}\n"
+
+
+def _kind(row: Position) -> str:
+    if row.ended:
+        return "ended"
+    return "executing" if row.executing else "waiting" if row.alive else ""
+
+
+def _columns(row: Position) -> list[str]:
+    flags = ["yes" if getattr(row, flag) else "" for flag in FLAGS]
+    outcomes = ", ".join(status.value for status in CallStatus if status in row.outcomes)
+    return [row.status.value if row.status else "", row.phase.value if row.phase else "", *flags, outcomes]
 
 
 def phase_diagram() -> str:
@@ -123,6 +158,7 @@ def _clock(seconds: int) -> str:
 DIAGRAMS: Mapping[str, Callable[[], str]] = {
     "run": run_diagram,
     "call": call_diagram,
+    "positions": position_diagram,
     "phases": phase_diagram,
     "timeline": timeline_diagram,
 }

@@ -1,14 +1,23 @@
 """The tool call's lifecycle as a table.
 
-Theory of operation. A call is `new` until its gates have answered. It runs, it may suspend (any number of times, each
-time with a new ticket), a decision makes it `resuming`, and it ends exactly once. `CALLS` holds every legal move.
+Theory of operation. `POSITIONS` is the table: one row per position that a call may have, with the positions that may
+follow and what else holds there. `Draft.put` of the engine is the only place that moves a call, and asks
+`check_move`. A call is new until its gates have answered; it runs; it may be suspended any number of times, each time
+with a new ticket; a decision lets it go on; it ends exactly once. What clients see, `CallStatus`, is derived: five
+positions say it by themselves, the others together with two facts of the row (`call_status`). `CALLS`, the moves
+between the statuses, is the table as a client sees it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
+
+import attrs
+
+from .lifecycle import IllegalTransition, RunStatus
+from .phases import CallAt, Phase
 
 
 class CallStatus(StrEnum):
@@ -23,18 +32,188 @@ class CallStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-_C = CallStatus
+@attrs.frozen(kw_only=True)
+class Position:
+    """A row of the table.
+
+    Attributes:
+        to: the positions that may follow.
+        outcomes: with which a call may end when it leaves this position; of `after` and `settled`, those that a call
+            there may have.
+        status: of every call here; None: other facts of the call decide it.
+        phase: whose hooks are asked about the call here.
+        executing: code runs for the call: hooks, gates, or its body.
+        body: it takes one of the bodies that the execution mode allows at once.
+        writes: it may still write to state keys, without a decision of a person.
+        undecided: a batch of decisions does not act while a call is here.
+        merges: what its body wrote to state keys may be merged.
+        ended: its outcome is known and does not change.
+    """
+
+    to: frozenset[CallAt]
+    outcomes: frozenset[CallStatus]
+    status: CallStatus | None = None
+    phase: Phase | None = None
+    executing: bool = False
+    body: bool = False
+    writes: bool = False
+    undecided: bool = False
+    merges: bool = False
+    ended: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """True if the run has a child for the call, which a cancel has to stop: code at work, or a suspended call."""
+        return self.executing or self.status is CallStatus.SUSPENDED
+
+
+_AT = CallAt
+_CUT: Final = frozenset({CallStatus.CANCELLED})
+_RAN: Final = frozenset({CallStatus.SUCCEEDED, CallStatus.FAILED})
+
+SETTLED: Final = _RAN | _CUT
+"""The statuses that nothing leaves."""
+
+
+def _to(*positions: CallAt) -> frozenset[CallAt]:
+    return frozenset(positions)
+
+
+POSITIONS: Final[Mapping[CallAt, Position]] = {
+    _AT.NEW: Position(
+        to=_to(_AT.GATING, _AT.ALLOWED, _AT.PARKED, _AT.AFTER, _AT.SETTLED), outcomes=SETTLED, undecided=True
+    ),
+    _AT.GATING: Position(
+        to=_to(_AT.NEW, _AT.PROVISIONAL, _AT.ALLOWED, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
+        outcomes=SETTLED,
+        phase=Phase.TOOL_GATE,
+        executing=True,
+        undecided=True,
+    ),
+    _AT.PROVISIONAL: Position(to=_to(_AT.GATING, _AT.SETTLED), outcomes=_CUT),
+    _AT.ALLOWED: Position(
+        to=_to(_AT.NEW, _AT.GATING, _AT.BEFORE, _AT.BODY, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
+        outcomes=SETTLED,
+        writes=True,
+    ),
+    _AT.BEFORE: Position(
+        to=_to(_AT.NEW, _AT.ALLOWED, _AT.BODY, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
+        outcomes=SETTLED,
+        phase=Phase.BEFORE_TOOL_EXECUTE,
+        executing=True,
+        body=True,
+        writes=True,
+    ),
+    _AT.BODY: Position(
+        to=_to(_AT.ALLOWED, _AT.MERGING, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
+        outcomes=SETTLED,
+        status=CallStatus.RUNNING,
+        executing=True,
+        body=True,
+        writes=True,
+    ),
+    _AT.MERGING: Position(
+        to=_to(_AT.ALLOWED, _AT.AFTER, _AT.SETTLED),
+        outcomes=SETTLED,
+        status=CallStatus.RUNNING,
+        writes=True,
+        merges=True,
+    ),
+    _AT.PARKED: Position(
+        to=_to(_AT.NEW, _AT.HELD, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True
+    ),
+    _AT.HELD: Position(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
+    _AT.AFTER: Position(
+        to=_to(_AT.SETTLED),
+        outcomes=_RAN,
+        phase=Phase.AFTER_TOOL_EXECUTE,
+        executing=True,
+        body=True,
+        writes=True,
+        ended=True,
+    ),
+    _AT.SETTLED: Position(to=_to(), outcomes=SETTLED, merges=True, ended=True),
+}
+"""Where a call may be, where it may go from there, and what holds there. A call begins as `new`."""
+
+
+def check_move(call_id: str, source: CallAt | None, target: CallAt, outcome: CallStatus | None) -> None:
+    """Do nothing if the table allows the move.
+
+    Args:
+        call_id: for the message.
+        source: the call's position; None for a call that does not exist yet.
+        target: where it is to be.
+        outcome: how it has ended; None if it has not.
+
+    Raises:
+        IllegalTransition: `POSITIONS` does not have the pair, or the outcome does not fit it.
+    """
+    following = POSITIONS[target]
+    if source is None:
+        legal = target is CallAt.NEW and outcome is None
+    elif following.ended:
+        row = POSITIONS[source]
+        legal = target in row.to and outcome in row.outcomes and outcome in following.outcomes
+    else:
+        legal = target in POSITIONS[source].to and outcome is None
+    if not legal:
+        end = target.value if outcome is None else f"{target.value} ({outcome.value})"
+        raise IllegalTransition(f"call {call_id}", "nothing" if source is None else source.value, end)
+
+
+def call_status(at: CallAt, attempts: int, resumed_at: int | None, outcome: CallStatus | None) -> CallStatus:
+    """What clients see of a call, from its position and, where that does not say it, from its row.
+
+    Args:
+        at: the position.
+        attempts: bodies that have begun.
+        resumed_at: bodies that had begun when a decision last let it go on; None: no decision has.
+        outcome: how it has ended; None if it has not.
+    """
+    status = POSITIONS[at].status or outcome
+    if status is not None:
+        return status
+    if resumed_at == attempts:
+        return CallStatus.RESUMING
+    return CallStatus.RUNNING if attempts else CallStatus.NEW
+
+
+def _statuses(source: CallAt, status: CallStatus, target: CallAt) -> Iterable[CallStatus]:
+    """The statuses that a call of this status may have after a move."""
+    row, following = POSITIONS[source], POSITIONS[target]
+    if following.status is not None:
+        return (following.status,)
+    if following.ended:
+        return (status,) if row.ended else row.outcomes & following.outcomes
+    return (CallStatus.RESUMING,) if row.status is CallStatus.SUSPENDED else (status,)
+
+
+def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
+    """Each move of a status that a path through the table makes."""
+    start = (CallAt.NEW, CallStatus.NEW)
+    seen, todo = {start}, [start]
+    while todo:
+        at, status = todo.pop()
+        after = {(target, new) for target in POSITIONS[at].to for new in _statuses(at, status, target)}
+        yield from ((status, new) for _, new in after if new is not status)
+        todo += after - seen
+        seen |= after
+
+
+_MOVES: Final = frozenset(_status_moves())
 
 CALLS: Final[Mapping[CallStatus, frozenset[CallStatus]]] = {
-    _C.NEW: frozenset({_C.RUNNING, _C.SUSPENDED, _C.SUCCEEDED, _C.FAILED, _C.CANCELLED}),
-    _C.RUNNING: frozenset({_C.SUSPENDED, _C.SUCCEEDED, _C.FAILED, _C.CANCELLED}),
-    _C.SUSPENDED: frozenset({_C.RESUMING, _C.CANCELLED}),
-    _C.RESUMING: frozenset({_C.RUNNING, _C.SUSPENDED, _C.SUCCEEDED, _C.FAILED, _C.CANCELLED}),
-    _C.SUCCEEDED: frozenset(),
-    _C.FAILED: frozenset(),
-    _C.CANCELLED: frozenset(),
+    status: frozenset(new for old, new in _MOVES if old is status) for status in CallStatus
 }
-"""Status -> the statuses that may follow it."""
+"""Status -> the statuses that may follow it: `POSITIONS` as a client sees it."""
 
-SETTLED: Final = frozenset(status for status, following in CALLS.items() if not following)
-"""The statuses that nothing leaves."""
+
+def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
+    """One step's calls as a status: any running or resuming -> running; else any suspended -> waiting; else done."""
+    waiting = False
+    for status in calls:
+        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
+            return RunStatus.RUNNING
+        waiting = waiting or status is CallStatus.SUSPENDED
+    return RunStatus.WAITING if waiting else RunStatus.DONE

@@ -24,11 +24,25 @@ from .converters import converter, row_writer
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Version of every row blob that this release writes."""
 
-UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {}
-"""Version n -> function (class name, data as of n) -> data as of n + 1. Empty until a second version is released."""
+
+def _derived_status(name: str, data: Any) -> Any:
+    """Version 2 derives the status of a call from its position; version 1 stored both."""
+    if name != "CallRow" or not isinstance(data, dict):
+        return data
+    row = dict(data)
+    status = row.pop("status", "new")
+    if status == "resuming":
+        row["resumed_at"] = row.get("attempts", 0)
+    elif status in ("succeeded", "failed", "cancelled"):
+        row["outcome"] = status
+    return row
+
+
+UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status}
+"""Version n -> function (class name, data as of n) -> data as of n + 1."""
 
 MAX_DEPTH: Final = 64
 """How deep a foreign value may nest. What reads it later (redactor, encoder, cattrs) recurses; this deep is safe."""

@@ -9,13 +9,11 @@ commit that writes the run row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 import attrs
-
-from .calls import CallStatus
 
 
 class IllegalTransition(RuntimeError):
@@ -95,16 +93,6 @@ def check_stage(source: Stage, target: Stage) -> Stage:
     if target not in STAGES[source]:
         raise IllegalTransition("run", source.value, target.value)
     return target
-
-
-def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
-    """One step's calls as a status: any running or resuming -> running; else any suspended -> waiting; else done."""
-    waiting = False
-    for status in calls:
-        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
-            return RunStatus.RUNNING
-        waiting = waiting or status is CallStatus.SUSPENDED
-    return RunStatus.WAITING if waiting else RunStatus.DONE
 
 
 class TerminationKind(StrEnum):

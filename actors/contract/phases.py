@@ -53,6 +53,8 @@ class Cursor(StrEnum):
 
 LEAVING: Final = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
 """Where a run is on its way out: its termination is settled."""
+BETWEEN_STEPS: Final = (Cursor.ADMISSION, Cursor.TASKS, Cursor.PAUSED)
+"""Where no step is under way, and a run waits for its turn, for its tasks or for people."""
 
 PHASE_OF: Final[Mapping[Cursor, Phase]] = {
     Cursor.RUN_START: Phase.RUN_START,
@@ -66,7 +68,10 @@ PHASE_OF: Final[Mapping[Cursor, Phase]] = {
 
 
 class CallAt(StrEnum):
-    """Where one call stands inside `Cursor.TOOLS` (private to the engine; people see `CallStatus`)."""
+    """The position of one call inside `Cursor.TOOLS`. `POSITIONS` in `calls.py` is the table of them.
+
+    Private to the engine; clients see `CallStatus`.
+    """
 
     NEW = "new"  # its gates have not been asked
     GATING = "gating"  # a gate is being asked

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import attrs
 import msgspec
 
-from .calls import SETTLED, CallStatus
+from .calls import POSITIONS, CallStatus, Position, call_status
 from .decisions import Answer, Command, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
@@ -268,8 +268,10 @@ class CallRow:
         call_id: unique in the run. index: its place in the model's order, from 0. step: its step.
         tool, arguments: what runs (the edited arguments if a decision carried some).
         requested: as the model asked for it.
-        status: of the call table. at: where the engine stands with it.
+        at: its position (`POSITIONS` in `calls.py`).
         attempts: bodies started. A child message with another attempt is ignored.
+        resumed_at: bodies that had started when a decision last let it go on; None: no decision has.
+        outcome: how it ended: succeeded, failed or cancelled; None until then.
         provisional: a gate said block, deny or set_result behind calls that had not run; it is asked again.
         weighed: how many calls before it had settled when it was asked again and stayed provisional.
         approved: fingerprint that a decision has approved.
@@ -297,9 +299,10 @@ class CallRow:
     fingerprint: str
     requested: CallRequest
     effect: str = "read"
-    status: CallStatus = CallStatus.NEW
     at: CallAt = CallAt.NEW
     attempts: int = 0
+    resumed_at: int | None = None
+    outcome: CallStatus | None = None
     approved: str | None = None
     decision: Decision | None = None
     ticket: Ticket | None = None
@@ -322,9 +325,19 @@ class CallRow:
     definition: str = ""
 
     @property
+    def position(self) -> Position:
+        """The row of the call's position in the table."""
+        return POSITIONS[self.at]
+
+    @property
+    def status(self) -> CallStatus:
+        """What clients see of the call; derived, never stored."""
+        return call_status(self.at, self.attempts, self.resumed_at, self.outcome)
+
+    @property
     def settled(self) -> bool:
         """True once nothing can change about the call's outcome."""
-        return self.status in SETTLED
+        return self.outcome is not None
 
     @property
     def doubt(self) -> Lost:

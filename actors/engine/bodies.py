@@ -25,18 +25,15 @@ from .tasks import call_in_background
 from .tickets import close_call, open_ticket
 from .writes import returned
 
-EXECUTING = (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER)
-"""Positions in which something of a call is in flight."""
-
 
 def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
     """The calls that may start now, in the model's order."""
     earlier: list[CallRow] = []
     rows = tuple(calls)
-    bodies = sum(call.at in (CallAt.BEFORE, CallAt.BODY, CallAt.AFTER) for call in rows)
+    bodies = sum(call.position.body for call in rows)
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     out: list[CallRow] = []
-    alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.at in EXECUTING for c in rows)
+    alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.position.executing for c in rows)
     judged = max((c.index for c in rows if c.provisional and c.at is CallAt.GATING), default=-1)
     for call in rows:
         if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallAt.GATING):
@@ -63,7 +60,7 @@ def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapp
         return True
     if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # what was decided acts at once
         return False
-    return any(other.attempts > 0 and other.at in (CallAt.PARKED, CallAt.HELD) for other in earlier)
+    return any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
 
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
@@ -92,7 +89,7 @@ def start_body(d: Draft, call: CallRow) -> None:
     if tool is not None and tool.background:
         call_in_background(d, call)
         return
-    call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
+    call = d.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
     d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     d.do(
         StartCall(

@@ -8,7 +8,7 @@ from ..contract.calls import CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
 from ..contract.phases import CallAt, Cursor
 from ..contract.rows import CallRow
-from .bodies import EXECUTING, start, startable
+from .bodies import start, startable
 from .decisions import cancelled, early_decisions, release_held, supersede
 from .ending import end
 from .gates import ask_again, gate, gate_new, outdated
@@ -39,7 +39,7 @@ def _drive_on(d: Draft) -> bool:
     release_held(d)
     if not gated or not d.in_tools:
         return False
-    if not any(call.at in EXECUTING for call in d.calls.values()) and merge_held(d):
+    if not any(call.position.executing for call in d.calls.values()) and merge_held(d):
         return True  # a decided call may have waited for its turn
     ask_again(d)
     started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
@@ -50,7 +50,7 @@ def _drive_on(d: Draft) -> bool:
             gate(d, call)
         else:
             start(d, call)
-    if d.in_tools and not any(call.at in EXECUTING for call in d.calls.values()):
+    if d.in_tools and not any(call.position.executing for call in d.calls.values()):
         ask_again(d, quiet=True)
     return d.in_tools and any(d.calls[call.call_id].settled for call in started)
 
@@ -78,7 +78,7 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
     for call in calls:
         if call.at is CallAt.BODY and call.effect in APPLYING_EFFECTS:
             return Stage.APPLYING
-        if call.at in EXECUTING or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
+        if call.position.executing or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
             moving = True
         elif call.status is CallStatus.SUSPENDED:
             suspended = True

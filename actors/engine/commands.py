@@ -10,7 +10,7 @@ from ..contract import events as ev
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.phases import LEAVING, CallAt, Cursor
+from ..contract.phases import BETWEEN_STEPS, LEAVING, CallAt
 from ..contract.rows import CallRow, CancelWish, Sent
 from ..contract.waiting import text_size
 from .decisions import act, cancelled, expire, refuse
@@ -71,13 +71,9 @@ def _note_cancel(d: Draft, command: Command) -> CancelWish:
     return d.cancel
 
 
-_BETWEEN = (Cursor.ADMISSION, Cursor.TASKS)
-"""Where no step is under way."""
-
-
 def _cancel(d: Draft, command: Command) -> None:
     wish = _note_cancel(d, command)
-    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor in _BETWEEN:
+    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor in BETWEEN_STEPS:
         end(d, cancelled(wish))
 
 

@@ -102,7 +102,7 @@ def release_held(d: Draft) -> None:
 
     A call that an exclusive or ordered one before it keeps from running stays held: resuming means that it moves.
     """
-    if d.mode.batch and any(call.at in (CallAt.PARKED, CallAt.GATING, CallAt.NEW) for call in d.calls.values()):
+    if d.mode.batch and any(call.position.undecided for call in d.calls.values()):
         return
     for call in tuple(d.calls.values()) if d.in_tools else ():
         if call.at is CallAt.HELD and call.decision is not None and d.in_tools:
@@ -132,7 +132,7 @@ def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
     told = decision if call.asked else call.told  # a permission, or what came of a lost body, is no answer to the body
-    call = d.put(call, status=CallStatus.RESUMING, at=CallAt.NEW, told=told, asked=False)
+    call = d.put(call, at=CallAt.NEW, resumed_at=call.attempts, told=told, asked=False)
     _say_resumed(d, call, ticket)
     gate(d, call)
 
@@ -159,7 +159,7 @@ def expire(d: Draft, call: CallRow) -> None:
     call = resolve(d, call, "expired", by="clock", reason="nobody decided in time")
     if ticket.on_expiry == "set_result":
         value = ticket.expiry_result
-        call = d.put(call, status=CallStatus.RESUMING)
+        call = d.put(call, at=CallAt.NEW, resumed_at=call.attempts)
         _say_resumed(d, call, ticket)
         shown, large = shown_value(value)
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED

@@ -46,7 +46,7 @@ def end(d: Draft, termination: Termination) -> None:
         return
     asks = d.followed or bool(d.stubborn)  # of what overran its grace, only the owner knows whether it still lives
     in_flight = asks or d.phase_open or d.cursor is Cursor.INFERENCE or bool(d.tasks)
-    in_flight = in_flight or any(_alive(c.at) for c in d.calls.values())
+    in_flight = in_flight or any(call.position.alive for call in d.calls.values())
     d.termination, d.changed = termination, True
     d.cursor = Cursor.STOPPING
     d.phase_open = False
@@ -59,10 +59,6 @@ def end(d: Draft, termination: Termination) -> None:
 def stop_work(d: Draft, termination: Termination) -> None:
     """Cancel what is in flight; the run ends when it has stopped."""
     d.do(CancelWork(reason=termination.detail or termination.kind.value))
-
-
-def _alive(at: CallAt) -> bool:
-    return at in (CallAt.GATING, CallAt.BEFORE, CallAt.BODY, CallAt.AFTER, CallAt.PARKED, CallAt.HELD)
 
 
 def overran(d: Draft, item: Stubborn) -> None:

@@ -27,8 +27,6 @@ from .writes import merge_held
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
 """What a tool with needs_approval=True asks for."""
-_RUN_YET: Final = (CallAt.ALLOWED, CallAt.BEFORE, CallAt.BODY, CallAt.MERGING, CallAt.AFTER)
-"""Positions of a call that may write to state yet, without a person."""
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """What the model is told of a call of a tool that hooks have taken out of its request."""
 
@@ -119,7 +117,7 @@ def _provisional(d: Draft, call: CallRow) -> bool:
     if call.provisional or call.status is not CallStatus.NEW:
         return False
     earlier = (other for other in d.calls.values() if other.index < call.index)
-    return any(other.at in _RUN_YET or other.batch is not None for other in earlier)
+    return any(other.position.writes or other.batch is not None for other in earlier)
 
 
 def _earlier(d: Draft, call: CallRow) -> Iterator[CallRow]:
@@ -142,7 +140,7 @@ def _waits_on(d: Draft, call: CallRow) -> bool:
 
 def _awaits_a_person(call: CallRow) -> bool:
     """True if the call's body has not begun, and a person must say whether it may."""
-    return call.attempts == 0 and (call.at is CallAt.PARKED or call.at is CallAt.HELD)
+    return call.attempts == 0 and call.status is CallStatus.SUSPENDED
 
 
 def ask_again(d: Draft, *, quiet: bool = False) -> bool:

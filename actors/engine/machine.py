@@ -13,7 +13,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
-from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
 from ..contract.phases import CallAt, Cursor
 from ..contract.spec import AgentSpec
@@ -138,9 +137,7 @@ def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
 
 def timed(state: RunState) -> tuple[Ticket, ...]:
     """The open tickets that expire at some time: of calls, and of the run itself."""
-    parked = (
-        call.ticket for call in state.calls.values() if call.at is CallAt.PARKED and call.status is CallStatus.SUSPENDED
-    )
+    parked = (call.ticket for call in state.calls.values() if call.at is CallAt.PARKED)
     return tuple(
         ticket
         for ticket in (*parked, *state.row.holds)

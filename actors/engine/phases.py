@@ -25,12 +25,6 @@ from .state import Draft
 from .steps import leave, tools_done
 from .tickets import close_call
 
-_CALL_PHASES = {
-    Phase.TOOL_GATE: CallAt.GATING,
-    Phase.BEFORE_TOOL_EXECUTE: CallAt.BEFORE,
-    Phase.AFTER_TOOL_EXECUTE: CallAt.AFTER,
-}
-
 
 def phase_done(d: Draft, message: PhaseDone) -> None:
     """Take the answer of a phase's hooks. One that is no longer asked for is ignored."""
@@ -79,8 +73,8 @@ def _asked(d: Draft, message: PhaseDone, call: CallRow | None) -> bool:
     """True if the machine waits for exactly this answer."""
     if message.step != d.step:
         return False
-    if message.phase in _CALL_PHASES:
-        return d.cursor is Cursor.TOOLS and call is not None and call.at is _CALL_PHASES[message.phase]
+    if message.call_id is not None:
+        return d.cursor is Cursor.TOOLS and call is not None and call.position.phase is message.phase
     return d.phase_open and PHASE_OF.get(d.cursor) is message.phase
 
 

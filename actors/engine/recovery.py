@@ -49,14 +49,14 @@ def _redefined(d: Draft, call: CallRow) -> bool:
     mark = fingerprint(d.spec.key, call.tool, call.arguments, definition)
     call, ticket = d.put(call, definition=definition, fingerprint=mark), call.ticket
     denied = call.at is CallAt.HELD and call.decision is not None and call.decision.action == "cancel"
-    begins = call.status is CallStatus.RESUMING or call.at is CallAt.PARKED or (call.at is CallAt.HELD and not denied)
-    again = call.status is CallStatus.RUNNING and call.at in (CallAt.ALLOWED, CallAt.BEFORE, CallAt.BODY)
+    begins = call.status is CallStatus.RESUMING or (call.status is CallStatus.SUSPENDED and not denied)
+    again = call.status is CallStatus.RUNNING and (call.at is CallAt.BODY or CallAt.BODY in call.position.to)
     tool = d.spec.tools.get(call.tool)
     safe = tool is not None and tool.replay_safe
     if ticket is not None and (begins or (again and (safe or call.at is not CallAt.BODY))):
         ask_afresh(d, call, ticket, CHANGED)
         return True
-    if call.status is CallStatus.NEW and call.at in (CallAt.GATING, CallAt.ALLOWED, CallAt.BEFORE):
+    if call.status is CallStatus.NEW and CallAt.NEW in call.position.to:
         d.put(call, at=CallAt.NEW)
     return False
 

@@ -15,10 +15,10 @@ import attrs
 import msgspec
 
 from ..contract import events as ev
-from ..contract.calls import CALLS
+from ..contract.calls import check_move
 from ..contract.decisions import Decision, Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import STATUS, TERMINAL, IllegalTransition, RunStatus, Stage, Termination, check_stage
+from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, Termination, check_stage
 from ..contract.messages import FinishReason, Message, Usage
 from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import (
@@ -214,16 +214,16 @@ class Draft:
         self.effects.append(effect)
 
     def put(self, call: CallRow, **changes: Any) -> CallRow:
-        """Write a call's row, changed; a status that the table does not allow is refused.
+        """Write a call's row, changed. The only way to move a call: the table is asked about each move.
 
         Raises:
-            IllegalTransition: the status may not follow the present one.
+            IllegalTransition: the table does not allow the position, or the outcome there.
         """
         call_id = call.call_id
         known = self.calls.get(call_id)
-        status = changes.get("status", call.status)
-        if known is not None and status is not known.status and status not in CALLS[known.status]:
-            raise IllegalTransition(f"call {call_id}", known.status.value, status.value)
+        at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
+        if known is None or at is not known.at or outcome is not known.outcome:
+            check_move(call_id, None if known is None else known.at, at, outcome)
         if changes and self._touched.get(call_id) is call:
             for name, value in changes.items():
                 _set(call, name, value)

@@ -76,7 +76,7 @@ def call_in_background(d: Draft, call: CallRow) -> None:
     if fault is not None:  # no body has begun
         close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
-    call = d.put(call, status=CallStatus.RUNNING, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
+    call = d.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
     d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if call.ticket is not None:
         d.do(ReleaseCall(call_id=call.call_id))

@@ -22,7 +22,7 @@ def open_ticket(d: Draft, call: CallRow, wish: Suspend, *, replaces: str | None 
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
     ticket = new_ticket(d, wish, ticket_id=d.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     ticket = ticket if replaces is None else attrs.evolve(ticket, replaces=replaces)
-    call = d.put(call, status=CallStatus.SUSPENDED, at=CallAt.PARKED, ticket=ticket)
+    call = d.put(call, at=CallAt.PARKED, ticket=ticket)
     d.emit(
         "run.tool.suspended",
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
@@ -166,11 +166,11 @@ def close_call(
     The event holds the result itself, or only what the model is shown if the call failed or its result is large.
     """
     hooked = d.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
-    ran = call.at is CallAt.BODY or call.at is CallAt.MERGING
-    if call.at is CallAt.PARKED or call.at is CallAt.HELD or call.status is CallStatus.RESUMING:
+    ran = call.position.status is CallStatus.RUNNING  # its body has returned; one that may only run again has not
+    if call.status is CallStatus.SUSPENDED or call.status is CallStatus.RESUMING:
         d.do(ReleaseCall(call_id=call.call_id))
     call = d.put(
-        call, status=status, at=CallAt.AFTER if hooked else CallAt.SETTLED, result=result, shown=shown, code=code
+        call, at=CallAt.AFTER if hooked else CallAt.SETTLED, outcome=status, result=result, shown=shown, code=code
     )
     spent = milliseconds(call.started_at, d.now) if ran and call.started_at is not None else 0
     d.emit(

@@ -45,7 +45,7 @@ def merge_held(d: Draft, *, again: bool = True, before: CallRow | None = None) -
     for call in tuple(d.calls.values()):
         if call is before:
             break
-        if call.batch is not None and call.at in (CallAt.SETTLED, CallAt.MERGING):
+        if call.batch is not None and call.position.merges:
             moved = moved or call.at is CallAt.MERGING
             _merge(d, call, call.batch, again=again and _may_retry(d, call))
     return moved

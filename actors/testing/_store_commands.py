@@ -8,9 +8,9 @@ import attrs
 import trio
 
 from ..abc import RunQuery, Store
-from ..contract.calls import CallStatus
 from ..contract.decisions import Answer, Command, Decision, InboxItem
 from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
+from ..contract.phases import CallAt
 from ..contract.rows import Facts
 from ..contract.state import StateWrite
 from ..contract.tasks import TaskRow
@@ -93,7 +93,7 @@ async def of_two_deciders_one_wins(store: Store, hooks: Recorder, me: str) -> No
     """Two decisions for one ticket, at the same time: the first is accepted, the other is told already_decided."""
     author = await create(store, new_run(me, me))
     waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
-    suspended = call_row("a", status=CallStatus.SUSPENDED)
+    suspended = call_row("a", at=CallAt.PARKED)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
     answers: list[Answer] = []
 
@@ -115,7 +115,7 @@ async def of_two_deciders_one_wins(store: Store, hooks: Recorder, me: str) -> No
 async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, hooks: Recorder, me: str) -> None:
     """Ids and targets are unique in the store itself."""
     author = await create(store, new_run(me, me))
-    suspended = call_row("a", status=CallStatus.SUSPENDED)
+    suspended = call_row("a", at=CallAt.PARKED)
     await author.write(row=attrs.evolve(author.row, step=1), calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
 
     def careless(_facts: Facts, _command: Command) -> Answer:
@@ -132,7 +132,7 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
 async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: Recorder, me: str) -> None:
     """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not."""
     author = await create(store, new_run(me, me))
-    suspended = call_row("a", status=CallStatus.SUSPENDED)
+    suspended = call_row("a", at=CallAt.PARKED)
     waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
     seen: list[Facts] = []

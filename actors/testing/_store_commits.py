@@ -9,6 +9,7 @@ import trio
 from ..abc import Created, Store
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import Stage
+from ..contract.phases import CallAt
 from ..contract.rows import RunRecord
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy, UnknownRun
@@ -234,7 +235,7 @@ async def calls_and_tickets_are_kept_and_replaced(store: Store, _: Recorder, me:
     first = attrs.evolve(author.row, step=1)
     rows = (call_row("b", index=1), call_row("a", index=0))
     await author.write(row=first, calls=rows, tickets=(ticket_row(me, 1, "a"),))
-    done = attrs.evolve(rows[1], status=CallStatus.SUCCEEDED, result={"paid": True})
+    done = attrs.evolve(rows[1], at=CallAt.SETTLED, outcome=CallStatus.SUCCEEDED, result={"paid": True})
     closed = attrs.evolve(ticket_row(me, 1, "a"), status="approved", decided_by="ann", decided_at=NOW)
     await author.write(row=attrs.evolve(author.row, step=2), calls=(done, call_row("c", step=2)), tickets=(closed,))
     step = await store.load(me, calls="step")

@@ -11,10 +11,10 @@ import attrs
 import trio
 
 from ..abc import Receipt, Store
-from ..contract.calls import CallStatus
 from ..contract.decisions import Answer, Command, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import CallRequest, Message
+from ..contract.phases import CallAt
 from ..contract.rows import (
     CallRow,
     Claim,
@@ -154,7 +154,7 @@ def message(name: str, text: str = "") -> Message:
     return Message(id=name, role="user", content=text or name)
 
 
-def call_row(call_id: str, *, step: int = 1, index: int = 0, status: CallStatus = CallStatus.RUNNING) -> CallRow:
+def call_row(call_id: str, *, step: int = 1, index: int = 0, at: CallAt = CallAt.BODY) -> CallRow:
     """A call's row."""
     request = CallRequest(call_id=call_id, tool="pay", arguments={"sum": 12})
     return CallRow(
@@ -165,7 +165,7 @@ def call_row(call_id: str, *, step: int = 1, index: int = 0, status: CallStatus 
         arguments={"sum": 12},
         fingerprint=f"print of {call_id}",
         requested=request,
-        status=status,
+        at=at,
     )
 
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import codec
-from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.calls import POSITIONS, SETTLED, CallStatus
 from greenroom.actors.contract.codec import NewerSchema, SchemaError
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest, Message, Usage
+from greenroom.actors.contract.phases import CallAt
 from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow
 from greenroom.actors.contract.state import StateWrite
 
@@ -74,7 +75,7 @@ def test_a_field_that_has_its_default_costs_nothing():
 def test_enums_and_nested_rows_come_back_as_their_own_types():
     request = CallRequest(call_id="c", tool="t", arguments={})
     call = CallRow(call_id="c", index=0, step=1, tool="t", arguments={}, fingerprint="f", requested=request)
-    again = codec.load(CallRow, codec.dump(attrs.evolve(call, status=CallStatus.RUNNING)))
+    again = codec.load(CallRow, codec.dump(attrs.evolve(call, at=CallAt.BODY)))
     assert again.status is CallStatus.RUNNING
     assert isinstance(again.requested, CallRequest)
     assert codec.load(RunRow, codec.dump(RunRow(stage=Stage.APPLYING))).stage is Stage.APPLYING
@@ -130,6 +131,36 @@ def test_an_older_row_goes_through_each_upgrade_in_turn(monkeypatch):
     assert codec.load(Message, blob(newer, 3)).content == "hello"
     with pytest.raises(NewerSchema):
         codec.load(Message, blob(newer, 4))
+
+
+FIRST = {"call_id": "c", "index": 0, "step": 1, "tool": "t", "arguments": {}, "fingerprint": "f"}
+FIRST |= {"requested": {"call_id": "c", "tool": "t", "arguments": {}}}
+
+
+@pytest.mark.parametrize("at", CallAt)
+def test_a_call_of_version_one_keeps_its_status(at):
+    """It stored the status beside the position, and left out what was new."""
+    own = POSITIONS[at].status
+    for status in CallStatus if own is None else (own,):
+        if (status in SETTLED) != POSITIONS[at].ended or (own is None and status is CallStatus.SUSPENDED):
+            continue
+        more = {"at": at.value, "status": status.value, "attempts": 0 if status is CallStatus.NEW else 2}
+        old = FIRST | {key: value for key, value in more.items() if value not in ("new", 0)}
+        call = codec.load(CallRow, blob(old, 1))
+        assert (call.at, call.status, call.settled) == (at, status, status in SETTLED)
+        assert codec.load(CallRow, codec.dump(call)) == call
+    assert codec.load(CallRow, blob(FIRST, 1)).status is CallStatus.NEW
+
+
+def test_a_call_of_version_one_that_no_body_has_begun_is_resuming():
+    old = FIRST | {"at": "allowed", "status": "resuming"}
+    assert codec.load(CallRow, blob(old, 1)).status is CallStatus.RESUMING
+
+
+def test_what_is_no_call_is_refused_at_each_version_alike():
+    for version in (1, 2):
+        with pytest.raises(SchemaError, match=r"CallRow: .*expected an object"):
+            codec.load(CallRow, blob([], version))
 
 
 def test_an_upgrade_that_leaves_a_fault_is_found(monkeypatch):

@@ -185,7 +185,12 @@ def test_bytes_that_are_no_envelope_are_refused():
 def test_what_is_generated_from_the_code_is_checked_in_as_it_would_be_generated_now(root):
     generator = runpy.run_path(str(root / "scripts" / "generate.py"))
     assert "docs/schemas/events.json" in generator["documents"]()
-    assert {"docs/diagrams/run.md", "docs/diagrams/call.md", "docs/diagrams/phases.md"} < set(generator["documents"]())
+    assert {
+        "docs/diagrams/run.md",
+        "docs/diagrams/call.md",
+        "docs/diagrams/positions.md",
+        "docs/diagrams/phases.md",
+    } < set(generator["documents"]())
     assert list(generator["stale"]()) == [], "run: python scripts/generate.py"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
+from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus, derive_run_status
 from greenroom.actors.contract.events import CATALOGUE, LIFECYCLE_EVENT, TERMINAL_EVENTS
 from greenroom.actors.contract.failures import FAILURES, safe_message
 from greenroom.actors.contract.lifecycle import (
@@ -20,7 +20,6 @@ from greenroom.actors.contract.lifecycle import (
     Stage,
     TerminationKind,
     check_stage,
-    derive_run_status,
 )
 from greenroom.actors.contract.phases import PHASE_OF, Cursor, Phase
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.contract.calls import SETTLED, CallStatus
+from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Usage
@@ -74,11 +74,6 @@ def test_a_run_is_at_rest_when_it_is_done_or_waits_and_nothing_is_in_its_inbox(s
 def test_a_commit_ends_at_the_sequence_of_its_last_event(before, number):
     commit = Commit(run_id="r", expected_last=before, at=AT, row=RunRow(), events=(EventDraft("x", None),) * number)
     assert commit.last == before + number
-
-
-@given(instances(CallRow))
-def test_a_call_is_settled_when_nothing_can_follow_its_status(call):
-    assert call.settled == (call.status in SETTLED)
 
 
 @given(st.none() | instances(CallRow))

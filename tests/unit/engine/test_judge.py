@@ -11,6 +11,7 @@ from greenroom.actors.contract.calls import SETTLED, CallStatus
 from greenroom.actors.contract.decisions import REJECTIONS, Answer, Command, Decision, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import CallRequest
+from greenroom.actors.contract.phases import CallAt
 from greenroom.actors.contract.rows import CallRow, Facts
 from greenroom.actors.engine.judge import MAX_PENDING, Judge, accept, schema_fault
 
@@ -25,6 +26,20 @@ def check(tool, arguments):
 
 judge = Judge(now=NOW, check_arguments=check)
 
+
+def of_status(call, status):
+    """The call where it has this status."""
+    places = {
+        CallStatus.NEW: {"at": CallAt.NEW},
+        CallStatus.RUNNING: {"at": CallAt.BODY, "attempts": 1},
+        CallStatus.SUSPENDED: {"at": CallAt.PARKED},
+        CallStatus.RESUMING: {"at": CallAt.ALLOWED, "resumed_at": 0},
+    }
+    found = attrs.evolve(call, **places.get(status, {"at": CallAt.SETTLED, "outcome": status}))
+    assert found.status is status
+    return found
+
+
 CALL = CallRow(
     call_id="call_1",
     index=0,
@@ -33,7 +48,7 @@ CALL = CallRow(
     arguments=ARGUMENTS,
     fingerprint="f1",
     requested=CallRequest(call_id="call_1", tool="refund", arguments=ARGUMENTS),
-    status=CallStatus.SUSPENDED,
+    at=CallAt.PARKED,
 )
 TICKET = Ticket(
     ticket_id="r.t1",
@@ -87,7 +102,7 @@ FAULTS = [
     (
         "unknown_target",
         "the call ended without a ticket",
-        lambda f, c: (attrs.evolve(f, ticket=None, call=attrs.evolve(CALL, status=CallStatus.FAILED)), c),
+        lambda f, c: (attrs.evolve(f, ticket=None, call=of_status(CALL, CallStatus.FAILED)), c),
     ),
     ("already_decided", "approved", lambda f, c: (with_ticket(f, status="approved", decided_by="bob"), c)),
     ("already_decided", "denied", lambda f, c: (with_ticket(f, status="denied", decided_by="bob"), c)),
@@ -261,21 +276,21 @@ def test_content_of_values_that_json_does_not_have_can_still_be_compared():
 
 # --- early -----------------------------------------------------------------------------------------------------------
 
-EARLY = attrs.evolve(FACTS, ticket=None, call=attrs.evolve(CALL, status=CallStatus.NEW))
+EARLY = attrs.evolve(FACTS, ticket=None, call=of_status(CALL, CallStatus.NEW))
 BY_CALL = deciding(Decision(target="call_1", action="resume", result={"amount": 70}), by="eve")
 
 
 @pytest.mark.parametrize("status", sorted(set(CallStatus) - SETTLED - {CallStatus.SUSPENDED}))
 def test_a_decision_for_a_call_without_a_ticket_is_early(status):
     """Its result and its sender are judged when the ticket is there to say what is wanted."""
-    facts = attrs.evolve(EARLY, call=attrs.evolve(CALL, status=status))
+    facts = attrs.evolve(EARLY, call=of_status(CALL, status))
     assert judge(facts, BY_CALL) == Answer(status="accepted", code="early", command_id="d1")
     assert facts.target_key == "call:call_1"
 
 
 @pytest.mark.parametrize("status", sorted(SETTLED))
 def test_a_decision_for_a_call_that_ended_without_a_ticket_has_no_target(status):
-    facts = attrs.evolve(EARLY, call=attrs.evolve(CALL, status=status))
+    facts = attrs.evolve(EARLY, call=of_status(CALL, status))
     assert judge(facts, BY_CALL).code == "unknown_target"
 
 

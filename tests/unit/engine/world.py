@@ -15,10 +15,10 @@ from typing import Any
 import attrs
 
 from greenroom.actors.contract import events as ev
-from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.calls import CallStatus, derive_run_status
 from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
-from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage, derive_run_status
+from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, CallAt, Cursor, Phase
 from greenroom.actors.contract.rows import CallRow, Commit, Facts, RunInfo, RunRecord, RunRow
@@ -549,7 +549,7 @@ class World:
 
     def _check_projection(self, calls: Sequence[CallRow]) -> None:
         projected = derive_run_status(call.status for call in calls)
-        hooks = any(call.at in (CallAt.GATING, CallAt.BEFORE, CallAt.AFTER) for call in calls)
+        hooks = any(call.position.phase is not None for call in calls)
         if projected is RunStatus.DONE:
             assert self.row.status is not RunStatus.WAITING
         elif not hooks:

@@ -1,6 +1,7 @@
 """Files of older releases: what a migration makes of them."""
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ import attrs
 import pytest
 
 from greenroom.actors.contract import codec
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.phases import CallAt
 from greenroom.actors.contract.rows import NewRun
 from greenroom.actors.stores._moments import milliseconds
 from greenroom.actors.stores._opening import CHECKED_WHOLE
@@ -80,6 +83,41 @@ async def test_threads_of_an_older_file_have_owners(path: Path) -> None:
         pruned = await store.prune(NOW.replace(year=1980))
         assert (pruned.runs, pruned.messages) == (0, 1)  # what no run is left to read
         assert [one.id for one in await store.messages("tp")] == ["p.m1", "q.m1"]
+
+
+async def test_calls_of_an_older_file_have_the_status_that_they_had(path: Path) -> None:
+    """Their rows hold the status beside the position, in version 1; now it is derived."""
+    await older(path, 4, new_run("r1", "t1"))
+    request = {"call_id": "c", "tool": "pay", "arguments": {}}
+    about = {"tool": "pay", "step": 0, "arguments": {}, "fingerprint": "f", "requested": request}
+    stored = [
+        {},
+        {"at": "gating", "status": "resuming"},
+        {"at": "allowed", "status": "running", "attempts": 1},
+        {"at": "body", "status": "running", "attempts": 2},
+        {"at": "parked", "status": "suspended", "attempts": 1},
+        {"at": "settled", "status": "cancelled", "code": "approval_rejected"},
+    ]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for index, row in enumerate(stored):
+            body = json.dumps({"v": 1, "d": about | row | {"call_id": f"c{index}", "index": index}})
+            file.execute(
+                "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (1, ?, 0, ?, ?, CAST(? AS BLOB))",
+                (f"c{index}", index, row.get("status", "new"), body),
+            )
+    store = store_at(path)
+    async with opened(store):
+        record = await store.load("r1", calls="all")
+    assert record is not None
+    told = {call.at: call.status for call in record.calls}
+    assert told == {
+        CallAt.NEW: CallStatus.NEW,
+        CallAt.GATING: CallStatus.RESUMING,
+        CallAt.ALLOWED: CallStatus.RUNNING,
+        CallAt.BODY: CallStatus.RUNNING,
+        CallAt.PARKED: CallStatus.SUSPENDED,
+        CallAt.SETTLED: CallStatus.CANCELLED,
+    }
 
 
 async def test_an_older_file_learns_to_give_room_back(path: Path) -> None:
