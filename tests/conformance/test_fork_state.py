@@ -119,6 +119,7 @@ async def test_a_fork_of_a_fork_begins_with_what_the_first_fork_had(store, helpe
     assert born == {"f": ["r 2", "r 2"], "g": ["r 2", "r 2"], "h": ["f 1", "f 1"], "i": ["r 2", "r 2"]}
 
 
+@pytest.mark.rule("S-34")
 async def test_a_fork_keeps_its_state_when_its_parent_is_pruned(store, helper, autojump_clock):
     """Nothing of a fork lives in its parent."""
     async with home(store, agents=[helper]) as runtime:

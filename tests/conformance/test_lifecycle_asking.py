@@ -42,6 +42,7 @@ def waits(life: Life) -> list[int]:
 # --- how often, how long ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-55")
 async def test_a_run_asks_as_often_as_its_policy_says(play, autojump_clock):
     life = await play(*[fail("rate_limited")] * 5, "at last", plugins=[gr.Retry(attempts=6, first=0.0)])
     assert (life.outcome.output, len(life.requests)) == ("at last", 6)
@@ -53,6 +54,7 @@ async def test_one_try_is_no_retry(play, autojump_clock):
     assert life.payloads("inference.retried") == []
 
 
+@pytest.mark.rule("L-56")
 async def test_the_back_off_grows_by_its_factor_up_to_the_longest_wait(play, autojump_clock):
     policy = gr.Retry(attempts=5, first=1.0, factor=10.0, longest=60.0)
     life = await play(*[fail("overloaded")] * 4, "done", plugins=[policy])
@@ -69,11 +71,13 @@ async def test_a_run_waits_as_long_as_the_provider_asks_it_to_and_never_less(pla
     assert life.seconds("completed") == pytest.approx(2 * seconds, abs=0.05)
 
 
+@pytest.mark.rule("L-56")
 async def test_of_the_back_off_and_what_the_provider_asks_for_the_longer_counts(play, autojump_clock):
     life = await play(fail("rate_limited", retry_after=0.001), "done")
     assert 250 <= waits(life)[0] <= 750
 
 
+@pytest.mark.rule("L-56")
 async def test_a_wait_beyond_the_cap_ends_the_tries_and_says_so(play, autojump_clock):
     life = await play(fail("rate_limited", "slow down", retry_after=61))
     assert (life.outcome.code, len(life.requests)) == ("model_error", 1)
@@ -102,6 +106,7 @@ async def test_a_rate_limit_of_a_minute_does_not_end_a_run(play, autojump_clock)
 LONG = [fail("rate_limited", retry_after=50), "done"]
 
 
+@pytest.mark.rule("L-57")
 async def test_a_cancel_ends_a_wait_at_once(play, autojump_clock):
     life = await play(*LONG, do=[after(5, cancel())])
     assert isinstance(life.outcome, gr.Cancelled)
@@ -114,6 +119,7 @@ async def test_the_deadline_ends_a_wait_at_once(play, autojump_clock):
     assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 10.0)
 
 
+@pytest.mark.rule("L-57")
 @pytest.mark.parametrize("down", [0.0, 20.0])
 async def test_a_wait_outlives_the_process_and_is_not_begun_anew(play, autojump_clock, down):
     life = await play(*LONG, do=[after(5, Down(down))])
@@ -147,6 +153,7 @@ async def test_a_runtime_that_closes_does_not_wait_for_a_wait(autojump_clock):
 # --- what counts -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-60")
 async def test_requests_that_failed_count_with_what_is_known_of_their_tokens(play, autojump_clock):
     half = gr.Usage(input=100, output=7)
     last = gr.Usage(requests=1, input=10, output=5)

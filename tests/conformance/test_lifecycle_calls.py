@@ -58,6 +58,7 @@ MOVES = {
 ONE_BODY = {("resuming", "cancelled"): "test_a_call_that_waits_for_its_turn_to_go_on_is_cancelled_with_the_run"}
 
 
+@pytest.mark.rule("L-6")
 @pytest.mark.parametrize(("source", "target"), MOVES, ids=map(" to ".join, MOVES))
 async def test_a_legal_move_is_made(play, autojump_clock, source, target):
     call_id, scene = MOVES[source, target]
@@ -75,6 +76,7 @@ async def test_a_call_that_waits_for_its_turn_to_go_on_is_cancelled_with_the_run
     assert life.effects == []
 
 
+@pytest.mark.rule("L-6")
 def test_every_legal_move_has_its_scene_or_its_reason():
     legal = {(source.value, target.value) for source, following in CALLS.items() for target in following}
     assert legal == {*MOVES, *ONE_BODY}
@@ -91,6 +93,7 @@ async def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on(play, auto
     assert life.path == "running completed"
 
 
+@pytest.mark.rule("L-42")
 async def test_arguments_are_checked_before_anything_happens(play, autojump_clock):
     life = await play([call("pay", cents="many", id="A"), C], "done")
     assert life.calls == {"A": "new failed", "C": "new running succeeded"}
@@ -106,6 +109,7 @@ async def test_an_unknown_tool_is_told_with_those_that_are_known(play, autojump_
     assert "look" in life.told["X"]
 
 
+@pytest.mark.rule("L-41")
 async def test_a_body_that_takes_too_long_is_ended_and_the_model_told(play, autojump_clock):
     life = await play([call("hangs", id="X"), C], "done")
     assert (life.calls["X"], life.codes["X"]) == ("new running failed", "tool_timeout")
@@ -123,6 +127,7 @@ async def test_call_ids_are_unique_in_the_run(play, autojump_clock):
 # --- tickets ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-7", "A-1", "A-9")
 async def test_a_ticket_shows_exactly_what_would_happen(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")])
     (ticket,) = life.outcome.tickets
@@ -153,6 +158,7 @@ async def test_the_event_of_a_ticket_holds_what_the_ticket_holds(play, autojump_
     assert (told["resume_mode"], told["response_schema"]) == (RESULT, {"type": "string"})
 
 
+@pytest.mark.rule("A-9")
 async def test_a_fingerprint_is_of_the_action_and_not_of_the_call(play, autojump_clock):
     same, other = call("pay", cents=1, id="A2"), call("pay", cents=2, id="A3")
     life = await play([call("pay", cents=1, id="A1"), same, other, call("sign", cents=1, id="B")])
@@ -161,6 +167,7 @@ async def test_a_fingerprint_is_of_the_action_and_not_of_the_call(play, autojump
     assert len(set(marks.values())) == 3
 
 
+@pytest.mark.rule("L-7")
 async def test_a_call_may_suspend_many_times_each_time_with_a_new_ticket(play, autojump_clock):
     life = await play(
         [call("ask", times=3, id="D"), C], "done", do=[approve("D"), approve("D"), approve("D", "at last")]
@@ -171,6 +178,7 @@ async def test_a_call_may_suspend_many_times_each_time_with_a_new_ticket(play, a
     assert [one["message"] for one in life.payloads("approval.requested")] == [f"question {n}" for n in (1, 2, 3)]
 
 
+@pytest.mark.rule("A-2")
 async def test_a_predicate_decides_per_call_whether_an_approval_is_needed(play, autojump_clock):
     life = await play([call("spend", cents=1, id="S"), call("spend", cents=500, id="L")], "done", do=[approve("L")])
     assert life.calls == {"S": "new running succeeded", "L": "new suspended resuming running succeeded"}
@@ -186,6 +194,7 @@ async def test_an_approval_needs_no_second_one(play, autojump_clock):
 # --- resume modes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-11", "A-18")
 async def test_replay_runs_the_body_again_with_the_same_arguments_and_the_decision(play, autojump_clock):
     life = await play([call("ask", id="D"), C], "done", do=[approve("D", {"name": "Ada"})])
     assert life.scene.outside.decided == {"D": {"name": "Ada"}}
@@ -230,6 +239,7 @@ async def test_who_looks_at_a_ticket_may_change_what_he_sees(play, autojump_cloc
     assert life.told["B"] == "signed 1"
 
 
+@pytest.mark.rule("L-11", "A-19")
 async def test_a_decision_as_result_is_the_result_and_the_body_does_not_run(play, autojump_clock):
     life = await play([call("ask", mode=RESULT, id="D"), C], "done", do=[approve("D", {"name": "Ada"})])
     assert life.calls["D"] == "new running suspended resuming succeeded"
@@ -238,6 +248,7 @@ async def test_a_decision_as_result_is_the_result_and_the_body_does_not_run(play
     assert [one["call_id"] for one in life.payloads("tool.started")].count("D") == 1
 
 
+@pytest.mark.rule("L-11", "A-19")
 async def test_a_passed_decision_becomes_the_arguments(play, autojump_clock):
     life = await play([call("ask", mode=ARGUMENTS, said="this", id="D")], "done", do=[approve("D", {"said": "that"})])
     assert life.scene.outside.begun == [("D", 2, {"said": "that"})]
@@ -259,6 +270,7 @@ async def test_each_mode_goes_on_in_another_process(play, autojump_clock, resume
     assert life.told["D"].endswith({RESULT: '{"said":"yes"}', ARGUMENTS: "told yes"}.get(resume, "{'said': 'yes'}"))
 
 
+@pytest.mark.rule("L-14", "A-26")
 async def test_a_denied_call_ends_and_the_model_is_told_why(play, autojump_clock):
     life = await play([A, C], "done", do=[deny("A", "too dear")])
     assert (life.calls["A"], life.codes["A"]) == ("new suspended cancelled", "approval_rejected")
@@ -270,12 +282,14 @@ async def test_a_denied_call_ends_and_the_model_is_told_why(play, autojump_clock
 # --- edited arguments ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-12")
 async def test_edited_arguments_run_in_place_of_the_model_s(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
     assert life.scene.outside.begun == [("A", 1, {"cents": 5})]
     assert life.payloads("approval.resolved")[0]["edited"] is True
 
 
+@pytest.mark.rule("L-12")
 async def test_the_history_keeps_the_model_s_call_and_says_that_it_was_edited(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
     assert life.requests[-1].messages[1].calls[0].arguments == {"cents": 500}
@@ -286,6 +300,7 @@ async def test_the_history_keeps_the_model_s_call_and_says_that_it_was_edited(pl
 ANSWER = call("ask", id="A", mode="use_decision_as_tool_result")
 
 
+@pytest.mark.rule("L-13")
 @pytest.mark.parametrize("early", [False, True])
 async def test_where_no_body_runs_no_arguments_can_be_edited(play, autojump_clock, early):
     wrong = decide("A", result="red", edited_arguments={"times": 2})
@@ -315,6 +330,7 @@ async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_t
     assert life.told["A"] == "(The arguments were changed to {'times': 2}.)\nno"
 
 
+@pytest.mark.rule("A-20")
 async def test_edited_arguments_have_a_fingerprint_of_their_own(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
     (row,) = life.record.calls

@@ -66,6 +66,7 @@ def spent(place: Place) -> float:
 # --- now -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-27")
 @PLACED
 async def test_a_cancel_ends_a_run_at_once_wherever_it_is(play, autojump_clock, place):
     last = after(SOON - spent(place), cancel(reason="enough"))
@@ -77,6 +78,7 @@ async def test_a_cancel_ends_a_run_at_once_wherever_it_is(play, autojump_clock, 
     assert ("started" in life.types) is place.begun
 
 
+@pytest.mark.rule("L-27")
 @PLACED
 async def test_nothing_is_started_after_a_cancel(play, autojump_clock, place):
     last = after(SOON - spent(place), cancel())
@@ -104,6 +106,7 @@ async def test_a_cancel_that_was_accepted_just_before_the_process_ended_is_obeye
     assert life.types.count("cancel.requested") == 1
 
 
+@pytest.mark.rule("L-29")
 async def test_a_finished_call_keeps_its_result_and_an_unfinished_one_is_told_of(play, autojump_clock):
     life = await play([call("look", seconds=1, id="Q"), LONG, B], do=[after(5, cancel())])
     assert life.told["Q"] == "saw Q"
@@ -128,6 +131,7 @@ async def test_what_was_heard_of_an_answer_is_discarded_aloud(play, autojump_clo
 # --- after the step --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-31")
 async def test_after_the_step_its_calls_may_finish_and_the_model_is_not_asked_again(play, autojump_clock):
     life = await play([C, call("note", id="N")], "never", do=[after(5, cancel(mode="after_step"))])
     assert set(life.calls.values()) == {"new running succeeded"}
@@ -149,6 +153,7 @@ async def test_a_run_that_is_cancelled_after_its_last_step_is_cancelled(play, au
     assert life.end["steps"] == 1
 
 
+@pytest.mark.rule("L-31")
 async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojump_clock):
     life = await play([B], do=[cancel(mode="after_step")])
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
@@ -197,6 +202,7 @@ async def test_a_step_that_would_come_to_rest_ends_instead(play, autojump_clock)
     assert life.path == "running cancelled"
 
 
+@pytest.mark.rule("L-31")
 @pytest.mark.parametrize("hold", [False, True])
 async def test_before_the_first_step_none_is_begun(play, autojump_clock, hold):
     asked = gr.Mutation().hold(gr.Suspend(message="go on?")) if hold else None
@@ -253,6 +259,7 @@ async def test_input_on_the_way_out_is_not_lost_from_the_thread(play, autojump_c
 # --- graces ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-28")
 async def test_the_end_comes_after_the_clean_up(play, autojump_clock):
     life = await play([call("tidy", seconds=1.5, id="T")], do=[after(5, cancel())])
     assert life.seconds("cancelled") == 6.5
@@ -260,6 +267,7 @@ async def test_the_end_comes_after_the_clean_up(play, autojump_clock):
     assert life.scene.outside.running == []
 
 
+@pytest.mark.rule("L-28")
 async def test_what_overruns_its_grace_is_named_and_not_waited_for(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     (overrun,) = life.payloads("cleanup.overrun")
@@ -278,6 +286,7 @@ async def test_a_second_cancel_does_not_cut_a_clean_up_short(play, autojump_cloc
 # --- deadlines and time limits ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-32")
 @PLACED
 async def test_the_deadline_ends_a_run_wherever_it_is(play, autojump_clock, place):
     life = await play(*place.script, do=place.do, start={"deadline": SOON}, **place.options)
@@ -285,6 +294,7 @@ async def test_the_deadline_ends_a_run_wherever_it_is(play, autojump_clock, plac
     assert life.seconds("failed") == SOON
 
 
+@pytest.mark.rule("L-32")
 async def test_the_deadline_includes_waiting_and_the_time_without_a_process(play, autojump_clock):
     life = await play([B], do=[after(1, Down(30))], start={"deadline": 20})
     assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 31.0)
@@ -297,6 +307,7 @@ async def test_a_decision_after_the_deadline_is_too_late(play, autojump_clock):
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
 
 
+@pytest.mark.rule("L-33")
 async def test_a_time_limit_counts_the_attempt_and_not_the_wait_for_people(play, autojump_clock):
     """`hangs` has thirty seconds; the call before it takes a decision that comes late."""
     life = await play([B, call("hangs", id="H")], "done", do=[after(100, approve("B"))])

@@ -64,6 +64,7 @@ NEXT: dict[str, Any] = {
 }
 
 
+@pytest.mark.rule("A-11")
 @pytest.mark.parametrize("what", NEXT)
 async def test_who_had_been_asked_is_asked_again_with_a_new_ticket(play, autojump_clock, what):
     """The old ticket is withdrawn, and an approval of it is not one of the new action."""
@@ -102,12 +103,14 @@ async def test_a_decision_that_comes_before_anyone_has_looked_is_refused_too(pla
     assert life.told["B"] == "new: a"
 
 
+@pytest.mark.rule("A-13")
 async def test_a_denial_is_for_whatever_the_tool_would_do(play, autojump_clock):
     do = [release(made(NEW)), restart, after(5, decide("r.t1", "cancel", reason="no"))]
     life = await played(play, do)
     assert (life.answers[0], life.effects) == ("accepted", [])
 
 
+@pytest.mark.rule("A-12")
 @pytest.mark.parametrize("mode", ["parallel_batch_approval"])
 async def test_an_approval_that_has_not_acted_is_asked_for_again(play, autojump_clock):
     """It waited for the other decision of its batch when the release came; a denial of it stands."""
@@ -137,6 +140,7 @@ async def test_a_call_that_needed_no_approval_is_looked_at_again(play, autojump_
     assert [reason for reason, _ in life.tickets.values()].count("tool_permission") == 1
 
 
+@pytest.mark.rule("A-15")
 async def test_a_call_of_an_older_release_whose_definition_is_not_known_goes_on(play, autojump_clock):
     """Rows that were written before there were marks: their tickets stay as they are."""
 

@@ -50,6 +50,7 @@ CODES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 """Code -> acts, of which the last one is answered with it. Two codes are scenes of their own, below."""
 
 
+@pytest.mark.rule("L-9")
 @pytest.mark.parametrize("code", CODES)
 async def test_each_fault_of_a_command_has_its_code_and_a_sentence(play, autojump_clock, code):
     acts, more = CODES[code]
@@ -136,6 +137,7 @@ BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
 """(what is told, what is wrong as well) -> script and acts; the last command has both faults."""
 
 
+@pytest.mark.rule("L-9")
 @pytest.mark.parametrize(("first", "second"), BOTH, ids=map(" before ".join, BOTH))
 async def test_of_two_faults_the_one_that_is_checked_first_is_told(play, autojump_clock, first, second):
     script, acts = BOTH[first, second]
@@ -171,6 +173,7 @@ async def test_faults_are_told_one_after_the_other_until_the_decision_is_right(p
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-8")
 async def test_no_fault_hurts_the_run_or_leaves_a_trace_in_it(play, autojump_clock):
     faults = [decide("nothing"), decide("N", by="bob"), decide("B", fingerprint="other"), edited("B", cents="x")]
     acts = [*faults, decide("T", result=1), decide("C")]
@@ -189,6 +192,7 @@ async def test_a_rejected_decision_s_id_may_be_used_again(play, autojump_clock):
     assert life.answers == ["rejected invalid_arguments", "accepted"]
 
 
+@pytest.mark.rule("A-17")
 @pytest.mark.parametrize("when", ["at once", "after the end", "in another process"])
 async def test_the_same_decision_again_is_a_duplicate_and_acts_once(play, autojump_clock, when):
     again = decide("B", decision_id="d", reason="ok")
@@ -206,6 +210,7 @@ async def test_another_decision_under_the_same_id_is_a_conflict_whatever_differs
     assert life.answers == ["accepted", *["rejected decision_id_conflict"] * 4]
 
 
+@pytest.mark.rule("A-16")
 async def test_the_first_valid_decision_wins_and_the_second_reviewer_hears_of_whom_and_when(play, autojump_clock):
     life = await play([B], "done", do=[deny("B", by="ada"), decide("B", by="bob")])
     assert life.answers == ["accepted", "rejected already_decided"]
@@ -244,6 +249,7 @@ async def test_of_two_values_that_can_not_be_stored_the_arguments_are_told_first
     assert life.answers == ["rejected invalid_arguments"]
 
 
+@pytest.mark.rule("A-22")
 async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
     deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
     life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
@@ -278,6 +284,7 @@ async def test_an_accepted_decision_that_meets_a_run_on_its_way_out_is_refused_a
 SLOW = call("ask", seconds=10, id="D")
 
 
+@pytest.mark.rule("L-10", "A-24")
 async def test_a_decision_before_the_first_ticket_is_early_and_acts_when_the_ticket_is_made(play, autojump_clock):
     life = await play([SLOW], "done", do=[after(5, decide("D", result="early bird"))])
     assert life.answers == ["accepted early"]
@@ -299,6 +306,7 @@ async def test_an_early_decision_survives_a_restart(play, autojump_clock):
     assert life.calls["S"] == "new suspended resuming running succeeded"
 
 
+@pytest.mark.rule("L-10")
 @pytest.mark.parametrize(
     ("asking", "decision", "code"),
     [
@@ -368,6 +376,7 @@ async def test_a_model_that_names_a_call_like_a_ticket_does_not_get_that_ticket_
 # --- what the model is told of a denial ------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-15")
 async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
     async def hand_in(scene: Scene) -> None:
         scene.note(await scene.run.decide((await scene.ticket("B")).deny("policy 7", text="Ask again on Monday.")))
@@ -378,6 +387,7 @@ async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
     assert [one.get("reason") for one in life.payloads("approval.resolved")] == ["policy 7", None]
 
 
+@pytest.mark.rule("L-15", "A-26")
 async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, autojump_clock):
     def denial(ticket: gr.Ticket, decision: gr.Decision) -> str:
         return f"{decision.decided_by} says no to {ticket.tool}: {decision.reason}"
@@ -386,6 +396,7 @@ async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, aut
     assert life.told == {"B": "ada says no to sign: too dear"}
 
 
+@pytest.mark.rule("L-15")
 @pytest.mark.parametrize("error", [LookupError, Speechless])
 async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(play, autojump_clock, error):
     def denial(ticket: gr.Ticket, _: gr.Decision) -> str:

@@ -24,6 +24,7 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rule("L-30")
 @pytest.mark.parametrize("how", ENDS)
 async def test_a_body_that_a_crash_cut_may_have_taken_effect_whatever_ends_the_run(play, autojump_clock, how):
     life = await play([N], **ENDS[how])
@@ -34,6 +35,7 @@ async def test_a_body_that_a_crash_cut_may_have_taken_effect_whatever_ends_the_r
     assert life.end["outcome_unknown"] == ["N"]
 
 
+@pytest.mark.rule("L-30")
 async def test_the_next_run_of_the_thread_reads_it(play, autojump_clock):
     async def hear(scene: Any) -> None:
         await scene.others["next"].result()
@@ -63,6 +65,7 @@ async def test_nor_does_a_call_that_had_not_begun(play, autojump_clock):
     assert (life.told, life.codes) == ({"B": CUT}, {"B": "cancelled"})
 
 
+@pytest.mark.rule("L-30")
 async def test_a_body_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     assert life.end["stubborn"] == ["T"]

@@ -104,6 +104,7 @@ ENDINGS = {
 """Everything in this release that ends a run or lets it rest, but for a bug of ours (internal_error)."""
 
 
+@pytest.mark.rule("L-5")
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=list(ENDINGS))
 async def test_a_run_ends_for_its_reason_and_comes_to_what_the_reason_says(play, autojump_clock, ending):
     life = await play(*ending.script, do=ending.do, **ending.options)
@@ -122,6 +123,7 @@ async def test_a_run_ends_for_its_reason_and_comes_to_what_the_reason_says(play,
     assert life.view.tickets == ()
 
 
+@pytest.mark.rule("L-5")
 def test_every_reason_has_its_ending():
     made = {TerminationKind(ending.kind) for ending in ENDINGS.values()}
     assert made == set(TerminationKind)
@@ -145,6 +147,7 @@ async def test_a_run_that_waits_says_for_what(play, autojump_clock):
 # --- what the end tells ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-3")
 async def test_however_often_a_run_waits_it_has_one_end(play, autojump_clock):
     life = await play([B], [call("sign", id="D")], "done", do=[approve("B"), restart, approve("D")])
     assert life.path == "running waiting running waiting running completed"

@@ -22,6 +22,7 @@ def brief(**asking: Any) -> Any:
 # --- what an expiry does ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-16", "A-25")
 async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play, autojump_clock):
     life = await play([brief(), C], "done", do=[pause(60)])
     assert (life.tickets["r.t1"], life.codes["E"]) == (("user_input", "expired"), "expired")
@@ -30,12 +31,14 @@ async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-16")
 async def test_it_may_end_the_run(play, autojump_clock):
     life = await play([brief(on_expiry="cancel_run"), B], do=[pause(60)])
     assert life.outcome == gr.Cancelled(reason="an approval expired", by="clock", code="approval_rejected")
     assert life.told.keys() == {"E", "B"}
 
 
+@pytest.mark.rule("L-16")
 async def test_it_may_bring_a_result(play, autojump_clock):
     life = await play([brief(default="no"), C], "done", do=[pause(60)])
     assert life.calls["E"] == "new running suspended resuming succeeded"
@@ -69,6 +72,7 @@ async def lapse() -> str:
     raise gr.Suspend(expires_after=50, on_expiry=gr.SetResult("nobody said yes", code="permission_denied"))
 
 
+@pytest.mark.rule("L-16")
 async def test_the_result_that_it_brings_may_be_a_failure(play, autojump_clock):
     life = await play([call("lapse", id="E")], "done", do=[restart, pause(60)], tools=[lapse])
     assert life.calls["E"] == "new running suspended resuming failed"

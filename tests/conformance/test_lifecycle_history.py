@@ -63,6 +63,7 @@ WAYS = {
 }
 
 
+@pytest.mark.rule("L-17")
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 async def test_however_a_call_ends_it_has_one_tool_message_that_says_so(play, autojump_clock, way):
     options = {"on_new_input": "supersede"} if way.told == "superseded" else {}
@@ -97,6 +98,7 @@ async def test_however_a_run_ends_each_call_of_its_last_step_has_its_message(pla
 # --- what no model is sent -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-17")
 async def test_a_waiting_call_has_no_message_that_says_so(play, autojump_clock):
     """What waits has no answer yet; a placeholder would be a second answer later."""
     life = await play([call("pay", id="A"), C])

@@ -53,6 +53,7 @@ def look_at(kept: list[Any]) -> Act:
 # --- a run that ends in the line -------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-101")
 @pytest.mark.parametrize("between", [(), (restart,)], ids=["", "restart"])
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_the_input_of_a_run_that_ended_in_the_line_is_not_in_the_middle_of_another_run(
@@ -69,6 +70,7 @@ async def test_the_input_of_a_run_that_ended_in_the_line_is_not_in_the_middle_of
     assert [message.content for message in life.requests[-1].messages if message.content] == ["hi", "signed 1"]
 
 
+@pytest.mark.rule("L-101")
 async def test_a_line_of_runs_keeps_its_order_whichever_of_them_ends_first(play, autojump_clock):
     kept: list[Any] = []
     do = [
@@ -140,6 +142,7 @@ def sends(count: int, text: str) -> Act:
     return act
 
 
+@pytest.mark.rule("L-37")
 async def test_more_than_a_run_may_keep_is_answered_busy_and_room_is_made_by_a_step(play, autojump_clock):
     do = [after(5, sends(MAX_INPUTS + 3, "x")), after(0, restart), after(6, pause(0)), after(20, send("later"))]
     life = await play([LONG], "done", do=do)
@@ -149,6 +152,7 @@ async def test_more_than_a_run_may_keep_is_answered_busy_and_room_is_made_by_a_s
     assert heard == [f"user: {number} x" for number in range(MAX_INPUTS)]
 
 
+@pytest.mark.rule("L-37")
 async def test_the_size_of_what_waits_is_bounded_too(play, autojump_clock):
     part = "é" * (MAX_INPUT_BYTES // 8)  # a quarter of the bytes
     do = [after(5, sends(5, part)), after(1, send("é"))]
@@ -157,6 +161,7 @@ async def test_the_size_of_what_waits_is_bounded_too(play, autojump_clock):
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-37")
 async def test_a_text_that_waits_alone_may_be_larger(play, autojump_clock):
     life = await play([LONG], "done", do=[after(5, send("x" * (MAX_INPUT_BYTES + 1))), after(1, send("y"))])
     assert life.answers == ["accepted", "rejected busy"]
@@ -195,6 +200,7 @@ async def test_the_row_of_a_run_does_not_hold_the_texts_that_wait(play, autojump
 # --- no step hears it ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-38")
 @pytest.mark.parametrize("when", ["before the cancel", "on the way out"])
 async def test_input_that_no_step_hears_is_told_of_and_stays_in_the_thread(play, autojump_clock, when):
     first, second = send("wait", command_id="s"), cancel()

@@ -31,6 +31,7 @@ def starts(life: Life) -> dict[str, float]:
 # --- the order of the bodies -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-20")
 @only(SEQUENTIAL)
 async def test_in_sequence_one_body_runs_at_a_time_in_the_model_s_order(play, autojump_clock):
     life = await play(looks(3, 2, 1), "done")
@@ -38,6 +39,7 @@ async def test_in_sequence_one_body_runs_at_a_time_in_the_model_s_order(play, au
     assert life.scene.outside.peak == 1
 
 
+@pytest.mark.rule("L-20")
 @only(BATCH, STREAMING)
 async def test_in_parallel_all_bodies_run_at_once(play, autojump_clock):
     life = await play(looks(3, 2, 1), "done")
@@ -50,11 +52,13 @@ async def test_results_enter_the_history_in_the_model_s_order(play, autojump_clo
     assert life.history[2:5] == ["L1: saw L1", "L2: saw L2", "L3: saw L3"]
 
 
+@pytest.mark.rule("L-22")
 async def test_a_failure_stops_no_other_call(play, autojump_clock):
     life = await play([call("fails", id="X", seconds=1), *looks(3)], "done")
     assert life.calls == {"X": "new running failed", "L1": "new running succeeded"}
 
 
+@pytest.mark.rule("L-18")
 async def test_a_run_may_have_another_mode_than_its_agent(play, autojump_clock):
     other = SEQUENTIAL if play.mode != SEQUENTIAL else STREAMING
     life = await play(looks(3, 2), "done", execution=other)
@@ -62,6 +66,7 @@ async def test_a_run_may_have_another_mode_than_its_agent(play, autojump_clock):
     assert life.record.info.execution == play.mode
 
 
+@pytest.mark.rule("L-18")
 async def test_without_one_of_its_own_a_run_has_its_agent_s_mode(play, autojump_clock):
     life = await play(looks(3, 2), "done", execution=play.mode, start={"execution": None})
     assert life.record.info.execution == play.mode
@@ -71,6 +76,7 @@ async def test_without_one_of_its_own_a_run_has_its_agent_s_mode(play, autojump_
 # --- a gate suspends -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-19")
 async def test_all_calls_are_gated_first_and_their_tickets_appear_together(play, autojump_clock):
     life = await play([C, A, B])
     assert life.seconds("approval.requested", call_id="A") == life.seconds("approval.requested", call_id="B") == 0.0
@@ -86,6 +92,7 @@ async def test_what_is_allowed_runs_while_the_others_wait_for_people(play, autoj
     assert life.seconds("waiting") == 10.0
 
 
+@pytest.mark.rule("L-19")
 async def test_gates_are_asked_in_the_model_s_order_one_at_a_time(play, autojump_clock):
     gates = [call("spend", cents=500, thinking=seconds, id=f"S{seconds}") for seconds in (3, 2, 1)]
     life = await play(gates)
@@ -100,6 +107,7 @@ async def test_a_run_does_not_rest_while_a_gate_is_being_asked(play, autojump_cl
     assert (life.path, life.seconds("waiting")) == ("running waiting", 20.0)
 
 
+@pytest.mark.rule("L-19")
 async def test_no_body_runs_before_all_gates_have_answered(play, autojump_clock):
     life = await play([C, call("spend", cents=1, thinking=7, id="S")], "done")
     assert starts(life)["C"] == 7.0
@@ -108,6 +116,7 @@ async def test_no_body_runs_before_all_gates_have_answered(play, autojump_clock)
 # --- a body suspends -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-21")
 @only(SEQUENTIAL)
 async def test_in_sequence_later_calls_stay_new_until_a_suspended_body_is_decided_and_then_run(play, autojump_clock):
     """They are put off, not failed: the model need not ask for them again."""
@@ -123,6 +132,7 @@ async def test_in_sequence_later_calls_run_in_order_after_the_decision(play, aut
     assert life.calls["L1"] == life.calls["L2"] == "new running succeeded"
 
 
+@pytest.mark.rule("L-21")
 @only(BATCH, STREAMING)
 async def test_in_parallel_others_go_on_beside_a_suspended_body(play, autojump_clock):
     life = await play([call("ask", id="D"), *looks(1, 1)])
@@ -133,6 +143,7 @@ async def test_in_parallel_others_go_on_beside_a_suspended_body(play, autojump_c
 # --- when decisions act ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-23")
 @only(SEQUENTIAL, STREAMING)
 async def test_a_decision_acts_at_once_whatever_else_is_undecided(play, autojump_clock):
     life = await play([A, B], do=[approve("B")])
@@ -140,6 +151,7 @@ async def test_a_decision_acts_at_once_whatever_else_is_undecided(play, autojump
     assert life.effects == ["B"]
 
 
+@pytest.mark.rule("L-23", "A-23")
 @only(BATCH)
 async def test_in_a_batch_decisions_act_when_all_suspended_calls_are_decided(play, autojump_clock):
     life = await play([A, B], do=[approve("B")])
@@ -242,6 +254,7 @@ async def test_decisions_act_in_the_order_in_which_they_were_accepted(play, auto
 # --- tools that want to be alone, or in order ------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-24")
 async def test_an_exclusive_call_waits_for_all_before_it_and_all_after_it_wait_for_it(play, autojump_clock):
     life = await play([*looks(3), call("alone", id="Z", seconds=2), call("look", id="L2", seconds=1)], "done")
     assert starts(life) == {"L1": 0.0, "Z": 3.0, "L2": 5.0}
@@ -254,12 +267,14 @@ async def test_an_exclusive_call_waits_for_suspended_ones_before_it_too(play, au
     assert life.path == "running waiting"
 
 
+@pytest.mark.rule("L-25")
 async def test_ordered_calls_run_one_at_a_time_in_the_model_s_order(play, autojump_clock):
     turns = [call("turn", seconds=seconds, id=f"T{seconds}") for seconds in (3, 2, 1)]
     life = await play(turns, "done")
     assert starts(life) == {"T3": 0.0, "T2": 3.0, "T1": 5.0}
 
 
+@pytest.mark.rule("L-25")
 @only(BATCH, STREAMING)
 async def test_ordered_calls_run_beside_shared_ones(play, autojump_clock):
     life = await play([call("turn", id="T1"), call("turn", id="T2"), *looks(4)], "done")
@@ -284,6 +299,7 @@ async def test_calls_in_order_that_are_approved_in_the_other_order_run_in_theirs
 # --- the cap ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-26")
 @only(BATCH, STREAMING)
 async def test_no_more_bodies_run_at_once_than_the_cap(play, autojump_clock):
     life = await play(looks(3, 2, 1, 1), "done", max_bodies=2)
@@ -291,12 +307,14 @@ async def test_no_more_bodies_run_at_once_than_the_cap(play, autojump_clock):
     assert life.scene.outside.peak == 2
 
 
+@pytest.mark.rule("L-26")
 @only(BATCH, STREAMING)
 async def test_sixteen_bodies_are_the_default_cap(play, autojump_clock):
     life = await play(looks(*[1] * 20), "done")
     assert life.scene.outside.peak == 16
 
 
+@pytest.mark.rule("L-26")
 @only(BATCH, STREAMING)
 async def test_suspended_calls_and_gates_hold_no_slot(play, autojump_clock):
     life = await play([B, call("ask", id="D"), call("ask", id="E"), *looks(2, 2)], max_bodies=1)

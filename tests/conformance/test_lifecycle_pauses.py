@@ -50,6 +50,7 @@ def resolved(life: Any) -> list[tuple[str, str | None]]:
 # --- when it takes effect --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-61", "A-7")
 async def test_the_step_ends_and_the_next_one_waits_for_a_decision(play, autojump_clock):
     life = await play([C], [D], "done", do=[AT_WORK, pause(FAR), GO_ON])
     assert life.path == "running waiting running completed"
@@ -61,6 +62,7 @@ async def test_the_step_ends_and_the_next_one_waits_for_a_decision(play, autojum
     assert life.end["active_seconds"] == 20.0
 
 
+@pytest.mark.rule("L-61")
 async def test_people_see_a_ticket_of_the_run_itself(play, autojump_clock):
     life = await play([C], do=[AT_WORK])
     (ticket,) = life.view.tickets
@@ -73,6 +75,7 @@ async def test_people_see_a_ticket_of_the_run_itself(play, autojump_clock):
     assert (asked["call_id"], asked["fingerprint"]) == (None, ticket.fingerprint)
 
 
+@pytest.mark.rule("L-62")
 async def test_a_run_that_waits_is_held_at_once_and_its_calls_can_be_decided(play, autojump_clock):
     life = await play([B], [C], "done", do=[pause_run(), approve("B"), pause(FAR), decide("r.t2")])
     assert life.path == "running waiting running waiting running completed"
@@ -81,6 +84,7 @@ async def test_a_run_that_waits_is_held_at_once_and_its_calls_can_be_decided(pla
     assert life.seconds("step.started", step=2) == 10.0 + FAR
 
 
+@pytest.mark.rule("A-27")
 async def test_the_run_and_its_call_can_be_decided_in_the_other_order(play, autojump_clock):
     life = await play([B], "done", do=[pause_run(), decide("r.t2"), approve("B")])
     assert life.path == "running waiting running completed"
@@ -98,6 +102,7 @@ async def test_all_of_them_can_be_decided_together(play, autojump_clock):
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-62")
 async def test_a_run_that_comes_to_wait_in_the_middle_of_its_step_is_held_then(play, autojump_clock):
     """A cancel after the step ends it there, too: nobody waits for the end of a step that waits for somebody."""
     life = await play([C, B], do=[AT_WORK])
@@ -119,6 +124,7 @@ async def test_while_the_model_answers_with_calls_they_are_run_first(play, autoj
 # --- what becomes of it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-65", "A-28")
 @pytest.mark.parametrize(
     ("result", "line"), [("I did it by hand", "I did it by hand"), ({"done": [7]}, '{"done":[7]}')]
 )
@@ -130,6 +136,7 @@ async def test_what_the_decision_brings_is_told_to_the_model(play, autojump_cloc
     assert (received["text"], received["by"], received["command_id"]) == (line, "ada", "d")
 
 
+@pytest.mark.rule("L-65")
 @pytest.mark.parametrize("result", [None, "", " \n"], ids=repr)
 async def test_without_a_result_the_model_is_told_nothing(play, autojump_clock, result):
     """A blank one is none: many providers refuse a blank message."""
@@ -137,12 +144,14 @@ async def test_without_a_result_the_model_is_told_nothing(play, autojump_clock, 
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "assistant: done"]
 
 
+@pytest.mark.rule("L-66", "A-28")
 async def test_to_cancel_the_ticket_ends_the_run(play, autojump_clock):
     life = await play([C], [D], do=[AT_WORK, decide("r.t1", "cancel", reason="we are closed")])
     assert life.outcome == gr.Cancelled(reason="we are closed", by="ada", code="approval_rejected")
     assert (life.tickets, life.effects) == ({"r.t1": ("manual_pause", "denied")}, ["C"])
 
 
+@pytest.mark.rule("L-69")
 async def test_a_second_pause_joins_the_first(play, autojump_clock):
     acts = [AT_WORK, after(1, pause_run(command_id="second")), pause_run(), GO_ON]
     life = await play([C], [D], "done", do=acts)
@@ -159,6 +168,7 @@ async def test_a_run_can_be_paused_again(play, autojump_clock):
     assert life.record.tickets[0].fingerprint != life.record.tickets[1].fingerprint
 
 
+@pytest.mark.rule("L-68")
 async def test_input_stands_in_line_and_holds_nothing_up(play, autojump_clock):
     life = await play(
         [C], "done", on_new_input="supersede", do=[AT_WORK, send("and this"), pause(10), decide("r.t1", result="go")]
@@ -167,6 +177,7 @@ async def test_input_stands_in_line_and_holds_nothing_up(play, autojump_clock):
     assert life.tickets == {"r.t1": ("manual_pause", "approved")}
 
 
+@pytest.mark.rule("L-68")
 @pytest.mark.parametrize("mode_of_cancel", ["now", "after_step"])
 async def test_a_held_run_can_be_cancelled(play, autojump_clock, mode_of_cancel):
     life = await play([C], [D], do=[AT_WORK, cancel(mode=mode_of_cancel, reason="enough")])
@@ -174,6 +185,7 @@ async def test_a_held_run_can_be_cancelled(play, autojump_clock, mode_of_cancel)
     assert resolved(life) == [("withdrawn", "the run was cancelled")]
 
 
+@pytest.mark.rule("L-68")
 async def test_the_deadline_passes_while_it_is_held(play, autojump_clock):
     life = await play([C], [D], start={"deadline": 50}, do=[AT_WORK, pause(60)])
     assert (life.outcome.code, life.tickets) == ("run_timeout", {"r.t1": ("manual_pause", "withdrawn")})
@@ -183,6 +195,7 @@ async def test_the_deadline_passes_while_it_is_held(play, autojump_clock):
 # --- the end is not held back ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-70")
 async def test_an_answer_is_not_held_back_and_the_pause_is_refused(play, autojump_clock):
     life = await play([delay(10), "done"], do=[after(5, pause_run(command_id="p"))])
     assert (life.outcome.output, life.tickets) == ("done", {})
@@ -190,6 +203,7 @@ async def test_an_answer_is_not_held_back_and_the_pause_is_refused(play, autojum
     assert (refused["command_id"], refused["target"], refused["code"]) == ("p", "r", "unused")
 
 
+@pytest.mark.rule("L-70")
 async def test_a_stop_condition_is_not_held_back(play, autojump_clock):
     life = await play([C], [D], stop=[gr.stop.MaxRounds(1)], do=[AT_WORK])
     assert life.outcome.code == "max_rounds"
@@ -212,11 +226,13 @@ async def test_a_pause_at_the_moment_of_the_answer_either_holds_or_is_refused(pl
 # --- how it is answered ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-71")
 async def test_a_run_that_is_done_can_not_be_paused(play, autojump_clock):
     life = await play("done", do=[pause_run()])
     assert life.answers == ["rejected run_done"]
 
 
+@pytest.mark.rule("L-71")
 async def test_nor_can_one_that_is_on_its_way_out(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=2)], do=[after(1, cancel()), after(1, pause_run())])
     assert life.answers == ["accepted", "rejected run_done"]
@@ -281,6 +297,7 @@ async def test_a_store_that_does_not_answer_is_told_so_and_the_pause_may_be_repe
 # --- other processes, and no process ---------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-67")
 async def test_a_held_run_waits_on_in_another_process(play, autojump_clock):
     life = await play([C], [D], "done", do=[AT_WORK, pause(10), Down(FAR), pause(10), decide("r.t1", result="go")])
     assert life.path == "running waiting running completed"
@@ -293,6 +310,7 @@ async def test_a_pause_that_waits_for_the_end_of_the_step_is_kept(play, autojump
     assert life.path == "running waiting running completed"
 
 
+@pytest.mark.rule("L-67")
 async def test_a_held_run_leaves_memory_and_a_decision_wakes_it(play, autojump_clock):
     play.runtime = {"passivate_after": 30.0}
     seen: list[int] = []
@@ -354,6 +372,7 @@ async def test_a_ticket_of_the_run_that_nobody_decides_ends_it(play, autojump_cl
     assert (life.seconds("cancelled"), life.tickets["r.t1"]) == (200.0, ("manual_pause", "expired"))
 
 
+@pytest.mark.rule("L-72")
 @pytest.mark.parametrize("patience", [30.0, None])
 async def test_a_default_lets_it_go_on(play, autojump_clock, patience):
     play.runtime = {"passivate_after": patience}

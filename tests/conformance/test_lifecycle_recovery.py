@@ -20,6 +20,7 @@ DOWN = Down(FAR)
 # --- what was in flight ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-75")
 async def test_a_waiting_run_waits_on_with_the_same_tickets(play, autojump_clock):
     seen: list[Any] = []
 
@@ -32,6 +33,7 @@ async def test_a_waiting_run_waits_on_with_the_same_tickets(play, autojump_clock
     assert len(life.payloads("approval.requested")) == 2
 
 
+@pytest.mark.rule("L-76")
 async def test_an_inference_is_asked_again_under_another_message_id(play, autojump_clock):
     life = await play([delay(10), "done"], do=[after(5, DOWN)])
     first, second = life.payloads("inference.started")
@@ -42,6 +44,7 @@ async def test_an_inference_is_asked_again_under_another_message_id(play, autoju
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-76")
 async def test_what_was_heard_of_an_interrupted_answer_is_discarded_and_said_again(play, autojump_clock):
     """Nobody's history holds half an answer: those who saw it are told that it does not count."""
     life = await play([text("half, "), delay(10), text("whole")], do=[after(5, DOWN)])
@@ -56,12 +59,14 @@ async def test_interruptions_do_not_count_as_tries_of_the_model(play, autojump_c
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-77")
 async def test_a_gate_is_asked_again(play, autojump_clock):
     life = await play([call("spend", cents=500, thinking=10, id="S")], do=[after(5, DOWN)])
     assert life.calls["S"] == "new suspended"
     assert life.scene.outside.attempts("S") == 2
 
 
+@pytest.mark.rule("L-78")
 async def test_a_body_that_may_be_repeated_is_run_again(play, autojump_clock):
     life = await play([C], "done", do=[after(5.5, DOWN)])
     assert life.calls["C"] == "new running running succeeded"
@@ -69,6 +74,7 @@ async def test_a_body_that_may_be_repeated_is_run_again(play, autojump_clock):
     assert life.effects == ["C", "C"]  # that is what it promises: twice is as good as once
 
 
+@pytest.mark.rule("L-79", "A-8")
 async def test_of_any_other_body_somebody_is_asked_what_came_of_it(play, autojump_clock):
     life = await play([N], do=[after(5.5, DOWN)])
     (ticket,) = life.outcome.tickets
@@ -92,6 +98,7 @@ async def test_calls_that_had_not_begun_begin_in_their_turn(play, autojump_clock
     assert life.effects == ["Z1", "Z2"]
 
 
+@pytest.mark.rule("L-81")
 async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=1.9), B], do=[after(5, cancel(reason="enough")), after(1, DOWN)])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", outcome_unknown=("T",))
@@ -101,18 +108,21 @@ async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_cloc
 # --- what came of it -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-82")
 async def test_unknown_resumed_without_a_result_runs_again(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), approve("N")])
     assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming running succeeded", "noted N")
     assert life.scene.outside.attempts("N") == 2
 
 
+@pytest.mark.rule("L-82")
 async def test_unknown_resumed_with_a_result_has_that_result(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), approve("N", "it is in the book")])
     assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming succeeded", "it is in the book")
     assert life.effects == ["N"]
 
 
+@pytest.mark.rule("L-82")
 async def test_unknown_denied_is_cancelled(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), deny("N", "leave it")])
     assert life.calls["N"] == "new running suspended cancelled"
@@ -137,6 +147,7 @@ async def may(ctx: gr.ToolContext[Any]) -> str:
     return "done"
 
 
+@pytest.mark.rule("L-83")
 async def test_to_run_an_unknown_body_again_is_no_answer_to_what_the_body_asks(play, autojump_clock):
     """It had not asked yet when its process ended: it asks now."""
     life = await play([call("may", id="D")], do=[after(2, restart), approve("D")], tools=[may])
@@ -144,6 +155,7 @@ async def test_to_run_an_unknown_body_again_is_no_answer_to_what_the_body_asks(p
     assert life.effects == []
 
 
+@pytest.mark.rule("L-83")
 @pytest.mark.parametrize("again", [1, 2])
 async def test_an_unknown_body_that_runs_again_has_the_answer_that_it_had(play, autojump_clock, again):
     lost = [after(5.5, restart), approve("D")]
@@ -167,6 +179,7 @@ async def test_an_approved_body_that_was_in_flight_is_asked_for_too(play, autoju
     assert (life.effects, life.told["A"]) == (["A"], "paid")
 
 
+@pytest.mark.rule("L-78")
 async def test_each_attempt_of_a_call_has_the_same_key_for_the_world(play, autojump_clock):
     keys: list[str] = []
 
@@ -232,6 +245,7 @@ def without_a_store(outages: Outages, after_seconds: float, until: float, look: 
     return [after(after_seconds, begin), after(half, middle), after(half, end)]
 
 
+@pytest.mark.rule("L-73")
 async def test_an_outcome_is_shown_to_nobody_before_it_is_stored(play, autojump_clock):
     outages, shown = Outages(), []
     play.store = {"faults": outages}
@@ -261,6 +275,7 @@ async def test_a_body_that_must_not_be_repeated_begins_when_its_start_is_stored(
 # --- again and again -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-74")
 @pytest.mark.parametrize("every", [3.0, 7.0, 11.0])
 async def test_a_run_gets_to_its_end_whenever_processes_end(play, autojump_clock, every):
     """Bodies of five seconds, that may be repeated; processes of three, seven and eleven."""

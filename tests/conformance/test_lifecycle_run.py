@@ -23,6 +23,7 @@ BEGINNING = ("created", "planned", "accepted", "preparing", "running")
 # --- stages ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-1")
 async def test_a_run_goes_through_all_stages_to_its_end(play, autojump_clock):
     life = await play("done")
     assert life.stages == (*BEGINNING, "completed")
@@ -38,6 +39,7 @@ async def test_created_tells_who_asked_for_what_and_where(play, autojump_clock):
     assert {event.session_id for event in life.events} == {"s"}
 
 
+@pytest.mark.rule("L-2")
 async def test_each_move_tells_from_where_to_where_and_by_whom(play, autojump_clock):
     life = await play([B], [delay(50), "never"], do=[approve("B"), after(20, cancel(by="bob"))], start={"by": "ada"})
     moves = [(one.get("from"), one["to"], one["by"]) for one in life.payloads(*LIFECYCLE)]
@@ -66,6 +68,7 @@ async def test_going_on_is_resumed_and_each_rest_is_waiting(play, autojump_clock
     assert life.path == "running waiting applying running waiting running completed"
 
 
+@pytest.mark.rule("L-1")
 @pytest.mark.parametrize("effect", ["write", "patch", "shell", "publish", "deploy"])
 async def test_a_run_is_applying_while_a_call_that_changes_the_world_runs(play, autojump_clock, effect):
     life = await play([call("act", id="A")], "done", tools=[acting(effect)])
@@ -105,6 +108,7 @@ async def test_applying_wins_over_running_and_running_over_waiting(play, autojum
     assert life.path == "running applying waiting running completed"
 
 
+@pytest.mark.rule("L-3")
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
 async def test_nothing_leaves_a_terminal_stage(play, autojump_clock, end):
     script = {"completed": "done", "failed": fail("invalid_request"), "cancelled": delay(50)}[end]

@@ -71,6 +71,7 @@ def stopped_in_step(life: Life) -> int:
 # --- each of them ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-43")
 @EACH
 async def test_a_run_is_stopped_after_the_step_that_meets_the_condition_and_not_before(play, autojump_clock, case):
     life = await play(*case.script, stop=[case.condition])
@@ -80,6 +81,7 @@ async def test_a_run_is_stopped_after_the_step_that_meets_the_condition_and_not_
     assert len(life.requests) == 3
 
 
+@pytest.mark.rule("L-45")
 @EACH
 async def test_what_it_counts_survives_a_restart_in_every_step(play, autojump_clock, case):
     """Each time the model is being asked, and is asked again."""
@@ -88,6 +90,7 @@ async def test_what_it_counts_survives_a_restart_in_every_step(play, autojump_cl
     assert life.types.count("inference.retried") == 3
 
 
+@pytest.mark.rule("L-45")
 @pytest.mark.parametrize("case", COUNTING_STEPS, ids=[case.code for case in COUNTING_STEPS])
 async def test_what_it_counts_survives_a_suspension_in_every_step(play, autojump_clock, case):
     """Each step asks for an approval too, and gets it in another process."""
@@ -97,6 +100,7 @@ async def test_what_it_counts_survives_a_suspension_in_every_step(play, autojump
     assert stopped_in_step(life) == 3
 
 
+@pytest.mark.rule("L-47")
 @EACH
 async def test_an_answer_that_was_just_given_is_not_thrown_away(play, autojump_clock, case):
     """The third step answers, in place of what it does otherwise; a natural end is one, whatever has been met."""
@@ -107,6 +111,7 @@ async def test_an_answer_that_was_just_given_is_not_thrown_away(play, autojump_c
     assert life.end["termination"] == "natural_end"
 
 
+@pytest.mark.rule("L-44")
 @pytest.mark.parametrize(
     "off",
     [
@@ -128,6 +133,7 @@ async def test_nothing_and_none_switch_a_condition_off(play, autojump_clock, off
 # --- together --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-44")
 @pytest.mark.parametrize("first", [stop.MaxRounds(2), stop.TokenBudget(20), stop.Timeout(30)], ids=repr)
 async def test_the_first_condition_in_the_list_wins(play, autojump_clock, first):
     met = {"max_rounds": stop.MaxRounds(2), "token_budget": stop.TokenBudget(20), "timeout": stop.Timeout(30)}
@@ -136,6 +142,7 @@ async def test_the_first_condition_in_the_list_wins(play, autojump_clock, first)
     assert (stopped_in_step(life), life.outcome.code) == (2, code)
 
 
+@pytest.mark.rule("L-50")
 @pytest.mark.parametrize("limit", [stop.TokenBudget(30), stop.Timeout(40)], ids=repr)
 async def test_a_limit_that_is_reached_and_not_passed_does_not_stop(play, autojump_clock, limit):
     """After two steps the run has used 30 tokens and worked for 40 seconds."""
@@ -143,6 +150,7 @@ async def test_a_limit_that_is_reached_and_not_passed_does_not_stop(play, autoju
     assert stopped_in_step(life) == 3
 
 
+@pytest.mark.rule("L-48")
 async def test_sixteen_rounds_are_the_default_and_a_limit_of_one_s_own_replaces_it(play, autojump_clock):
     life = await play(*[step(number) for number in range(1, 21)])
     assert (stopped_in_step(life), life.outcome.code) == (16, "max_rounds")
@@ -156,6 +164,7 @@ def test_a_pattern_that_is_none_is_refused_when_it_is_written():
 # --- what exactly is counted -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-46")
 async def test_active_time_is_without_waiting(play, autojump_clock):
     signs = [call("sign", id=f"B{number}") for number in (1, 2)]
     acts = [act for number in (1, 2) for act in (pause(FAR), approve(f"B{number}"))]
@@ -163,28 +172,33 @@ async def test_active_time_is_without_waiting(play, autojump_clock):
     assert (life.outcome.output, life.end["active_seconds"]) == ("done", 20.0)
 
 
+@pytest.mark.rule("L-46")
 async def test_active_time_is_without_the_time_in_which_no_process_ran(play, autojump_clock):
     life = await play(step(1), "done", stop=[stop.Timeout(45)], do=[after(15, Down(FAR))])
     assert life.outcome.output == "done"
     assert life.end["active_seconds"] == 20.0  # what a process did after its last commit is not known to the next
 
 
+@pytest.mark.rule("L-46")
 async def test_active_time_is_without_waiting_for_the_thread(play, autojump_clock):
     life = await play(step(1), "done", stop=[stop.Timeout(45)], behind=FAR)
     assert life.end["active_seconds"] == 20.0
 
 
+@pytest.mark.rule("L-49")
 async def test_active_time_counts_the_model(play, autojump_clock):
     life = await play([delay(30), call("look")], "never", stop=[stop.Timeout(35)])
     assert (stopped_in_step(life), life.outcome.code) == (1, "timeout")
 
 
+@pytest.mark.rule("L-51")
 async def test_a_step_fails_if_all_its_calls_fail(play, autojump_clock):
     half = [call("fails", id="X"), call("look", id="C")]
     life = await play(half, half, half, "done", stop=[stop.ConsecutiveErrors(2)])
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-51")
 async def test_a_step_that_succeeds_begins_the_count_of_errors_again(play, autojump_clock):
     bad, good = call("fails"), call("look")
     life = await play(bad, good, bad, good, bad, bad, "never", stop=[stop.ConsecutiveErrors(2)])
@@ -198,6 +212,7 @@ async def test_errors_in_a_row_are_counted_over_a_restart(play, autojump_clock):
     assert life.record.row.counters.errors == 1
 
 
+@pytest.mark.rule("L-52")
 async def test_a_call_that_was_denied_has_not_run_its_tool(play, autojump_clock):
     life = await play(call("sign", id="B"), "done", stop=[stop.StopOnTool("sign")], do=[deny("B")])
     assert life.outcome.output == "done"
@@ -207,6 +222,7 @@ PIECES = text("it is all CLEAR now. "), text("One more look.")
 """The texts of one answer: together they are what was said, and the last one is the final text."""
 
 
+@pytest.mark.rule("L-53")
 @pytest.mark.parametrize("hooked", [False, True])
 async def test_the_text_of_a_step_is_all_that_was_said_in_it(play, autojump_clock, hooked):
     """And the output is the final text, as it is without a stop. Hooks hear all of it."""
@@ -226,6 +242,7 @@ async def test_what_differs_before_the_final_text_is_no_loop(play, autojump_cloc
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-54")
 async def test_equal_calls_with_other_arguments_are_no_loop(play, autojump_clock):
     life = await play(*[call("look", at=f"{n}") for n in range(5)], "done", stop=[stop.LoopDetection(2)])
     assert life.outcome.output == "done"
@@ -239,12 +256,14 @@ async def test_of_several_texts_in_a_step_each_may_match_and_the_last_one_is_the
     assert (stopped_in_step(life), life.outcome.code, life.outcome.output) == (1, "content_match", "or go on")
 
 
+@pytest.mark.rule("L-54")
 async def test_the_same_text_beside_other_calls_is_no_loop(play, autojump_clock):
     script = [[text("On to the next one."), call("look", at=f"{n}")] for n in range(5)]
     life = await play(*script, "done", stop=[stop.LoopDetection(2)])
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("L-54")
 async def test_a_loop_is_of_all_that_is_said(play, autojump_clock):
     script = [[text(f"{n}"), text("again?")] for n in range(3)]
     asks_back = {"output_type": int, "output_retries": 5}
@@ -277,6 +296,7 @@ async def test_an_answer_with_more_input_behind_it_is_kept_if_there_is_no_next_r
 # --- a model that fails ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-58")
 async def test_failures_of_the_model_count_as_failed_steps_and_the_last_one_is_named(play, autojump_clock):
     life = await play(
         asks("fails"),
@@ -298,6 +318,7 @@ async def test_failures_of_the_model_are_counted_across_processes(play, autojump
     assert (life.outcome.code, len(life.requests)) == ("consecutive_errors", 3)
 
 
+@pytest.mark.rule("L-59")
 async def test_a_failure_of_the_model_that_can_not_pass_is_one_whatever_has_been_counted(play, autojump_clock):
     life = await play(asks("fails"), fail("unauthorized"), stop=[stop.ConsecutiveErrors(2)])
     assert (life.outcome.code, life.end["termination"]) == ("model_error", "error")

@@ -32,6 +32,7 @@ def keep_stage(key: str) -> Act:
 # --- histories -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-98")
 async def test_each_message_has_an_id_and_tells_who_made_it_and_in_which_step(play, autojump_clock):
     life = await play([C], "done")
     made = [(message.role, message.producer.run_id, message.producer.step) for message in life.view.messages]
@@ -39,12 +40,14 @@ async def test_each_message_has_an_id_and_tells_who_made_it_and_in_which_step(pl
     assert len({message.id for message in life.view.messages}) == 4
 
 
+@pytest.mark.rule("L-100")
 async def test_the_messages_of_a_step_are_appended_in_one_commit_when_all_its_calls_have_settled(play, autojump_clock):
     life = await play([B, C], "done", do=[approve("B")])
     appended = [[message.role for message in commit.messages] for commit in life.log if commit.messages]
     assert appended == [["user"], ["assistant", "tool", "tool"], ["assistant"]]
 
 
+@pytest.mark.rule("L-100")
 async def test_until_then_the_thread_is_as_it_was_and_the_view_shows_both(play, autojump_clock):
     kept: list[list[str]] = []
 
@@ -56,6 +59,7 @@ async def test_until_then_the_thread_is_as_it_was_and_the_view_shows_both(play, 
     assert kept == [["user"], ["user", "assistant", "tool"]]
 
 
+@pytest.mark.rule("L-98")
 async def test_a_thread_only_grows(play, autojump_clock):
     seen: list[list[gr.Message]] = []
 
@@ -85,6 +89,7 @@ async def test_the_next_run_of_a_thread_continues_its_history(play, autojump_clo
     assert [message.content for message in request.messages] == ["hi", "", "saw C", "done", "next?"]
 
 
+@pytest.mark.rule("L-99")
 @pytest.mark.parametrize("front", ["works", "waits"])
 async def test_one_run_works_in_a_thread_and_the_others_stand_in_line(play, autojump_clock, front):
     """A run that waits for people works in its thread: nobody speaks between a call and its answer."""
@@ -96,6 +101,7 @@ async def test_one_run_works_in_a_thread_and_the_others_stand_in_line(play, auto
     assert [message.content for message in request.messages][-2:] == ["done", "next?"]
 
 
+@pytest.mark.rule("L-99")
 async def test_who_does_not_want_to_stand_in_line_is_refused(play, autojump_clock):
     async def impatient(scene: Scene) -> None:
         with pytest.raises(gr.ThreadBusy, match="'r'"):
@@ -149,6 +155,7 @@ async def test_a_waiting_run_holds_no_slot(play, autojump_clock):
 # --- new input -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-34")
 async def test_input_joins_the_next_step(play, autojump_clock):
     life = await play([C], "done", do=[after(5, send("hurry"))])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "user: hurry", "assistant: done"]
@@ -160,12 +167,14 @@ async def test_input_in_one_step_keeps_its_order(play, autojump_clock):
     assert life.history[3:6] == ["user: one", "user: two", "user: three"]
 
 
+@pytest.mark.rule("L-34")
 async def test_input_for_a_waiting_run_stands_in_line_by_default(play, autojump_clock):
     life = await play([B], "done", do=[send("hurry"), approve("B")])
     assert life.path == "running waiting running completed"
     assert life.history == ["user: hi", "assistant: (B)", "B: signed 1", "user: hurry", "assistant: done"]
 
 
+@pytest.mark.rule("L-34", "L-35")
 async def test_or_it_supersedes_the_open_tickets(play, autojump_clock):
     life = await play([B, C], "fine", do=[send("forget it")], on_new_input="supersede")
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
@@ -174,6 +183,7 @@ async def test_or_it_supersedes_the_open_tickets(play, autojump_clock):
     assert life.history[-2:] == ["user: forget it", "assistant: fine"]
 
 
+@pytest.mark.rule("L-36")
 async def test_superseding_input_leaves_alone_what_is_decided_or_done(play, autojump_clock):
     life = await play(
         [B, call("pay", id="A"), C], "fine", do=[approve("B"), send("forget it")], on_new_input="supersede"
@@ -187,6 +197,7 @@ SLOW = [call("spend", id="A", cents=200, thinking=10.0), call("spend", id="B", c
 SUPERSEDED = "new suspended cancelled"
 
 
+@pytest.mark.rule("L-35")
 @pytest.mark.parametrize("seconds", [5, 15])
 async def test_a_ticket_that_opens_while_such_input_waits_is_superseded_at_once(play, autojump_clock, seconds):
     """B's ticket opens in any case after the input has come; A's before it, or after it."""
@@ -213,6 +224,7 @@ async def test_and_that_of_a_call_which_the_model_asks_for_after_it_has_come(pla
     assert (life.calls, life.path) == ({"B": SUPERSEDED}, "running completed")
 
 
+@pytest.mark.rule("L-36")
 async def test_what_somebody_has_decided_before_it_asked_is_not_superseded(play, autojump_clock):
     acts = [after(5, decide("B")), after(1, send("and this"))]
     life = await play(SLOW, "fine", do=acts, on_new_input="supersede")
@@ -261,6 +273,7 @@ async def test_the_same_input_again_is_a_duplicate(play, autojump_clock):
 # --- forks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-102")
 @pytest.mark.parametrize(("step", "length"), [(0, 1), (1, 3), (2, 5)])
 async def test_a_fork_begins_where_a_run_stood_at_the_end_of_a_step_in_a_thread_of_its_own(
     play, autojump_clock, step, length

@@ -105,6 +105,7 @@ HOLDS = {
 """How a run is held that has nothing to do but to wait for its task: an act, its plugins, and when that is."""
 
 
+@pytest.mark.rule("L-63")
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize("long", [False, True], ids=["ends meanwhile", "ends later"])
 @pytest.mark.parametrize("how", HOLDS)

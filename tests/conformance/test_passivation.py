@@ -33,6 +33,7 @@ def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
+@pytest.mark.rule("L-85")
 async def test_a_run_that_waits_costs_no_task_after_its_time(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()], passivate_after=60.0) as runtime:
         before = tasks()
@@ -68,6 +69,7 @@ async def test_what_a_body_asks_that_was_given_up_keeps_no_run_in_memory(shelf, 
         assert [ticket.call_id for ticket in (await run.view()).tickets] == ["c1"]
 
 
+@pytest.mark.rule("L-85")
 async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()]) as runtime:
         away = await runtime.start(helper, "hi", run_id="away")

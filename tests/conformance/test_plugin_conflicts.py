@@ -48,6 +48,7 @@ class Watch:
 # --- together --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-1")
 @EVERY_PHASE
 async def test_hooks_of_a_phase_run_at_once_on_one_snapshot_and_make_one_revision(play, autojump_clock, phase):
     saw: list[int] = []
@@ -129,6 +130,7 @@ async def test_a_body_sees_what_the_hooks_before_it_wrote_but_no_unmerged_write_
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-2")
 @EVERY_PHASE
 async def test_of_hooks_that_write_one_exclusive_key_the_others_run_again_one_by_one(play, autojump_clock, phase):
     """In the order of registration, whoever was ready first, each on what the ones before it have written."""
@@ -144,6 +146,7 @@ async def test_of_hooks_that_write_one_exclusive_key_the_others_run_again_one_by
     assert life.outcome.code == "max_rounds"
 
 
+@pytest.mark.rule("P-3")
 @EVERY_PHASE
 async def test_updates_of_a_commutative_key_meet_and_no_hook_runs_twice(play, autojump_clock, phase):
     runs: list[str] = []
@@ -208,6 +211,7 @@ async def test_the_end_that_the_first_registered_hook_asks_for_is_told(play, aut
     assert life.end["detail"] == "a is enough"
 
 
+@pytest.mark.rule("P-2")
 async def test_of_two_edits_of_one_call_the_second_hook_sees_the_first(play, autojump_clock):
     def more(ctx: gr.PhaseContext[Any]) -> gr.Mutation | None:
         if not ctx.calls:
@@ -219,6 +223,7 @@ async def test_of_two_edits_of_one_call_the_second_hook_sees_the_first(play, aut
     assert [(one["arguments"], one["by"]) for one in life.payloads("tool.edited")] == [({"at": "xxx"}, "c")]
 
 
+@pytest.mark.rule("P-27")
 @pytest.mark.parametrize("names", ["drop edit", "edit drop"])
 async def test_what_one_hook_drops_no_other_revives(play, autojump_clock, names):
     """The one that is asked again sees the call as cancelled; one that does not look changes nothing either."""
@@ -237,6 +242,7 @@ async def test_what_one_hook_drops_no_other_revives(play, autojump_clock, names)
 # --- somebody else has written meanwhile -----------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-4")
 @PARALLEL
 @pytest.mark.parametrize("phase", ["before_tool_execute", "after_tool_execute"])
 async def test_a_hook_that_worked_on_an_old_revision_is_asked_again_on_the_new_one(play, autojump_clock, phase):
@@ -279,6 +285,7 @@ async def test_what_an_asked_again_hook_asked_for_beside_its_writes_does_not_cou
     assert (life.outcome.output, life.view.state["last"]) == ("done", "L2")
 
 
+@pytest.mark.rule("P-5")
 async def test_hooks_on_an_old_revision_never_fail_the_run_also_after_a_crash(play, autojump_clock):
     async def hook(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
         assert ctx.call is not None

@@ -70,6 +70,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.rule("P-42")
 @pytest.mark.parametrize("phase", FATAL)
 async def test_a_hook_that_fails_fails_the_run_and_is_named_with_its_phase(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[scripted("x", **{phase: explode})])
@@ -79,6 +80,7 @@ async def test_a_hook_that_fails_fails_the_run_and_is_named_with_its_phase(play,
         assert list(life.told) == ["C"]
 
 
+@pytest.mark.rule("P-42")
 @pytest.mark.parametrize("phase", FATAL)
 async def test_a_failure_that_is_ignored_is_recorded_and_the_run_goes_on(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[scripted("x", on_error="ignore", **{phase: explode})])
@@ -154,6 +156,7 @@ CALLS: dict[str, gr.Mutation] = {
 }
 
 
+@pytest.mark.rule("P-9")
 @pytest.mark.parametrize("phase", [phase for phase in FATAL if phase != "before_inference"])
 @pytest.mark.parametrize("asked", REQUEST)
 @ONE_MODE
@@ -162,6 +165,7 @@ async def test_only_before_inference_can_change_the_request(play, autojump_clock
     assert life.end["message"] == f"plugin 'x' in {phase} asks to change the request; only before_inference can"
 
 
+@pytest.mark.rule("P-10")
 @pytest.mark.parametrize("phase", [phase for phase in FATAL if phase != "after_inference"])
 @pytest.mark.parametrize("asked", CALLS)
 @ONE_MODE
@@ -223,6 +227,7 @@ async def test_a_reducer_that_fails_is_its_hook_s_failure(play, autojump_clock):
 # --- end() -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-16")
 @pytest.mark.parametrize("phase", FATAL)
 async def test_a_hook_may_end_the_run_in_every_phase(play, autojump_clock, phase):
     """As completed; the newest answer is the output; calls are cancelled with one message each."""
@@ -245,6 +250,7 @@ async def test_a_hook_may_end_the_run_in_every_phase(play, autojump_clock, phase
         assert life.calls["L2"].endswith("cancelled")
 
 
+@pytest.mark.rule("P-14")
 async def test_a_step_after_which_a_hook_ends_the_run_counts(play, autojump_clock):
     ending = scripted("x", step_end=lambda ctx: gr.Mutation().end("enough"))
     life = await play([text("I look."), C], "never", plugins=[ending])
@@ -265,6 +271,7 @@ async def test_a_cancel_after_the_step_wins_over_a_hook_that_ends_the_run_then(p
     assert isinstance(life.outcome, gr.Cancelled)
 
 
+@pytest.mark.rule("P-16")
 async def test_an_answer_that_does_not_have_the_demanded_form_is_no_output(play, autojump_clock):
     ending = scripted("x", after_inference=lambda ctx: gr.Mutation().end("enough"))
     life = await play("not a number", output_type=int, plugins=[ending])
@@ -285,6 +292,7 @@ async def test_a_hook_that_ends_a_run_that_is_over_keeps_its_output(play, autoju
 # --- cancelled with the work -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-45")
 @pytest.mark.parametrize("phase", [*FATAL, "tool_gate"])
 async def test_a_hook_is_cancelled_with_its_run(play, autojump_clock, phase):
     ended: list[str] = []
@@ -324,6 +332,7 @@ async def test_a_deadline_that_passed_while_no_process_ran_ends_the_run_in_such_
     assert (life.end["code"], life.seconds("failed")) == ("run_timeout", 35.0)
 
 
+@pytest.mark.rule("P-47")
 async def test_a_hook_that_hides_from_the_cancel_is_named_and_holds_up_the_end_for_its_grace_only(play, autojump_clock):
     plugin = scripted("x", timeout=None, step_start=lambda ctx: hide(1000))
     life = await play("done", do=[after(2, cancel())], plugins=[plugin])
@@ -352,6 +361,7 @@ RUN_END: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.rule("P-15", "P-44")
 @ONE_MODE
 @pytest.mark.parametrize("fault", ["none", "raises", "too long", "ends", "hides"])
 @pytest.mark.parametrize("way", RUN_END)
@@ -383,6 +393,7 @@ async def test_run_end_runs_once_after_all_work_and_changes_nothing_about_the_en
     assert found == [] if said is None else (len(found) == 1 and said in found[0])
 
 
+@pytest.mark.rule("P-45")
 async def test_run_end_is_not_cut_by_another_cancel(play, autojump_clock):
     book = diary("run_end", run_end=slow(20))
     life = await play([C], do=[after(5, cancel()), after(5, cancel(reason="again"))], plugins=[book])
@@ -391,6 +402,7 @@ async def test_run_end_is_not_cut_by_another_cancel(play, autojump_clock):
     assert life.outcome.reason is None
 
 
+@pytest.mark.rule("P-46")
 async def test_run_end_of_a_plugin_without_a_limit_has_one(play, autojump_clock):
     life = await play("done", plugins=[scripted("x", timeout=None, run_end=slow(500))])
     assert life.seconds("completed") == 30.0

@@ -78,6 +78,7 @@ def what_became(life: Any, call_id: str = "C") -> str:
 # --- which verdict counts --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-28")
 @pytest.mark.parametrize(("first", "second"), list(product(VERDICTS, repeat=2)))
 async def test_the_strongest_verdict_counts_and_the_other_one_is_recorded(play, autojump_clock, first, second):
     life = await play([C], "done", plugins=[gate("first", VERDICTS[first]), gate("second", VERDICTS[second])])
@@ -88,6 +89,7 @@ async def test_the_strongest_verdict_counts_and_the_other_one_is_recorded(play, 
     assert overruled == ([(names[1], loser, names[0])] if RANK[loser] else [])
 
 
+@pytest.mark.rule("P-28")
 async def test_of_equal_verdicts_the_one_of_the_first_registered_plugin_counts(play, autojump_clock):
     """Whoever of them answers first."""
 
@@ -99,6 +101,7 @@ async def test_of_equal_verdicts_the_one_of_the_first_registered_plugin_counts(p
     assert life.told["C"] == "slow"
 
 
+@pytest.mark.rule("P-34")
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("tool", ["sign", "spend"])
 async def test_a_tool_s_own_approval_is_the_gate_that_is_registered_last(play, autojump_clock, verdict, tool):
@@ -114,11 +117,13 @@ async def test_a_tool_s_own_approval_is_the_gate_that_is_registered_last(play, a
     assert overruled == ([("x", "set_result", "(approval)")] if verdict == "set_result" else [])
 
 
+@pytest.mark.rule("P-33")
 async def test_a_predicate_that_wants_no_approval_leaves_it_to_the_plugins(play, autojump_clock):
     life = await play([call("spend", cents=5, id="C")], "done", plugins=[gate("x", gr.SetResult("free"))])
     assert life.told["C"] == "free"
 
 
+@pytest.mark.rule("P-32")
 async def test_a_result_that_a_gate_sets_may_be_a_failure(play, autojump_clock):
     """A policy says no: the call fails, the model is told, the run goes on."""
     life = await play([C, A], "done", plugins=[gate("x", gr.SetResult("not on a Sunday", code="permission_denied"))])
@@ -127,6 +132,7 @@ async def test_a_result_that_a_gate_sets_may_be_a_failure(play, autojump_clock):
     assert life.calls["A"] == "new suspended"
 
 
+@pytest.mark.rule("P-31", "A-4")
 async def test_a_gate_may_raise_its_suspension_and_demand_what_any_ticket_may(play, autojump_clock):
     def ask(ctx: gr.GateContext) -> None:
         raise gr.Suspend(action="look at it", message="may it?", reviewers=("bob",), expires_after=50)
@@ -147,6 +153,7 @@ async def test_what_is_no_verdict_is_a_failure_of_the_gate(play, autojump_clock,
 # --- asked again: state ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-36")
 @pytest.mark.parametrize("verdict", ["block", "deny", "set_result"])
 async def test_an_earlier_call_of_the_step_may_unlock_a_later_one(play, autojump_clock, verdict):
     """What is said behind calls that may yet run is provisional, and asked again after them."""
@@ -172,6 +179,7 @@ async def test_a_verdict_with_nothing_before_it_counts_at_once(play, autojump_cl
     assert life.seconds("failed") == 0.0
 
 
+@pytest.mark.rule("S-28")
 async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, autojump_clock):
     async def after_note(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
         await trio.sleep(2)
@@ -228,6 +236,7 @@ async def test_what_an_earlier_call_wrote_unlocks_also_if_it_is_not_merged_yet(p
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("P-35")
 async def test_a_suspension_makes_its_ticket_at_once_although_calls_before_it_may_unlock_it(play, autojump_clock):
     life = await play(
         [call("unlock", id="U"), C], plugins=[key_gate(VERDICTS["suspend"])], tools=WITH_KEYS, do=[after(0.5, cancel())]
@@ -246,6 +255,7 @@ async def test_a_provisional_verdict_survives_a_crash(play, autojump_clock):
     assert asked[-1] == ("T", True)
 
 
+@pytest.mark.rule("P-37")
 async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_too(play, autojump_clock):
     """The body goes on with the answer, and may unlock it yet."""
     step = [call("note", id="N"), call("ask", id="D"), C]
@@ -255,6 +265,7 @@ async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_
     assert result.index("C") > result.index("D")
 
 
+@pytest.mark.rule("P-38")
 @pytest.mark.parametrize("mode", ["sequential"])
 async def test_an_allowed_call_is_asked_again_if_the_state_changed_before_it_starts(play, autojump_clock):
     asked: list[Any] = []
@@ -285,6 +296,7 @@ async def pick(ctx: gr.ToolContext[Any]) -> str:
     return "picked"
 
 
+@pytest.mark.rule("P-38")
 @pytest.mark.parametrize("plugins", [[], [gate("x", None)]], ids=["alone", "beside a plugin"])
 @pytest.mark.parametrize("mode", ["sequential"])
 async def test_so_is_the_predicate_of_a_tool_whether_there_are_plugins_or_not(play, autojump_clock, plugins):
@@ -327,6 +339,7 @@ async def test_a_gate_is_not_asked_again_while_nothing_was_written(play, autojum
 # --- asked again: decisions ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-39")
 async def test_on_resume_the_gates_are_asked_again_with_the_decision(play, autojump_clock):
     seen: list[Any] = []
 
@@ -339,6 +352,7 @@ async def test_on_resume_the_gates_are_asked_again_with_the_decision(play, autoj
     assert life.calls["C"] == "new suspended resuming running succeeded"
 
 
+@pytest.mark.rule("P-39")
 async def test_a_gate_may_suspend_again_with_a_new_ticket(play, autojump_clock):
     def second(ctx: gr.GateContext) -> Any:
         boss = ctx.decision is not None and ctx.decision.decided_by == "boss"
@@ -382,6 +396,7 @@ async def test_a_result_that_people_bring_needs_no_turn_for_no_body_runs(play, a
     assert life.effects == []
 
 
+@pytest.mark.rule("A-20")
 async def test_edited_arguments_pass_the_gates(play, autojump_clock):
     def large(ctx: gr.GateContext) -> Any:
         return gr.SetResult("too much", code="permission_denied") if ctx.arguments.get("cents", 1) > 9 else None
@@ -439,6 +454,7 @@ def blocking(call_id: str, seconds: float = 0.0) -> Scripted:
     return scripted("guard", tool_gate=look)
 
 
+@pytest.mark.rule("P-29")
 async def test_block_fails_its_call_and_cancels_all_others_and_the_run_fails(play, autojump_clock):
     """Running ones too, new ones, and suspended ones with their tickets; what has ended keeps its result."""
     step = [call("look", seconds=1, id="L"), call("look", seconds=50, id="R"), B, A, call("alone", id="N")]
@@ -505,6 +521,7 @@ def broken(kind: str) -> Any:
 FAILURES = ["raises", "hangs", "groups", "answers nonsense"]
 
 
+@pytest.mark.rule("P-43")
 @pytest.mark.parametrize("kind", FAILURES)
 async def test_a_gate_that_fails_fails_the_run_and_names_itself(play, autojump_clock, kind):
     life = await play([C], "done", plugins=[gate("x", broken(kind), timeout=3.0)])
@@ -513,6 +530,7 @@ async def test_a_gate_that_fails_fails_the_run_and_names_itself(play, autojump_c
     assert life.calls["C"] == "new cancelled"
 
 
+@pytest.mark.rule("P-43")
 @pytest.mark.parametrize("kind", FAILURES)
 async def test_a_gate_whose_failures_are_ignored_asks_a_person(play, autojump_clock, kind):
     life = await play([C], plugins=[gate("x", broken(kind), timeout=3.0, on_error="ignore")])

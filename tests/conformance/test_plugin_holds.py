@@ -27,6 +27,7 @@ def users(life):
     return [message.content for message in life.view.messages if message.role == "user"]
 
 
+@pytest.mark.rule("P-17", "A-6")
 @pytest.mark.parametrize(("phase", "step"), [("run_start", 0), ("step_start", 2), ("step_end", 1)])
 async def test_a_hook_between_steps_holds_the_run_until_somebody_decides(play, autojump_clock, phase, step):
     plugin = holding(phase=phase, step=step)
@@ -38,12 +39,14 @@ async def test_a_hook_between_steps_holds_the_run_until_somebody_decides(play, a
     assert users(life)[-1] == "It has."
 
 
+@pytest.mark.rule("P-17")
 @SEQUENTIAL
 async def test_to_cancel_ends_the_run(play, autojump_clock):
     life = await play([C], "done", plugins=[holding()], do=[decide("r.t1", "cancel", reason="lost", by="ada")])
     assert (life.view.stage, life.view.termination.code, life.outcome.by) == ("cancelled", "approval_rejected", "ada")
 
 
+@pytest.mark.rule("L-72")
 @SEQUENTIAL
 async def test_the_result_must_fit_the_schema(play, autojump_clock):
     wish = gr.Suspend(message="?", response_schema={"type": "integer"})
@@ -53,6 +56,7 @@ async def test_the_result_must_fit_the_schema(play, autojump_clock):
     assert users(life)[-1] == "3"
 
 
+@pytest.mark.rule("L-72")
 @SEQUENTIAL
 @pytest.mark.parametrize(("on_expiry", "stage"), [("deny", "cancelled"), (gr.SetResult("no news"), "completed")])
 async def test_nobody_may_come_in_time(play, autojump_clock, on_expiry, stage):
@@ -74,6 +78,7 @@ async def test_tickets_that_expire_in_one_moment_do_so_in_their_order(play, auto
     assert life.history == ["user: hi", *(f"user: {name}" for name in "abcde"), "assistant: done"]
 
 
+@pytest.mark.rule("L-64")
 async def test_two_hooks_hold_it_until_both_are_decided(play, autojump_clock):
     plugins = [holding(name="one"), holding(name="two")]
     acts = [decide("r.t1"), pause(10), send("hello"), decide("r.t2")]

@@ -27,6 +27,7 @@ def hides(seconds: float, *phases: str, **options: Any) -> Any:
     return scripted("x", timeout=3.0, **options, **{phase: lambda ctx: hide(seconds) for phase in phases})
 
 
+@pytest.mark.rule("P-48")
 @pytest.mark.parametrize("phase", PHASES)
 async def test_what_a_hook_says_after_its_time_does_not_count(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[hides(4, phase)])
@@ -34,6 +35,7 @@ async def test_what_a_hook_says_after_its_time_does_not_count(play, autojump_clo
     assert life.end["message"] == f"plugin 'x' in {phase}: it did not finish within 3 s"
 
 
+@pytest.mark.rule("P-48")
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_hook_that_does_not_obey_is_given_up_and_fails_the_run(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[hides(100_000, phase)])

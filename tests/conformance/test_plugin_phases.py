@@ -27,6 +27,7 @@ def around(*middle: str) -> list[str]:
 # --- the order -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-8", "P-14")
 async def test_a_run_with_a_call_and_an_answer_goes_through_the_phases_in_their_order(play, autojump_clock):
     book = diary()
     await play([C], "done", plugins=[book])
@@ -66,6 +67,7 @@ WAYS: dict[str, tuple[Any, tuple[Any, ...], list[Any], list[str]]] = {
 }
 
 
+@pytest.mark.rule("P-12")
 @pytest.mark.parametrize("way", WAYS)
 async def test_before_runs_per_attempt_and_after_once_but_not_for_cancelled_calls(play, autojump_clock, way):
     asked, do, gates, phases = WAYS[way]
@@ -75,6 +77,7 @@ async def test_before_runs_per_attempt_and_after_once_but_not_for_cancelled_call
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("P-26")
 async def test_a_dropped_call_passes_no_gate_and_nothing_runs_around_it(play, autojump_clock):
     def drop(ctx: gr.PhaseContext) -> gr.Mutation | None:
         return gr.Mutation().drop_call("C", "Not now.") if ctx.calls else None
@@ -85,6 +88,7 @@ async def test_a_dropped_call_passes_no_gate_and_nothing_runs_around_it(play, au
     assert (life.told, life.calls, life.codes) == ({"C": "Not now."}, {"C": "new cancelled"}, {"C": "dropped"})
 
 
+@pytest.mark.rule("P-11")
 @SEQUENTIAL
 async def test_calls_in_sequence_pass_their_gates_first_and_then_run_one_after_the_other(play, autojump_clock):
     book = diary()
@@ -115,6 +119,7 @@ async def test_hooks_that_ask_for_nothing_make_no_event_and_no_revision(play, au
 # --- how often -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-7")
 async def test_run_start_runs_once_per_run_and_not_per_process(play, autojump_clock):
     book = diary()
     await play([B], [A], "done", do=[restart, approve("B"), restart, approve("A")], plugins=[book])
@@ -130,12 +135,14 @@ async def test_run_start_runs_once_although_the_run_leaves_memory_while_it_waits
     assert life.outcome.output == "done"
 
 
+@pytest.mark.rule("P-9")
 async def test_the_hooks_around_an_inference_run_once_however_often_the_model_is_asked(play, autojump_clock):
     book = diary()
     await play(fail("overloaded"), fail("overloaded"), "done", plugins=[book])
     assert book.lines == ["run_start", *LAST]
 
 
+@pytest.mark.rule("P-13")
 async def test_after_tool_execute_runs_once_for_a_body_that_ran_twice(play, autojump_clock):
     """`look` may be repeated, so the next process does."""
     book = diary()
@@ -144,6 +151,7 @@ async def test_after_tool_execute_runs_once_for_a_body_that_ran_twice(play, auto
     assert (book.count("before_tool_execute C"), book.count("after_tool_execute C")) == (2, 1)
 
 
+@pytest.mark.rule("P-13")
 async def test_a_cancelled_body_has_no_after_hook(play, autojump_clock):
     book = diary()
     await play([C], do=[after(5, cancel())], plugins=[book])
@@ -223,12 +231,14 @@ async def test_calls_are_told_as_they_stand(play, autojump_clock):
     assert seen[0] == [("C", "succeeded", 1, "saw C"), ("X", "failed", 1, "no luck")]
 
 
+@pytest.mark.rule("P-10")
 async def test_a_model_that_fails_has_no_after_inference(play, autojump_clock):
     book = diary()
     await play(fail("unauthorized"), plugins=[book])
     assert book.lines == ["run_start", "step_start", "before_inference", "run_end"]
 
 
+@pytest.mark.rule("P-15")
 async def test_a_run_that_never_began_has_neither_run_start_nor_run_end(play, autojump_clock):
     book = diary()
     await play("done", do=[after(1, cancel())], behind=100, plugins=[book])

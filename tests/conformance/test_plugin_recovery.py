@@ -27,6 +27,7 @@ PHASES = [phase.value for phase in gr.Phase]
 # --- asked again -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-77", "P-6")
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("away", [0.0, 500.0])
 async def test_a_hook_that_runs_when_the_process_ends_is_asked_again(play, autojump_clock, phase, away):
@@ -47,6 +48,7 @@ async def test_a_hook_that_runs_when_the_process_ends_is_asked_again(play, autoj
     assert life.payloads("degraded") == []
 
 
+@pytest.mark.rule("P-6")
 async def test_what_a_process_had_merged_is_not_merged_again(play, autojump_clock):
     plugin = scripted("x", step_start=lambda ctx: gr.Mutation().update(COUNT, 1))
     life = await play([delay(10), C], "done", do=[after(5, restart)], plugins=[plugin])

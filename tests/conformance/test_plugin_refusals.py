@@ -34,6 +34,7 @@ def refuses(verdict: Any, tool: str = "write", asked: list[str] | None = None) -
 # --- deny ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-30", "A-5")
 @pytest.mark.parametrize("tool", ["sign", "pay", "spend"])
 async def test_no_person_is_asked_about_a_call_that_is_denied(play, autojump_clock, tool):
     """Whether its tool always wants an approval, or finds out by a predicate."""
@@ -63,6 +64,7 @@ async def test_a_block_is_stronger_than_a_denial_which_is_recorded(play, autojum
     assert (one["plugin"], one["verdict"], one["by"]) == ("denies", "deny", "blocks")
 
 
+@pytest.mark.rule("P-30")
 @pytest.mark.parametrize("between", [(), (restart,)], ids=["", "after a restart"])
 async def test_an_approval_in_hand_does_not_help(play, autojump_clock, between):
     """The gate changes its mind while a person thinks."""
@@ -104,6 +106,7 @@ async def test_the_hooks_after_a_call_see_a_denied_one_as_failed(play, autojump_
 # --- behind an approval ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-36")
 @pytest.mark.parametrize("between", [(), (restart,), (Down(60), pause(60))], ids=["", "restart", "down"])
 @pytest.mark.parametrize("how", REFUSED)
 async def test_a_refusal_behind_an_open_approval_counts_as_soon_as_what_executes_has_ended(
@@ -155,6 +158,7 @@ async def test_a_call_that_was_approved_before_the_others_have_ended_may_unlock_
     assert life.seconds("failed") == (13.0 if waits else 20.0)
 
 
+@pytest.mark.rule("P-37")
 async def test_a_block_behind_a_body_that_asks_does_not_wait_for_the_answer(play, autojump_clock):
     life = await play([call("ask", id="D"), WIPE], plugins=[refuses(gr.Block("never"))])
     assert (life.calls, life.path) == ({"D": "new running suspended cancelled", "W": "new failed"}, "running failed")

@@ -32,6 +32,7 @@ def offered(life: Life, number: int = 0) -> set[str]:
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-19")
 async def test_each_placement_is_where_its_name_says(play, autojump_clock):
     made = gr.Mutation()
     for placement in ("suffix", "conversation", "session", "system"):
@@ -55,6 +56,7 @@ async def test_conversation_is_before_the_newest_message_of_the_user(play, autoj
     assert roles == ["user", "assistant", "tool", "user: here", "user", "assistant", "tool", "system: last"]
 
 
+@pytest.mark.rule("P-19")
 async def test_within_a_placement_the_lower_priority_comes_first_and_equals_in_the_plugins_order(play, autojump_clock):
     one = gr.Mutation().add_message("a1", priority=1).add_message("a0").add_message("a9", priority=9)
     two = gr.Mutation().add_message("b-1", priority=-1).add_message("b1", priority=1)
@@ -62,6 +64,7 @@ async def test_within_a_placement_the_lower_priority_comes_first_and_equals_in_t
     assert sent(life) == ["user: hi", *(f"system: {name}" for name in ("b-1", "a0", "a1", "b1", "a9"))]
 
 
+@pytest.mark.rule("P-18")
 async def test_what_is_put_into_a_request_is_in_no_history(play, autojump_clock):
     life = await play([C], "done", plugins=[asking(gr.Mutation().add_message("psst", role="user"))])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "assistant: done"]
@@ -72,6 +75,7 @@ async def test_what_is_put_into_a_request_is_in_no_history(play, autojump_clock)
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-20")
 async def test_what_is_included_is_all_that_is_offered_and_of_several_hooks_together(play, autojump_clock):
     plugins = [
         asking(gr.Mutation().include_tools("look"), name="a"),
@@ -82,6 +86,7 @@ async def test_what_is_included_is_all_that_is_offered_and_of_several_hooks_toge
     assert len(offered(life, 1)) > 2
 
 
+@pytest.mark.rule("P-20")
 async def test_excluded_tools_are_not_offered_whoever_includes_them(play, autojump_clock):
     plugins = [
         asking(gr.Mutation().exclude_tools("pay"), name="a"),
@@ -94,6 +99,7 @@ async def test_nothing_is_offered_if_nothing_is_included(play, autojump_clock):
     assert offered(await play("done", plugins=[asking(gr.Mutation().include_tools())])) == set()
 
 
+@pytest.mark.rule("P-21")
 @pytest.mark.parametrize("made", [gr.Mutation().exclude_tools("look"), gr.Mutation().include_tools("pay")])
 async def test_a_tool_that_was_not_offered_is_refused_and_the_run_goes_on(play, autojump_clock, made):
     asked: list[str] = []
@@ -114,6 +120,7 @@ async def test_a_call_that_was_offered_runs_after_a_decision_and_a_restart(play,
 # --- settings and model ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-22")
 async def test_overrides_go_over_the_agent_s_settings_field_by_field(play, autojump_clock):
     plugins = [
         asking(gr.Mutation().override(temperature=0, top_p=1), name="a"),
@@ -153,16 +160,19 @@ def changed(life: Life) -> list[bool]:
     return found
 
 
+@pytest.mark.rule("P-24")
 async def test_changes_are_for_one_step(play, autojump_clock):
     life = await play([C], [C], "done", plugins=[asking(CHANGES, step=2)])
     assert changed(life) == [False, True, False]
 
 
+@pytest.mark.rule("P-23")
 async def test_a_model_that_is_asked_again_gets_the_same_changes(play, autojump_clock):
     life = await play(fail("overloaded"), [C], "done", plugins=[asking(CHANGES)])
     assert changed(life) == [True, True, False]
 
 
+@pytest.mark.rule("P-23")
 @pytest.mark.parametrize("away", [0.0, 1000.0])
 async def test_a_process_that_dies_before_the_answer_loses_no_change_and_asks_no_hook_again(play, autojump_clock, away):
     book = diary("before_inference", before_inference=lambda ctx: CHANGES if ctx.step == 1 else None)
@@ -193,6 +203,7 @@ def after_answer(mutation: gr.Mutation) -> Scripted:
     return scripted("x", after_inference=lambda ctx: mutation if ctx.step == 1 else None)
 
 
+@pytest.mark.rule("P-25")
 async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(play, autojump_clock):
     life = await play([C], "done", plugins=[after_answer(gr.Mutation().edit_call("C", {"at": "there"}))])
     assert life.told["C"] == "(The arguments were changed to {'at': 'there'} before the call ran.)\nsaw there"
@@ -202,6 +213,7 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(
     assert (edited["call_id"], dict(edited["arguments"]), edited["by"]) == ("C", {"at": "there"}, "x")
 
 
+@pytest.mark.rule("P-25")
 async def test_an_edited_call_is_gated_and_approved_as_it_will_run(play, autojump_clock):
     seen: list[Any] = []
     plugins = [

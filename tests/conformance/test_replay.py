@@ -47,6 +47,7 @@ def dead(tool: Any) -> Any:
 # --- what a replay leaves alone ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-96")
 async def test_a_replay_asks_nobody_and_writes_nothing(play: Play, autojump_clock: Any) -> None:
     """The same agent with a model, bodies and predicates that may not be called: every event comes again."""
     life = await play([*MIXED, call("spend", id="S", cents=500)], "done", do=[approve("B"), approve("S")])
@@ -231,6 +232,7 @@ OTHERS: Mapping[str, tuple[Callable[[], gr.Agent[Any]], str, str, Any, Any]] = {
 }
 
 
+@pytest.mark.rule("L-97")
 @pytest.mark.parametrize("what", OTHERS)
 async def test_the_first_difference_of_another_agent_is_named(watched: Any, autojump_clock: Any, what: str) -> None:
     """The event, the place in it, and both sides of it."""

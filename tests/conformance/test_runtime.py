@@ -81,6 +81,7 @@ async def test_start_returns_when_the_creation_is_durable(shelf, autojump_clock)
     assert run.id == "r1"
 
 
+@pytest.mark.rule("L-95")
 async def test_the_run_id_makes_start_idempotent(shelf, autojump_clock):
     helper = agent("done")
     async with home(shelf, agents=[helper]) as runtime:
@@ -135,6 +136,7 @@ async def test_a_taken_run_id_with_other_content_is_run_exists(shelf, autojump_c
         assert (await run.result()).output == "done"
 
 
+@pytest.mark.rule("L-95")
 async def test_a_run_id_is_still_taken_after_a_restart(shelf, autojump_clock):
     helper = agent("done")
     async with home(shelf, agents=[helper]) as runtime:
@@ -325,6 +327,7 @@ async def test_wait_returns_at_rest_and_result_only_at_the_end(shelf, autojump_c
         assert finals[0].output == "done"
 
 
+@pytest.mark.rule("L-4")
 async def test_nothing_of_a_run_is_alive_when_result_returns(shelf, autojump_clock):
     ended = []
 
@@ -767,6 +770,7 @@ async def test_who_does_not_say_who_they_are_is_local_in_every_event(shelf, auto
         assert [payload["by"] for payload in payloads(events, name)] == ["local"], name
 
 
+@pytest.mark.rule("L-103")
 async def test_a_fork_names_who_asked_for_it_and_not_who_started_its_parent(shelf, autojump_clock):
     helper = agent("one", "two", "three")
     async with home(shelf, agents=[helper]) as runtime:

@@ -59,6 +59,7 @@ async def waiting(shelf, *, decided=False):
             assert (await run.decide("c1", "resume")).ok
 
 
+@pytest.mark.rule("L-93")
 @pytest.mark.parametrize("what", POISONS)
 async def test_a_run_whose_rows_can_not_be_read_is_cancelled_all_the_same(shelf, what, autojump_clock):
     await waiting(shelf, decided=what == "a command")
@@ -93,6 +94,7 @@ async def clashing(shelf):
         await author.end()
 
 
+@pytest.mark.rule("L-93")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_run_that_can_write_nothing_is_ended_for_the_one_behind_it(tmp_path, kind, autojump_clock):
     shelf = Shelf(kind, tmp_path)
@@ -107,6 +109,7 @@ async def test_a_run_that_can_write_nothing_is_ended_for_the_one_behind_it(tmp_p
         assert (await events_of(run))[-1].type == "run.failed"
 
 
+@pytest.mark.rule("L-92")
 @pytest.mark.parametrize("need", ["a cancel", "a run that queues", "a run that does not"])
 async def test_a_run_that_was_given_up_stays_until_its_end_is_needed(shelf, need, autojump_clock):
     await waiting(shelf, decided=True)

@@ -39,6 +39,7 @@ async def test_leaving_with_nothing_to_do_takes_no_time(shelf, autojump_clock):
     assert trio.current_time() - began < 0.1
 
 
+@pytest.mark.rule("L-84")
 async def test_leaving_stops_a_running_run_without_a_terminal_event_and_a_new_runtime_goes_on(shelf, autojump_clock):
     helper = agent([text("so"), delay(60), text("long")])
     async with home(shelf, agents=[helper]) as runtime:
@@ -56,6 +57,7 @@ async def test_leaving_stops_a_running_run_without_a_terminal_event_and_a_new_ru
     assert retried["code"] == "interrupted"
 
 
+@pytest.mark.rule("L-84")
 async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clock):
     @gr.tool
     async def slow() -> str:
@@ -653,6 +655,7 @@ def missing(info):
     raise LookupError("nothing for it")
 
 
+@pytest.mark.rule("L-87")
 @pytest.mark.parametrize("deps", [None, missing], ids=["no provider", "LookupError"])
 async def test_a_run_without_its_deps_stays_as_it_is_until_it_is_resumed_with_some(shelf, autojump_clock, deps):
     helper = agent([call("ask", id="c1"), call("look", id="c2")], "done", tools=[ask, look])
@@ -721,6 +724,7 @@ async def test_a_run_that_has_its_deps_keeps_them_whatever_it_is_resumed_with(sh
     assert helper.model.requests[-1].messages[-1].content == "saw first"
 
 
+@pytest.mark.rule("L-87")
 async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_there(shelf, autojump_clock):
     helper, other = agent(call("ask", id="c1"), "done", tools=[ask]), agent("fine", key="other")
     async with home(shelf, agents=[helper]) as runtime:
@@ -742,6 +746,7 @@ async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_t
         assert (await (await runtime.get("r1")).result()).output == "done"
 
 
+@pytest.mark.rule("L-91")
 @pytest.mark.parametrize("stage", ["needs_approval", "running", "planned"])
 @pytest.mark.parametrize("decided", [False, True])
 async def test_a_run_that_nobody_can_work_on_can_be_cancelled(shelf, autojump_clock, stage, decided):

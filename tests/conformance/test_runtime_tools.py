@@ -235,6 +235,7 @@ async def test_a_timeout_ends_the_body_and_the_model_is_told(shelf, autojump_clo
     assert "30 s" in seen_by_model(helper)[0]
 
 
+@pytest.mark.rule("L-40")
 async def test_on_error_return_tells_the_model_and_raise_ends_the_run(shelf, autojump_clock):
     @gr.tool
     async def soft() -> str:
@@ -410,6 +411,7 @@ async def raising(error):
     raise error
 
 
+@pytest.mark.rule("A-3")
 @pytest.mark.parametrize("how", ["returned", "raised", "grouped"])
 async def test_a_tool_suspends_by_returning_or_raising_also_in_a_group(shelf, autojump_clock, how):
     ask, seen = asking(how)
@@ -487,6 +489,7 @@ async def test_a_call_may_suspend_many_times_each_time_with_a_new_ticket(shelf, 
     assert seen_by_model(helper) == ["settled"]
 
 
+@pytest.mark.rule("L-14")
 async def test_a_denied_call_is_told_to_the_model_or_cancels_the_run(shelf, autojump_clock):
     ask, _ = asking("raised")
     goes_on = agent(call("ask", id="c1"), "done", tools=[ask], key="goes_on")

@@ -70,6 +70,7 @@ async def test_a_command_to_a_closed_runtime_can_be_cancelled(shelf, autojump_cl
 # --- contexts --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("L-86")
 @pytest.mark.parametrize("passivate_after", [None, 1.0])
 async def test_user_code_sees_the_context_of_whoever_opened_the_runtime(shelf, autojump_clock, passivate_after):
     """Whether a run has left memory meanwhile, or the process has ended, must not show: else a body would see now who

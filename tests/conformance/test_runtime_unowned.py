@@ -47,6 +47,7 @@ NOBODY: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.rule("L-91")
 @pytest.mark.parametrize("missing", NOBODY)
 @pytest.mark.parametrize("stage", STAGES)
 async def test_the_deadline_of_a_run_that_nobody_can_work_on_ends_it(shelf, autojump_clock, stage, missing):
@@ -96,6 +97,7 @@ async def test_a_deadline_that_passed_while_nobody_was_there_ends_a_run_at_the_n
             assert isinstance(await _ended(await runtime.get("r1")), gr.Failed)
 
 
+@pytest.mark.rule("L-91")
 async def test_a_cancel_does_not_wait_for_a_provider_that_does_not_answer(shelf, autojump_clock):
     helper = agent("done")
     async with home(shelf, agents=[helper], deps=never, drain=0) as runtime:
@@ -151,6 +153,7 @@ class Database:
         return "deps"
 
 
+@pytest.mark.rule("L-89")
 async def test_a_provider_that_has_failed_is_asked_again_and_the_run_goes_on_by_itself(shelf, autojump_clock):
     helper, provider = agent("done"), Database()
     async with home(shelf, agents=[helper], deps=provider) as runtime:
@@ -174,6 +177,7 @@ async def test_a_provider_that_has_failed_is_asked_again_and_the_run_goes_on_by_
         assert (await runtime.replay("r1")).equal
 
 
+@pytest.mark.rule("L-90")
 async def test_what_came_while_a_provider_failed_acts_when_it_answers_again(shelf, autojump_clock):
     ran = []
 
@@ -216,6 +220,7 @@ async def test_a_ticket_whose_time_is_over_while_a_provider_fails_expires_when_i
         assert "approval.resolved" in types(await events_of(run))
 
 
+@pytest.mark.rule("L-88")
 async def test_a_provider_that_has_no_deps_for_a_run_is_not_asked_again_by_itself(shelf, autojump_clock):
     helper, provider = agent("done"), Database(LookupError("nobody knows them"))
     async with home(shelf, agents=[helper], deps=provider) as runtime:

@@ -40,6 +40,7 @@ async def waits(run):
     return None if found is None else (found.kind, found.run_id)
 
 
+@pytest.mark.rule("L-94")
 async def test_a_run_behind_another_one_names_it_until_that_is_done(shelf, autojump_clock, caplog):
     caplog.set_level(logging.INFO)
     async with home(shelf, agents=[payer()]) as runtime:
@@ -93,6 +94,7 @@ async def test_a_run_whose_deps_do_not_come_says_so(shelf, answers, autojump_clo
         assert await waits(run) is None
 
 
+@pytest.mark.rule("L-94")
 async def test_a_run_that_waits_for_a_slot_says_so(shelf, autojump_clock):
     async with home(shelf, agents=[agent(delay(100), "a", "b")], max_running=1) as runtime:
         first = await runtime.start("helper", "x")

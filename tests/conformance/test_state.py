@@ -31,6 +31,7 @@ def merged(life: Life) -> list[str]:
 # --- what is seen ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-18")
 @sequential
 async def test_one_at_a_time_each_call_sees_what_the_calls_before_it_wrote(play, autojump_clock):
     life = await play([call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, id="B")], "done", **BOOKS)
@@ -38,6 +39,7 @@ async def test_one_at_a_time_each_call_sees_what_the_calls_before_it_wrote(play,
     assert (life.view.state, conflicts(life)) == ({"last": "b", "total": 3}, [])
 
 
+@pytest.mark.rule("S-21")
 async def test_a_hook_after_a_call_sees_what_it_wrote_only_where_calls_run_one_at_a_time(play, mode, autojump_clock):
     """Side by side the write is merged later: if the hook has written the same key, the hook's value stays."""
     seen: list[str | None] = []
@@ -53,6 +55,7 @@ async def test_a_hook_after_a_call_sees_what_it_wrote_only_where_calls_run_one_a
     assert [one[:2] for one in conflicts(life)] == ([] if alone else [("last", "A")])
 
 
+@pytest.mark.rule("S-15", "S-19")
 @parallel
 async def test_side_by_side_no_call_sees_what_another_one_writes_however_late_it_is(play, autojump_clock):
     calls = [call("keep", add=1, seconds=1, id="A"), call("keep", add=2, id="B"), call("keep", add=4, id="C")]
@@ -60,6 +63,7 @@ async def test_side_by_side_no_call_sees_what_another_one_writes_however_late_it
     assert life.told == {"A": "- 0 -", "B": "- 0 -", "C": "- 0 -", "D": "- 7 -"}
 
 
+@pytest.mark.rule("S-15")
 async def test_a_body_reads_its_own_writes(play, autojump_clock):
     @gr.tool
     async def twice(ctx: gr.ToolContext) -> str:
@@ -98,6 +102,7 @@ async def test_the_state_is_in_the_view_and_changing_what_the_view_shows_changes
     assert (life.told["S"], life.view.state) == ("- 0 a 0", {"seen": ["a"]})
 
 
+@pytest.mark.rule("S-4")
 async def test_a_key_of_the_run_hides_one_of_the_thread_in_the_view(play, autojump_clock):
     mine, ours = gr.StateKey("k", int), gr.StateKey("k", int, scope="thread")
 
@@ -115,6 +120,7 @@ async def test_a_key_of_the_run_hides_one_of_the_thread_in_the_view(play, autoju
 # --- what is merged --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-3", "S-23")
 async def test_updates_of_a_commutative_key_are_reduced_in_the_models_order(play, autojump_clock):
     calls = [call("keep", add=n, see=str(n), seconds=10 - n, id=f"C{n}") for n in (1, 2, 3)]
     life = await play(calls, "done", **BOOKS)
@@ -122,6 +128,7 @@ async def test_updates_of_a_commutative_key_are_reduced_in_the_models_order(play
     assert (merged(life), conflicts(life)) == (["C1", "C2", "C3"], [])
 
 
+@pytest.mark.rule("S-2", "S-24", "S-26")
 @parallel
 async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_result_stays(play, autojump_clock):
     calls = [call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, seconds=1, id="B")]
@@ -157,6 +164,7 @@ async def test_a_gate_that_is_asked_again_merges_what_was_written_before_its_cal
     assert (merged(life), conflicts(life)) == (["A", "B"], [("last", "C", "B", False)])
 
 
+@pytest.mark.rule("S-27")
 @parallel
 async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, autojump_clock):
     calls = [call("keep", last="a", id="A"), call("retry", last="b", add=1, id="B"), call("keep", add=1, id="C")]
@@ -179,6 +187,7 @@ async def test_several_that_retry_run_one_after_the_other_each_on_what_the_one_b
     assert life.view.state == {"last": "c"}
 
 
+@pytest.mark.rule("S-27")
 async def test_a_tool_that_has_run_again_does_not_do_so_a_second_time(play, autojump_clock):
     """Beside one that runs alone only background tasks write."""
     calls = [call("later", last="t", seconds=5, id="T"), call("later", title="u", seconds=15, id="U")]
@@ -205,6 +214,7 @@ async def test_one_at_a_time_nothing_is_ever_retried(play, autojump_clock):
     assert (life.view.state, conflicts(life), life.effects) == ({"last": "b"}, [], ["A", "B"])
 
 
+@pytest.mark.rule("S-20")
 async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, autojump_clock):
     calls = [
         call("keep", last="a", id="A"),
@@ -217,6 +227,7 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
     assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
 
 
+@pytest.mark.rule("S-25")
 @parallel
 @pytest.mark.parametrize(
     ("error", "said"),
@@ -277,6 +288,7 @@ async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_
 # --- what is dropped -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-16")
 async def test_what_a_body_wrote_that_suspends_is_dropped_and_it_reads_afresh_when_it_goes_on(play, autojump_clock):
     calls = [call("keep", last="a", add=1, id="A"), call("hold", last="h", add=10, id="H")]
     life = await play(calls, "done", **BOOKS, do=[approve("H")])
@@ -290,12 +302,14 @@ async def test_a_suspended_body_has_written_nothing_that_others_see(play, autoju
     assert merged(life) == []
 
 
+@pytest.mark.rule("S-16")
 async def test_what_a_body_wrote_that_fails_is_dropped(play, autojump_clock):
     calls = [call("broken", last="x", add=5, id="X"), call("keep", add=1, id="A")]
     life = await play(calls, "done", **BOOKS)
     assert (life.view.state, life.codes["X"], merged(life)) == ({"total": 1}, "tool_error", ["A"])
 
 
+@pytest.mark.rule("S-8")
 async def test_a_wrong_value_is_the_tools_error_and_tells_the_model_which_key_and_where(play, autojump_clock):
     @gr.tool
     async def wrong(ctx: gr.ToolContext) -> None:
@@ -330,6 +344,7 @@ async def test_one_at_a_time_too(play, autojump_clock):
     assert (life.end["to"], life.view.state) == ("cancelled", {"last": "a"})
 
 
+@pytest.mark.rule("S-17")
 async def test_a_write_after_the_body_has_ended_is_an_error_of_whoever_tries(play, autojump_clock):
     kept: list[gr.WritableState] = []
 
@@ -343,6 +358,7 @@ async def test_a_write_after_the_body_has_ended_is_an_error_of_whoever_tries(pla
     assert life.view.state == {}
 
 
+@pytest.mark.rule("S-29")
 async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person_must_look(play, autojump_clock):
     def over(ctx: gr.ToolContext, arguments: Any) -> bool:
         return ctx.state[TOTAL] > 5
@@ -361,6 +377,7 @@ async def test_a_predicate_reads_the_state_and_a_write_of_it_means_that_a_person
     assert life.view.state == {"total": 6}
 
 
+@pytest.mark.rule("S-28")
 @pytest.mark.parametrize("down", [False, True])
 async def test_a_predicate_that_said_no_is_asked_again_when_a_call_before_it_has_written(play, autojump_clock, down):
     def over(ctx: gr.ToolContext, arguments: Any) -> bool:
@@ -379,6 +396,7 @@ async def test_a_predicate_that_said_no_is_asked_again_when_a_call_before_it_has
     assert [life.calls[name] for name in "AB"] == ["new suspended resuming running succeeded"] * 2
 
 
+@pytest.mark.rule("S-10")
 def test_an_agent_refuses_two_keys_of_one_name():
     with pytest.raises(gr.AgentDefinitionError, match="two different state keys are named 'last'"):
         gr.Agent("a", state=[LAST, gr.StateKey("last", int)])

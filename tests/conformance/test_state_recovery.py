@@ -28,6 +28,7 @@ async def test_a_run_goes_on_with_its_state(play, autojump_clock):
     assert life.view.state == {"last": "a", "seen": ["x"], "total": 3}
 
 
+@pytest.mark.rule("S-6")
 async def test_a_key_that_is_not_persistent_is_there_until_the_run_leaves_memory(play, autojump_clock):
     script = [call("scratch", add=2, id="A")], [call("scratch", add=1, id="B")], [call("sign", id="S")]
     kept: list[Any] = []
@@ -106,6 +107,7 @@ async def test_so_is_one_with_what_was_stored_before_it(play, autojump_clock):
 # --- keys that the next process does not know ------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-9")
 @parallel
 @pytest.mark.parametrize("declared", [True, False])
 async def test_updates_of_an_undeclared_key_can_not_be_merged_by_the_next_process(play, autojump_clock, declared):
@@ -124,12 +126,14 @@ async def test_updates_of_an_undeclared_key_can_not_be_merged_by_the_next_proces
         assert one["detail"] in life.told["B"]
 
 
+@pytest.mark.rule("S-9")
 async def test_an_undeclared_key_serves_as_long_as_the_process_lives(play, autojump_clock):
     calls = [call("keep", add=1, id="A"), call("keep", add=1, id="B")]
     life = await play(calls, [call("keep", add=1, id="C")], "done", tools=LEDGER)
     assert (life.view.state, life.payloads("state.conflict")) == ({"total": 3}, [])
 
 
+@pytest.mark.rule("S-37")
 async def test_another_release_may_give_an_undeclared_key_another_type(play, autojump_clock):
     """Reading it is an error that says what is there and where; all other keys serve, and nothing is changed.
 
@@ -165,6 +169,7 @@ async def test_another_release_may_give_an_undeclared_key_another_type(play, aut
     assert life.view.state == {"entries": {"a": [1]}, "total": 2}
 
 
+@pytest.mark.rule("S-36")
 async def test_keys_that_a_release_does_not_know_are_kept_as_they_are(play, autojump_clock):
     script = [call("keep", last="a", see="x", title="t", add=1, id="A")], [call("sign", id="S")], "done"
 

@@ -39,6 +39,7 @@ CHANGED = {"scope": (THREAD, RUN, "'notes' is stored with scope 'thread' and dec
 CHANGED["type"] = (THREAD, OTHER, "state key 'notes' holds what is no")
 
 
+@pytest.mark.rule("S-11")
 @pytest.mark.parametrize("what", CHANGED)
 async def test_a_run_on_a_thread_whose_key_has_changed_is_refused(shelf, autojump_clock, what):
     """It read the default, and wrote a value of its own beside the one that was there."""
@@ -58,6 +59,7 @@ async def test_a_run_on_a_thread_whose_key_has_changed_is_refused(shelf, autojum
         assert (await run.view()).state == {"notes": ["first", "first"]}
 
 
+@pytest.mark.rule("S-12")
 @pytest.mark.parametrize(("before", "after"), [(RUN, THREAD), (THREAD, RUN)], ids=["run", "thread"])
 async def test_a_run_that_waits_over_a_release_is_refused_and_goes_on_with_the_old_one(
     shelf, autojump_clock, before, after
@@ -89,6 +91,7 @@ async def test_a_run_that_waited_for_its_thread_is_refused_when_it_gets_it(shelf
         assert isinstance(await run.result(), gr.Cancelled)
 
 
+@pytest.mark.rule("S-13")
 async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, autojump_clock):
     async with home(shelf, agents=[noted(THREAD, declared=False)]) as runtime:
         await (await runtime.start("helper", "hi", thread_id="t")).result()
@@ -99,6 +102,7 @@ async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, auto
         assert "is stored with scope 'thread' and read with scope 'run'" in str(told)
 
 
+@pytest.mark.rule("S-14")
 def test_what_fits():
     """Keys of both scopes that share a name, keys that are not persistent, and what no key is declared for."""
     both = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])

@@ -52,6 +52,7 @@ def look(name: str = "L") -> Any:
     return call("keep", seconds=1, id=name)
 
 
+@pytest.mark.rule("S-5")
 async def test_the_next_run_of_a_thread_begins_with_what_the_one_before_it_left(process, autojump_clock):
     async with process() as house:
         first = await house.begin("r1", [call("keep", last="a", see="x", title="one", id="A")])
@@ -72,6 +73,7 @@ async def test_so_does_a_run_in_another_process(process, autojump_clock):
         assert await reads(run) == ["- 0 x"]
 
 
+@pytest.mark.rule("S-31")
 async def test_a_run_that_has_to_wait_for_its_thread_sees_what_the_run_before_it_wrote(process, autojump_clock):
     """Also what that wrote after this one had been started."""
     async with process() as house:
@@ -104,6 +106,7 @@ async def test_a_run_that_waits_for_a_slot_sees_what_was_written_meanwhile(proce
         assert await reads(second) == ["- 0 x"]
 
 
+@pytest.mark.rule("S-30")
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 async def test_what_a_run_wrote_stays_however_it_ended(process, how, autojump_clock):
     async with process() as house:
@@ -129,6 +132,7 @@ async def test_a_run_that_was_cancelled_before_it_began_is_passed_over(process, 
         assert await reads(third) == ["- 0 x"]
 
 
+@pytest.mark.rule("S-32")
 async def test_other_threads_see_nothing_of_it(process, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", see="x", id="A")])).result()
@@ -153,6 +157,7 @@ async def test_a_run_that_waits_for_people_keeps_its_thread_and_sees_it_as_it_le
         assert await reads(second) == ["- 0 x"]
 
 
+@pytest.mark.rule("S-33")
 async def test_a_fork_has_both_scopes_as_they_were_and_writes_into_a_thread_of_its_own(process, autojump_clock):
     async with process() as house:
         script = [call("keep", last="a", see="x", id="A")], [call("keep", last="b", see="y", id="B")]
@@ -167,6 +172,7 @@ async def test_a_fork_has_both_scopes_as_they_were_and_writes_into_a_thread_of_i
         assert await reads(third) == ["- 0 xy"]
 
 
+@pytest.mark.rule("S-33")
 async def test_what_run_end_hooks_write_is_of_no_step_and_a_fork_has_none_of_it(process, autojump_clock):
     def close(ctx: gr.PhaseContext[Any]) -> gr.Mutation:
         return gr.Mutation().set(TITLE, "closed").set(LAST, "closed")
@@ -184,6 +190,7 @@ async def test_what_run_end_hooks_write_is_of_no_step_and_a_fork_has_none_of_it(
     assert views == [{"last": "closed", "title": "closed"}, {"last": "b", "title": "closed"}]
 
 
+@pytest.mark.rule("S-35")
 async def test_a_thread_that_grows_costs_a_run_that_does_not_touch_it_nothing(process, watched, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", see="x", title="t", id="A")])).result()

@@ -541,6 +541,7 @@ def until(number: int) -> Act:
     return act
 
 
+@pytest.mark.rule("L-80")
 @pytest.mark.parametrize("pace", [0.0, 1.0], ids=["at once", "later"])
 @pytest.mark.parametrize("number", range(2, 50))
 async def test_after_a_crash_at_any_event_every_task_has_one_end_and_no_effect_comes_twice(

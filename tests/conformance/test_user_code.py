@@ -347,6 +347,7 @@ async def test_of_a_hook(autojump_clock, door):
     await each_error(scene)
 
 
+@pytest.mark.rule("P-44")
 async def test_of_the_hook_of_run_end(autojump_clock):
     async def scene() -> None:
         async with two_runs(agent("done", plugins=[scripted("x", run_end=_raise)])) as run:

@@ -114,6 +114,7 @@ async def test_input_that_is_no_text_is_a_usage_error(shelf, autojump_clock, tex
         assert (await run.result()).output == "done"
 
 
+@pytest.mark.rule("L-39")
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000\u00a0"], ids=ascii)
 async def test_blank_input_is_a_usage_error_and_leaves_no_trace(shelf, autojump_clock, text):
     """Providers refuse a blank message, at every later step, too: it would stay in the thread."""

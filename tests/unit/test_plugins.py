@@ -89,6 +89,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.rule("P-41")
 @pytest.mark.parametrize("fault", BAD)
 def test_a_plugin_that_can_not_be_is_named_with_the_way_out(fault: str) -> None:
     plugins, said = BAD[fault]
@@ -98,6 +99,7 @@ def test_a_plugin_that_can_not_be_is_named_with_the_way_out(fault: str) -> None:
     assert "agent 'helper'" in str(caught.value)
 
 
+@pytest.mark.rule("P-40")
 def test_only_overridden_methods_are_hooks() -> None:
     assert hooked([Audit(), made()]) == {gr.Phase.RUN_START}
     assert name_of(Audit()) == "Audit"
@@ -123,6 +125,7 @@ def test_the_plugins_are_part_of_what_an_agent_is() -> None:
 # --- mutations -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("P-49")
 def test_a_mutation_is_a_value() -> None:
     first = gr.Mutation().end("enough")
     second = first.add_message("x")

@@ -151,6 +151,7 @@ def test_a_suspension_beyond_all_dates_is_refused(seconds):
         suspend_of(gr.Suspend(expires_after=seconds))
 
 
+@pytest.mark.rule("A-22")
 @pytest.mark.parametrize("schema", [{"type": "strng"}, {"properties": ["name"]}], ids=repr)
 def test_a_schema_that_no_answer_could_fit_is_refused_before_anybody_is_asked(schema):
     with pytest.raises(Unusable, match=r"response_schema is no JSON Schema: \$\.(type|properties): "):

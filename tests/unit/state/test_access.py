@@ -57,6 +57,7 @@ def test_a_context_that_is_made_by_hand_takes_no_dict_for_state(make: Any) -> No
     assert make(state).state[NAME] == "x"
 
 
+@pytest.mark.rule("S-1")
 def test_before_the_first_write_there_is_the_default() -> None:
     state = State()
     assert (state[NAME], state[TOTAL], state[NAMES], NAME in state) == ("-", 0, [], False)
@@ -155,6 +156,7 @@ def test_there_is_a_limit_to_the_writes_of_one_body() -> None:
     assert state[NAME] == "x"
 
 
+@pytest.mark.rule("S-10")
 @pytest.mark.parametrize("known", [True, False])
 def test_two_keys_of_one_name_are_an_error(known: bool) -> None:
     """Also if they are alike: one of them may have another reducer."""
@@ -226,6 +228,7 @@ def count_in_a_thread(ctx: gr.SyncToolContext) -> int:
     return ctx.state[TOTAL]
 
 
+@pytest.mark.rule("S-38")
 async def test_a_tool_is_tested_with_a_context_of_ones_own() -> None:
     ctx = gr.ToolContext()
     assert [await count(ctx), await count(ctx, 3)] == [1, 4]
@@ -233,6 +236,7 @@ async def test_a_tool_is_tested_with_a_context_of_ones_own() -> None:
     assert gr.ToolContext().state[TOTAL] == 0
 
 
+@pytest.mark.rule("S-38")
 async def test_and_with_the_state_that_the_test_wants() -> None:
     state = gr.WritableState()
     state.set(TOTAL, 10)

@@ -95,6 +95,7 @@ FITTING: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.rule("S-7")
 @pytest.mark.parametrize(("kind", "value"), FITTING, ids=case)
 def test_what_is_written_is_what_is_read(kind: Any, value: Any) -> None:
     key = StateKey("k", kind, default=value)
@@ -143,6 +144,7 @@ WRONG: list[tuple[Any, Any, str]] = [
 ]
 
 
+@pytest.mark.rule("S-8")
 @pytest.mark.parametrize(("kind", "value", "text"), WRONG, ids=case)
 def test_a_value_that_does_not_fit_is_refused_with_the_key_and_the_place(kind: Any, value: Any, text: str) -> None:
     with pytest.raises(StateError) as caught:
@@ -252,6 +254,7 @@ def test_a_reducer_is_a_function() -> None:
         commutative(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.rule("S-1")
 def test_a_default_is_the_keys_own_and_each_read_has_its_own() -> None:
     given: list[str] = ["a"]
     key = StateKey("k", list[str], default=given)
@@ -271,6 +274,7 @@ def test_an_exclusive_key_takes_no_updates() -> None:
         StateKey("k", int).encode_update(1)
 
 
+@pytest.mark.rule("S-3")
 def test_an_update_has_a_type_of_its_own() -> None:
     key = StateKey("k", list[str], merge=commutative(lambda value, more: [*value, more], str))
     assert key.encode_update("a") == "a"
@@ -301,6 +305,7 @@ def test_what_a_reducer_makes_must_fit() -> None:
         reduce(1, 2)
 
 
+@pytest.mark.rule("S-37")
 def test_data_of_another_type_is_an_error_with_key_and_path() -> None:
     with pytest.raises(StateError) as caught:
         StateKey("k", Map).decode({"home": {"x": 1, "tags": ["a", 3]}})

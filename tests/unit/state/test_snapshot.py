@@ -99,6 +99,7 @@ def test_the_last_write_of_a_batch_to_a_key_counts():
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-22")
 def test_a_batch_on_keys_that_nobody_has_touched_is_rebased():
     """However old its base is; a key that was last written at its base, or before, is untouched."""
     first = merged(EMPTY, put("a", 1), put("b", 1))
@@ -169,6 +170,7 @@ def test_commutative_updates_come_to_the_same_value_in_any_order(updates):
 # --- what a store gets, and has --------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-35")
 def test_changes_are_exactly_what_was_written_since():
     first = merged(EMPTY, put("a", 1), put("b", 1))
     second = merged(first, put("b", 2), put("z", 1, "thread"))

@@ -131,6 +131,7 @@ async def test_wrong_arguments_fail_with_their_own_code_and_the_body_does_not_ru
     assert (caught.value.code, caught.value.fatal, ran) == ("invalid_arguments", False, [])
 
 
+@pytest.mark.rule("L-41")
 @pytest.mark.parametrize(
     ("on_error", "on_timeout", "fatal"),
     [
@@ -261,6 +262,7 @@ async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need
     assert scope.cancelled_caught
 
 
+@pytest.mark.rule("A-2")
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojump_clock):
     """A call may not stand for ever before a question that nobody can see; and a late no is none."""

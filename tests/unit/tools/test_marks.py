@@ -32,6 +32,7 @@ def mark_of(source: str, folder: Path, *, optimise: bool = False) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.rule("A-14")
 @pytest.mark.slow
 def test_every_process_gives_the_same_text_the_same_mark(tmp_path):
     first = mark_of(SOURCE, tmp_path)
@@ -56,6 +57,7 @@ def test_the_same_function_with_the_same_options_has_the_same_mark():
     assert definition_mark(remade()) == definition_mark(pay)
 
 
+@pytest.mark.rule("A-10")
 @pytest.mark.parametrize(
     "options",
     [
