@@ -3,9 +3,9 @@
     python -m tests.rules          every rule with its tests: rule, test, file; fails if rules and tests do not match
     python -m tests.rules L-12 P   that rule, and those of a page
 
-A rule is a sentence or a row of a table that begins with its id, "[L-12]", and reaches to the next id. A test quotes the
-rules that it shows: `@pytest.mark.rule("L-12")`. An id stays with its rule: a new rule gets a new number, wherever it is on
-its page.
+A rule is a sentence or a row of a table that begins with its id, "[L-12]", and reaches to the next id. A test quotes
+the rules that it shows: `@pytest.mark.rule("L-12")`. An id stays with its rule: a new rule gets a new number, wherever
+it is on its page.
 """
 
 import ast
