@@ -85,7 +85,7 @@ def _case(count: int) -> object:
                 opened = Values(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
                 held = resident() - memory
                 tasks = trio.lowlevel.current_statistics().tasks_living - living
-                actors = len(runtime.roster)
+                actors = len(runtime._parts.roster)
                 begun = time.perf_counter()
                 run = await runtime.get(f"copy{runs // 2}")
                 assert (await run.decide((await run.view()).tickets[0].approve())).ok

@@ -6,25 +6,40 @@ in the store if not. So a slow reader holds nobody up and loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+import attrs
 import trio
 
+from ..abc import Store
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun
+from .board import Board
 from .services import patiently
 from .tails import Slice, Tail
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
 
 PAGE: Final = 1000
 """Events read from the store at once by a follower, at most."""
 PAGE_BYTES: Final = 262_144
 """Bytes after which a page ends: reading costs a thread's turn, so pages are longer than the tail's slices."""
+
+
+@attrs.frozen(eq=False)
+class Log:
+    """Where followers read.
+
+    Attributes:
+        store: has all events.
+        board: has the newest of them, and says when there are more.
+        degraded: why nobody works on a run here, or None.
+    """
+
+    store: Store
+    board: Board
+    degraded: Callable[[RunRecord], tuple[str, str] | None]
 
 
 class Follower:
@@ -39,12 +54,12 @@ class Follower:
         tail: where new events come in; its listeners hear of them.
     """
 
-    def __init__(self, runtime: Runtime, tail: Tail, run_id: str, after: int, until: Literal["end", "rest"]) -> None:
+    def __init__(self, log: Log, tail: Tail, run_id: str, after: int, until: Literal["end", "rest"]) -> None:
         self.run_id = run_id
         self.after = after
         self.ended = False
         self.tail = tail
-        self._runtime = runtime
+        self._log = log
         self._until = until
         self._seen: RunRecord | None = None
         self._looked = False  # the store has been seen to end at `after`, since the tail is held
@@ -63,7 +78,7 @@ class Follower:
             found = self.ready()
             if found is not None:
                 return found
-            notice = self._runtime.board.notice(self.run_id)
+            notice = self._log.board.notice(self.run_id)
             found = await patiently(self.fetch)
             if found is not None:
                 return found
@@ -98,9 +113,9 @@ class Follower:
         found = self.ready()
         if found is not None or not self.behind():
             return found
-        board, after = self._runtime.board, self.after
+        board, after = self._log.board, self.after
         with board.looking():
-            frames = await self._runtime.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+            frames = await self._log.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
         if not frames:
             self._looked, self._known = True, False
             return None
@@ -126,8 +141,8 @@ class Follower:
         if self.ended:
             return True
         if not self._known or self._until == "rest":
-            with self._runtime.board.looking():
-                record = await self._runtime.store.load(self.run_id)
+            with self._log.board.looking():
+                record = await self._log.store.load(self.run_id)
             if record is None:
                 raise UnknownRun(self.run_id)
             row, self._seen = record.row, record
@@ -138,15 +153,15 @@ class Follower:
                 return False
             if done or (self._until == "rest" and record.at_rest):
                 return True
-        reason = None if self._seen is None else self._runtime.degraded(self._seen)
+        reason = None if self._seen is None else self._log.degraded(self._seen)
         if reason is not None and not self.behind():
             raise RunDegraded(self.run_id, *reason)
         return False
 
 
 @contextmanager
-def follow(runtime: Runtime, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
-    """A follower, for the time of the block. See `Runtime.follow`."""
-    runtime.board.check_open()
-    with runtime.board.tails.hold(run_id) as tail:
-        yield Follower(runtime, tail, run_id, after, until)
+def follow(log: Log, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
+    """A follower, for the time of the block. See `RunReader.follow`."""
+    log.board.check_open()
+    with log.board.tails.hold(run_id) as tail:
+        yield Follower(log, tail, run_id, after, until)

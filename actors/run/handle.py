@@ -1,33 +1,26 @@
-"""`Run`: the address of a run. It holds ids and the runtime, never a task or a channel."""
+"""`Run`: the address of a run. It holds ids, the reader and the commands of its runtime, never a task or a channel."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
 import trio
 
-from ..contract.decisions import Action, Answer, Command, Decision, decision_of
+from ..contract.decisions import Action, Answer, Decision, decision_of
 from ..contract.envelope import Event, decode_event
-from ..contract.lifecycle import RunStatus
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
-from ..contract.rows import RunRecord
-from ..errors import RunDegraded, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
-from .follow import Follower, follow
-from .services import patiently
-from .view import RunView, make_outcome, make_view
-from .waits import waiting_for
-
-if TYPE_CHECKING:
-    from .run_actor import RunActor
-    from .runtime import Runtime
+from ..errors import UsageError
+from .commands import RunCommands
+from .follow import Follower
+from .reader import RunReader
+from .view import RunView
 
 T = TypeVar("T")
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "decision_id", "by")
-_WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 
 @attrs.frozen(repr=False)
@@ -41,7 +34,8 @@ class Run(Generic[T]):
 
     id: str
     thread_id: str
-    _runtime: Runtime
+    _reader: RunReader
+    _commands: RunCommands
 
     def __repr__(self) -> str:
         return f"<Run {self.id}>"
@@ -71,7 +65,7 @@ class Run(Generic[T]):
 
     @asynccontextmanager
     async def _open_events(self, after: int, until: Literal["end", "rest"]) -> AsyncIterator[AsyncIterator[Event]]:
-        with follow(self._runtime, self.id, after, until) as follower:
+        with self._reader.follow(self.id, after=after, until=until) as follower:
             async with aclosing(_decoded(follower)) as events:
                 yield events
 
@@ -83,7 +77,7 @@ class Run(Generic[T]):
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
-        outcome: Completed[T] | Waiting | Failed | Cancelled = await self._rest(final=False)
+        outcome: Completed[T] | Waiting | Failed | Cancelled = await self._reader.outcome(self.id, final=False)
         return outcome
 
     async def result(self) -> Completed[T] | Failed | Cancelled:
@@ -92,55 +86,8 @@ class Run(Generic[T]):
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
-        outcome: Completed[T] | Failed | Cancelled = await self._rest(final=True)
+        outcome: Completed[T] | Failed | Cancelled = await self._reader.outcome(self.id, final=True)
         return outcome
-
-    async def _rest(self, *, final: bool) -> Any:
-        runtime = self._runtime
-        actor: RunActor | None = None
-        while True:
-            live = runtime.roster.get(self.id)
-            actor = live or actor
-            known = None if actor is None else actor.durable
-            if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
-                record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again,
-                await runtime.roster.gone(self.id, record)  # also if the runtime was closed before this task's turn
-                return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
-            notice = runtime.rests.notice(self.id)
-            if known is not None and known.row.status in _WORKING and live is not None:
-                await notice.wait()  # its owner is here: what comes next is told here
-                continue
-            looked = await self._readable(notice)
-            if looked is None:
-                continue
-            record = looked
-            done = record.row.status is RunStatus.DONE
-            if done:
-                await runtime.roster.gone(self.id, record)
-            if record.at_rest and not done and runtime.asks_anew(record):
-                await notice.wait()
-                continue
-            if done or (record.at_rest and not final):
-                return make_outcome(record, runtime.agents.get(record.info.agent), runtime.redactor)
-            reason = runtime.degraded(record)
-            if reason is not None and (final or not record.at_rest):
-                raise RunDegraded(self.id, *reason)
-            await notice.wait()
-
-    async def _readable(self, notice: trio.Event) -> RunRecord | None:
-        """The run's record; None if it could not be read while its owner was still at it, and that has changed."""
-        try:
-            return await patiently(self._record)
-        except StoreDown:
-            raise
-        except StoreError as error:
-            reason = self._runtime.roster.degraded(self.id)
-            if reason is not None:
-                raise RunDegraded(self.id, *reason) from error
-            if self._runtime.roster.get(self.id) is None:
-                raise
-        await notice.wait()
-        return None
 
     async def view(self) -> RunView:
         """One consistent, durable snapshot.
@@ -148,31 +95,7 @@ class Run(Generic[T]):
         Raises:
             UnknownRun: no such run. RuntimeClosed: the runtime is closed.
         """
-        record = await self._record(calls="all")
-        with self._runtime.board.looking():
-            thread = tuple(await self._runtime.store.messages(record.info.thread_id))
-        done = record.row.status is RunStatus.DONE
-        if record.at_rest and not done:
-            self._runtime.asks_anew(record)  # the next view shows the new ticket
-        reason = None if done else self._runtime.lacking(record)
-        waits = await waiting_for(self._runtime, record, reason)
-        degraded = None if reason is None else reason[0]
-        return make_view(record, thread, self._runtime.redactor, degraded, waits)
-
-    async def _record(self, calls: Literal["step", "all"] = "step") -> RunRecord:
-        with self._runtime.board.looking():
-            try:
-                record = await self._runtime.store.load(self.id, calls=calls)
-            except StoreUnavailable:
-                raise
-            except StoreError:  # a row can not be read: of a run that is done its own row is enough
-                outline = await self._runtime.store.outline(self.id)  # noqa: ASYNC120 - a read that is cancelled has nothing to report
-                if outline is None or outline.row is None or outline.status is not RunStatus.DONE:
-                    raise
-                record = RunRecord(info=outline.info, row=outline.row)
-        if record is None:
-            raise UnknownRun(self.id)
-        return record
+        return await self._reader.view(self.id)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +133,7 @@ class Run(Generic[T]):
             ValueError: the action or an option is not known, or options stand beside a whole Decision. UnknownRun: no
                 such run.
         """
-        return await self._runtime.decide(self.id, decision_of(target, action, options, _DECIDE))
+        return await self._commands.decide(self.id, decision_of(target, action, options, _DECIDE))
 
     async def decide_all(self, decisions: Sequence[Decision]) -> list[Answer]:
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
@@ -244,12 +167,7 @@ class Run(Generic[T]):
         Raises:
             ValueError: the mode is not known. UnknownRun: no such run.
         """
-        if mode not in ("now", "after_step"):
-            raise ValueError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
-        command = Command(
-            command_id=command_id or self._runtime.new_id(), kind="cancel", mode=mode, reason=reason, by=by
-        )
-        return await self._runtime.post(self.id, command)
+        return await self._commands.cancel(self.id, mode=mode, reason=reason, by=by, command_id=command_id)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None) -> Answer:
         """Hold the run before its next step, or at once if it waits for people already. Accepted means journaled.
@@ -266,8 +184,7 @@ class Run(Generic[T]):
         Raises:
             UnknownRun: no such run.
         """
-        command = Command(command_id=command_id or self._runtime.new_id(), kind="pause", reason=reason, by=by)
-        return await self._runtime.post(self.id, command)
+        return await self._commands.pause(self.id, reason=reason, by=by, command_id=command_id)
 
     async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
         """Give the run more input; it joins the thread at the next step. Accepted means journaled.
@@ -275,8 +192,7 @@ class Run(Generic[T]):
         Raises:
             UsageError: the text is no str, or blank. UnknownRun: no such run.
         """
-        command = Command(command_id=command_id or self._runtime.new_id(), kind="send", text=text, by=by)
-        return await self._runtime.post(self.id, command)
+        return await self._commands.send(self.id, text, by=by, command_id=command_id)
 
 
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:

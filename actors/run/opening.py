@@ -33,7 +33,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.exits import cause_of
 
-from ..abc import Store
+from ..abc import Store, StoreHooks
 from ..agent import Agent
 from ..contract.codec import message_of
 from ..contract.ids import error_id
@@ -43,13 +43,13 @@ from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .alarm import ALARM
-from .board import Board
 from .clock import CLOCK, Clock
-from .holdback import HoldBack
 from .journal import RUN, Journal
+from .parts import Parts, assemble
 from .passivation import PASSIVATION
 from .roster import GRACE
 from .runtime import Runtime
+from .services import Services
 from .workplace import WORKPLACE
 
 T = TypeVar("T")
@@ -133,39 +133,35 @@ async def open_runtime(
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
-    board, rests, redactor, holdback = Board(), Board(), Redactor(hidden), HoldBack(Redactor(hidden))
-    journal = Journal(redactor)
+    journal = Journal(Redactor(hidden))
     exits = _Exits(journal)
     try:
         async with open_supervisor(
             name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, journal)
         ) as supervisor:
-            runtime = Runtime(
+            parts = assemble(
                 real_store,
-                clock or Clock(),
-                board,
-                rests,
-                redactor,
-                holdback,
-                table,
-                deps,
                 supervisor,
-                max_running,
-                passivate_after,
+                clock=clock or Clock(),
+                secrets=hidden,
+                agents=table,
+                deps=deps,
+                max_running=max_running,
+                passivate_after=passivate_after,
             )
-            exits.of_run = runtime.roster.ended
-            await _open_store(supervisor, real_store, runtime)
+            exits.of_run = parts.roster.ended
+            await _open_store(supervisor, real_store, parts.reports)
             exits.open = True
-            await _begin_parts(supervisor, runtime)
+            await _begin_parts(supervisor, parts.services)
             try:
-                await runtime.recover()
-                yield runtime
+                await parts.recover()
+                yield Runtime(parts)
             except BaseException:  # an error is never replaced by a cancellation, which meets its scope all the same
                 with suppress(trio.Cancelled):
-                    await _close(runtime, drain)  # noqa: ASYNC102 - a cancel ends it
+                    await _close(parts, drain)  # noqa: ASYNC102 - a cancel ends it
                 raise
             else:
-                await _close(runtime, drain)
+                await _close(parts, drain)
     except SupervisorGaveUp as error:
         cause = cause_of(error)
         raise RuntimeFailed(f"the runtime can not go on: {message_of(cause)}") from cause
@@ -175,15 +171,14 @@ async def open_runtime(
         raise RuntimeFailed(f"the runtime can not go on: {message_of(exits.lost)}") from exits.lost
 
 
-async def _close(runtime: Runtime, drain: float) -> None:
+async def _close(parts: Parts, drain: float) -> None:
     """Refuse commands and let live runs come to a durable point, then wake all who wait. A cancel ends the drain."""
-    runtime.roster.close()
+    parts.roster.close()
     cancelled = trio.current_effective_deadline() <= trio.current_time()
     try:
-        await runtime.roster.drain(0.0 if cancelled else drain)
+        await parts.roster.drain(0.0 if cancelled else drain)
     finally:
-        runtime.board.close()
-        runtime.rests.close()
+        parts.close()
 
 
 class _Exits:
@@ -258,24 +253,24 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
     raise failure
 
 
-async def _begin_parts(supervisor: Supervisor, runtime: Runtime) -> None:
+async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
     """What all runs share beside the store."""
     for name, body in (
-        (WORKPLACE, runtime.workplace.body),
-        (PASSIVATION, runtime.passivation.body),
-        (ALARM, runtime.alarm.body),
-        (CLOCK, runtime.clock_watch.body),
+        (WORKPLACE, services.workplace.body),
+        (PASSIVATION, services.passivation.body),
+        (ALARM, services.alarm.body),
+        (CLOCK, services.clock_watch.body),
     ):
         await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
 
 
-async def _open_store(supervisor: Supervisor, store: Store, runtime: Runtime) -> None:
+async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -> None:
     async def serve(ctx: ActorContext[Any]) -> None:
         class Ready:
             def started(self, _: object = None) -> None:
                 ctx.ready()
 
-        await store.run(runtime, task_status=Ready())
+        await store.run(hooks, task_status=Ready())
 
     refused: BaseException | None = None
     try:

@@ -57,7 +57,7 @@ class Roster:
 
     services: Services
     _supervisor: Supervisor
-    _max_running: int | None
+    max_running: int | None
     _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
     _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
     _said: dict[str, str] = attrs.field(init=False, factory=dict)
@@ -213,7 +213,7 @@ class Roster:
             if held:
                 self._hold(run_id, live)
             return
-        room = self._max_running is None or len(self._working) < self._max_running
+        room = self.max_running is None or len(self._working) < self.max_running
         admitted = not held and (room or abandon is not None)
         actor = RunActor(
             self.services,
@@ -306,7 +306,7 @@ class Roster:
 
     def _admit(self) -> None:
         """Give free slots to runs that wait for one, oldest first."""
-        while self._queue and (self._max_running is None or len(self._working) < self._max_running):
+        while self._queue and (self.max_running is None or len(self._working) < self.max_running):
             run_id = self._queue.popleft()
             actor = self._actors.get(run_id)
             if actor is not None and actor.ref is not None:

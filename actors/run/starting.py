@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as random_ids
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import trio
@@ -18,118 +18,121 @@ from ..errors import RunExists, RunPruned, ThreadBusy, ThreadForbidden
 from ..state.snapshot import Snapshot
 from .birth import in_thread, open_to
 from .handle import Run
+from .roster import Roster
 from .run_actor import Born
-from .services import logger
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
+from .services import Services, logger
 
 
 class _ThreadChanged(Exception):
     """A thread is not as the start has found it; nothing was written."""
 
 
-async def begin(runtime: Runtime, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
-    """Start a run in a new thread. If runs were started in a thread of that name already, it gets another name.
+@attrs.frozen(eq=False)
+class Starter:
+    """Writes new runs and gives each its owner.
 
-    Raises:
-        RunExists, RunPruned: the id is taken.
+    Attributes:
+        handle: (run id, thread id) -> what the caller of a start gets.
     """
-    while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
+
+    _services: Services
+    _roster: Roster
+    _handle: Callable[[str, str], Run[Any]]
+
+    async def begin(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
+        """Start a run in a new thread. If runs were started in a thread of that name already, it gets another name.
+
+        Raises:
+            RunExists, RunPruned: the id is taken.
+        """
+        while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
+            try:
+                return await self._create(attrs.evolve(new, thread_runs=0), agent, deps)
+            except _ThreadChanged:
+                new = in_thread(new, f"{new.info.run_id}.thread.{random_ids.token_hex(4)}")
+
+    async def join(
+        self, new: NewRun, agent: Agent[Any], deps: Any, may_join: Callable[[RunInfo], bool] | None
+    ) -> Run[Any]:
+        """Start a run in a named thread, if the caller may read what is there.
+
+        Raises:
+            ThreadForbidden: the caller may not. RunExists, RunPruned: the id is taken. ThreadBusy: so is the thread.
+        """
+        if may_join is None:
+            return await self._create(new, agent, deps)
+        while True:
+            runs = await self._looked_at(new, may_join)
+            try:
+                return await self._create(attrs.evolve(new, thread_runs=runs), agent, deps)
+            except _ThreadChanged:
+                continue  # another start has come between: each time round one run more has been created
+
+    async def _looked_at(self, new: NewRun, may_join: Callable[[RunInfo], bool]) -> int:
+        """How many runs were created in the thread up to now, all of which the caller may see.
+
+        Raises:
+            ThreadForbidden: not all of them.
+        """
+        info = new.info
+        with self._services.board.looking():
+            thread = await self._services.store.thread(info.thread_id)
+        if thread is None:
+            return 0
+        if not open_to(thread, info.by, may_join):
+            text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
+            raise ThreadForbidden(text)
+        return thread.runs
+
+    async def _create(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
+        """Write a run and give it an owner.
+
+        Raises:
+            RunExists, RunPruned: the id is taken. _ThreadChanged: the thread is not as `new.thread_runs` says.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        info = new.info
+        encoder = EventEncoder(info, self._services.redactor)
+        (frame,) = encoder.frames(0, info.created_at, (new.created,))
+        with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
+            with self._services.board.looking():
+                created = await self._written(new, frame)
+            if created.claim is not None:
+                state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
+                born = Born(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
+                self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
+                if created.behind is not None:
+                    self._queue(info, created.behind)
+        if created.thread_changed:
+            raise _ThreadChanged
+        if created.pruned is not None:
+            text = f"a run {info.run_id!r} is done and was pruned; an id is used once: take another one, or None"
+            raise RunPruned(text, same=created.pruned == info.content)
+        if created.existing is not None and created.existing.content != info.content:
+            raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
+        known = created.existing or info
+        return self._handle(known.run_id, known.thread_id)
+
+    async def _written(self, new: NewRun, frame: bytes) -> Created:
+        """Write the run; a run that was given up does not keep the thread busy, and is ended first.
+
+        Raises:
+            ThreadBusy: another run works on the thread.
+        """
         try:
-            return await _create(runtime, attrs.evolve(new, thread_runs=0), agent, deps)
-        except _ThreadChanged:
-            new = in_thread(new, f"{new.info.run_id}.thread.{random_ids.token_hex(4)}")
+            return await self._services.store.create_run(new, frame)
+        except ThreadBusy as error:
+            if not self._roster.bury(error.active):
+                raise
+            active = error.active
+        await self._roster.left(active)
+        return await self._services.store.create_run(new, frame)
 
-
-async def join(
-    runtime: Runtime, new: NewRun, agent: Agent[Any], deps: Any, may_join: Callable[[RunInfo], bool] | None
-) -> Run[Any]:
-    """Start a run in a named thread, if the caller may read what is there.
-
-    Raises:
-        ThreadForbidden: the caller may not. RunExists, RunPruned: the id is taken. ThreadBusy: so is the thread.
-    """
-    if may_join is None:
-        return await _create(runtime, new, agent, deps)
-    while True:
-        runs = await _looked_at(runtime, new, may_join)
-        try:
-            return await _create(runtime, attrs.evolve(new, thread_runs=runs), agent, deps)
-        except _ThreadChanged:
-            continue  # another start has come between: each time round one run more has been created
-
-
-async def _looked_at(runtime: Runtime, new: NewRun, may_join: Callable[[RunInfo], bool]) -> int:
-    """How many runs were created in the thread up to now, all of which the caller may see.
-
-    Raises:
-        ThreadForbidden: not all of them.
-    """
-    info = new.info
-    with runtime.board.looking():
-        thread = await runtime.store.thread(info.thread_id)
-    if thread is None:
-        return 0
-    if not open_to(thread, info.by, may_join):
-        text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
-        raise ThreadForbidden(text)
-    return thread.runs
-
-
-async def _create(runtime: Runtime, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
-    """Write a run and give it an owner.
-
-    Raises:
-        RunExists, RunPruned: the id is taken. _ThreadChanged: the thread is not as `new.thread_runs` says.
-    """
-    await trio.lowlevel.checkpoint_if_cancelled()
-    info = new.info
-    encoder = EventEncoder(info, runtime.redactor)
-    (frame,) = encoder.frames(0, info.created_at, (new.created,))
-    with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
-        with runtime.board.looking():
-            created = await _written(runtime, new, frame)
-        if created.claim is not None:
-            state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
-            born = Born(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
-            runtime.roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
-            if created.behind is not None:
-                _queue(runtime, info, created.behind)
-    if created.thread_changed:
-        raise _ThreadChanged
-    if created.pruned is not None:
-        text = (
-            f"a run {info.run_id!r} is done and was pruned; an id is used once: take another one, or None for a new one"
-        )
-        raise RunPruned(text, same=created.pruned == info.content)
-    if created.existing is not None and created.existing.content != info.content:
-        raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
-    known = created.existing or info
-    return Run(known.run_id, known.thread_id, runtime)
-
-
-async def _written(runtime: Runtime, new: NewRun, frame: bytes) -> Created:
-    """Write the run; a run that was given up does not keep the thread busy, and is ended first.
-
-    Raises:
-        ThreadBusy: another run works on the thread.
-    """
-    try:
-        return await runtime.store.create_run(new, frame)
-    except ThreadBusy as error:
-        if not runtime.roster.bury(error.active):
-            raise
-        active = error.active
-    await runtime.roster.left(active)
-    return await runtime.store.create_run(new, frame)
-
-
-def _queue(runtime: Runtime, info: RunInfo, front: str) -> None:
-    """A run waits for its thread: the log is told. A run in front that was given up is ended."""
-    reason = runtime.roster.degraded(front)
-    if runtime.roster.bury(front) or reason is None:
-        logger.info("run %s waits for its thread %s: run %s works on it", info.run_id, info.thread_id, front)
-        return
-    text = "run %s waits for its thread %s: run %s has it, and nobody works on that run here (%s): %s"
-    logger.warning(text, info.run_id, info.thread_id, front, *reason)
+    def _queue(self, info: RunInfo, front: str) -> None:
+        """A run waits for its thread: the log is told. A run in front that was given up is ended."""
+        reason = self._roster.degraded(front)
+        if self._roster.bury(front) or reason is None:
+            logger.info("run %s waits for its thread %s: run %s works on it", info.run_id, info.thread_id, front)
+            return
+        text = "run %s waits for its thread %s: run %s has it, and nobody works on that run here (%s): %s"
+        logger.warning(text, info.run_id, info.thread_id, front, *reason)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.rows import RunOutline, RunRecord
 from ..contract.waits import WaitingFor, WaitKind
 from .burial import GAVE_UP
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
+from .roster import Roster
 
 _BUSY: Final = "another run works on its thread"
 _LACKS: Final[dict[str, WaitKind]] = {
@@ -21,30 +19,35 @@ _LACKS: Final[dict[str, WaitKind]] = {
 }
 
 
-async def waiting_for(runtime: Runtime, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
+def waiting_for(
+    roster: Roster, record: RunRecord, outline: RunOutline | None, lack: tuple[str, str] | None
+) -> WaitingFor | None:
     """What a run waits for; None if it works or is done.
 
     Args:
-        runtime: where the run is looked at.
+        roster: of the runtime in which the run is looked at.
         record: of the run.
-        lack: what `Runtime.lacking` says of it.
+        outline: of a run that has not begun to work: whether it is held by its thread; None of others.
+        lack: what the run needs and does not have here.
     """
     row, run_id = record.row, record.info.run_id
     if row.status is RunStatus.DONE:
         return None
-    if row.stage in (Stage.CREATED, Stage.PLANNED):
-        with runtime.board.looking():
-            outline = await runtime.store.outline(run_id)
-        if outline is not None and outline.held:
-            return _behind(runtime, outline.behind)
+    if outline is not None and outline.held:
+        return _behind(roster, outline.behind)
     if lack is not None:
         return WaitingFor(kind=_LACKS.get(lack[0], "owner"), detail=lack[1])
-    actor = runtime.roster.get(run_id)
+    actor = roster.get(run_id)
     if actor is not None and actor.asking:
         return WaitingFor(kind="deps", detail="the provider of its deps has not answered yet")
-    if runtime.roster.queued(run_id):
-        return WaitingFor(kind="slot", detail=f"{runtime.max_running} runs work already (max_running)")
+    if roster.queued(run_id):
+        return WaitingFor(kind="slot", detail=f"{roster.max_running} runs work already (max_running)")
     return _at_rest(record) if row.status is RunStatus.WAITING else None
+
+
+def may_be_held(record: RunRecord) -> bool:
+    """True of a run that has not begun to work: its thread may hold it, which its outline tells."""
+    return record.row.stage in (Stage.CREATED, Stage.PLANNED)
 
 
 def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | None:
@@ -54,8 +57,8 @@ def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | N
     return _at_rest(record) if record.row.status is RunStatus.WAITING else None
 
 
-def _behind(runtime: Runtime, front: str | None) -> WaitingFor:
-    reason = None if front is None else runtime.roster.degraded(front)
+def _behind(roster: Roster, front: str | None) -> WaitingFor:
+    reason = None if front is None else roster.degraded(front)
     more = "" if reason is None else f", and nobody works on that one here ({reason[0]})"
     return WaitingFor(kind="thread", detail=f"{_BUSY}{more}", run_id=front)
 

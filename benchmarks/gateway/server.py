@@ -60,8 +60,8 @@ class Author:
     async def create(cls, runtime: gr.Runtime) -> Author:
         """A run in the middle of a model's answer."""
         birth = Birth(agent=adding(), text="hi", run_id=RUN)
-        new = new_run(birth, datetime.now(UTC), runtime.redactor)
-        encoder = EventEncoder(new.info, runtime.redactor)
+        new = new_run(birth, datetime.now(UTC), runtime.reader.redactor)
+        encoder = EventEncoder(new.info, runtime.reader.redactor)
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None

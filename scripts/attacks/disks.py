@@ -60,7 +60,7 @@ class Bank:
                 word = f"word{self.dice.getrandbits(40)}"
                 self.accepted[run_id] |= {word} if (await run.send(word)).ok else set()
             case "look":
-                await self.runtime.list_runs(gr.RunQuery(text="pay"))
+                await self.runtime.reader.page(gr.RunQuery(text="pay"))
                 await run.view()
             case "fork":
                 with contextlib.suppress(gr.UsageError):

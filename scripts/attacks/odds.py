@@ -98,7 +98,7 @@ async def sizes(dice: Dice) -> None:
         await run.result()
         frames = await runtime.store.events(run.id, limit=1000)
         must(max(map(len, frames)) <= FRAME_BYTES, f"{max(map(len, frames))} bytes in an event")
-        shown = await runtime.list_runs(gr.RunQuery())
+        shown = await runtime.reader.page(gr.RunQuery())
         must(all(len(line.title) <= 81 for line in shown.runs), "a title that is too long")
 
 

@@ -233,7 +233,7 @@ async def moved(runtime: gr.Runtime, ids: Mapping[str, str]) -> dict[str, Any]:
     for run in ids.values():
         record = await runtime.store.load(run, calls="all")
         found[run] = None if record is None else (record.row.last_sequence, record.tickets, record.row.status)
-    runs = await runtime.list_runs(gr.RunQuery(by="ann", limit=1000))
+    runs = await runtime.reader.page(gr.RunQuery(by="ann", limit=1000))
     return found | {"all": sorted(one.info.run_id for one in runs.runs)}
 
 

@@ -109,7 +109,7 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
             run = await runtime.start(one, f"use {there('input')}", title=there("title"))
             waiting = await run.wait()
             shown = {"a view": plain_view(await run.view()), "tickets": waiting}
-            shown["a list"] = [(one.title, one.asked) for one in (await runtime.list_runs(gr.RunQuery())).runs]
+            shown["a list"] = [(one.title, one.asked) for one in (await runtime.reader.page(gr.RunQuery())).runs]
             await run.decide("c3", "cancel", reason=there("reason"))
             await run.result()
             shown |= {"the log": await frames_of(runtime, run.id), "a view at its end": plain_view(await run.view())}

@@ -89,10 +89,15 @@ from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
+from greenroom.actors.run.commands import RunCommands as RunCommands
+from greenroom.actors.run.follow import Follower as Follower
 from greenroom.actors.run.handle import Run as Run
 from greenroom.actors.run.opening import open_runtime as open_runtime
 from greenroom.actors.run.opening import run as run
+from greenroom.actors.run.reader import RunReader as RunReader
+from greenroom.actors.run.reader import RuntimeStatistics as RuntimeStatistics
 from greenroom.actors.run.runtime import Runtime as Runtime
+from greenroom.actors.run.tails import Slice as Slice
 from greenroom.actors.run.view import RunView as RunView
 from greenroom.actors.contract.waits import WaitingFor as WaitingFor
 from greenroom.actors.state.access import State as State
@@ -129,6 +134,7 @@ __all__ = [
     "FAILURES",
     "Failed",
     "FinishReason",
+    "Follower",
     "GateContext",
     "GreenroomError",
     "LeaseLost",
@@ -152,6 +158,7 @@ __all__ = [
     "ReplayReport",
     "Retry",
     "Run",
+    "RunCommands",
     "RunCounts",
     "RunDegraded",
     "RunExists",
@@ -159,14 +166,17 @@ __all__ = [
     "RunPage",
     "RunPruned",
     "RunQuery",
+    "RunReader",
     "RunStatus",
     "RunSummary",
     "RunView",
     "Runtime",
     "RuntimeClosed",
     "RuntimeFailed",
+    "RuntimeStatistics",
     "SQLiteStore",
     "SetResult",
+    "Slice",
     "Stage",
     "State",
     "StateError",

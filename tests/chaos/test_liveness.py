@@ -76,7 +76,7 @@ async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_lif
     async with gr.open_runtime(store, agents=[agent(slowly)]) as runtime:
         await trio.sleep(25)
         assert away.times == 0
-        assert len(runtime.roster) == 3  # all have their owner again, without a command that wakes them
+        assert len(runtime._parts.roster) == 3  # all have their owner again, without a command that wakes them
         for name in names:
             with trio.fail_after(60):
                 assert isinstance(await (await runtime.get(name)).result(), gr.Completed)
@@ -209,7 +209,9 @@ def test_a_command_that_meets_a_run_in_its_birth_does_not_disturb_the_start():
 
                 async def post(name: str, into: list) -> None:
                     with contextlib.suppress(gr.UnknownRun):
-                        into.append(await runtime.post(name, Command(command_id="c", kind="send", text="more")))
+                        into.append(
+                            await runtime.commands.post(name, Command(command_id="c", kind="send", text="more"))
+                        )
 
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(post, f"r{number}", answers)
@@ -234,7 +236,7 @@ def test_a_command_that_meets_a_run_in_its_birth_does_not_let_it_work_before_its
 
                 async def post(name: str = name) -> None:
                     with contextlib.suppress(gr.UnknownRun):
-                        await runtime.post(name, Command(command_id="c", kind="send", text="more"))
+                        await runtime.commands.post(name, Command(command_id="c", kind="send", text="more"))
 
                 await runtime.start(helper, "one", thread_id=thread)
                 await trio.sleep(0.5)

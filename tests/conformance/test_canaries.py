@@ -268,8 +268,8 @@ async def test_a_mask_that_an_edit_leaves_in_place_stands_for_the_value_behind_i
         edited["to"] = [dict(ticket.arguments["to"][0]), {**ticket.arguments["to"][1], "name": "bill"}]
         if where == "runtime":
             decision = attrs.evolve(ticket.approve(edited_arguments=edited), decision_id="d")
-            answer = await runtime.decide(run.id, decision)
-            again = await runtime.decide(run.id, decision)
+            answer = await runtime.commands.decide(run.id, decision)
+            again = await runtime.commands.decide(run.id, decision)
             assert again.status == "duplicate"
         else:
             answer = await run.decide(ticket.approve(edited_arguments=edited))

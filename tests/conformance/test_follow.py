@@ -86,7 +86,7 @@ def slowly(pieces: int = 30, pause: float = 0.05) -> gr.Agent[Any]:
 
 async def frames(runtime: gr.Runtime, run_id: str, into: list[bytes], after: int = 0, pause: float = 0.0) -> None:
     """Follow to the end, as slowly as is said."""
-    with runtime.follow(run_id, after=after) as follower:
+    with runtime.reader.follow(run_id, after=after) as follower:
         async for found in follower:
             assert found.first == after + len(into) + 1
             into += found.frames
@@ -124,7 +124,7 @@ async def test_whoever_follows_from_whenever_sees_the_same_events(shelf, rng, au
                     later, runtime, rng.choice([0.0, rng.uniform(0.0, 3.0)]), rng.choice([0.0, 0.0, 0.7])
                 )
         everything = await stored(runtime, "r")
-        assert len(runtime.board.tails) == 0
+        assert len(runtime._parts.services.board.tails) == 0
         await later(runtime, 0.0, 0.0)
     assert len(seen) == 41
     for after, into in seen:
@@ -152,13 +152,13 @@ async def test_a_follower_goes_through_waits_and_decisions(shelf, autojump_clock
             nursery.start_soon(frames, runtime, "r", live)
             for _ in range(2):
                 outcome = await run.wait()
-                with runtime.follow("r", after=len(rests), until="rest") as follower:
+                with runtime.reader.follow("r", after=len(rests), until="rest") as follower:
                     rests += [frame async for found in follower for frame in found.frames]
                 assert rests == await stored(runtime, "r"), "all there is, up to where the run waits"
                 await wait_all_tasks_blocked()
                 assert live == rests
                 await run.decide(outcome.tickets[0].approve())
-        with runtime.follow("r", after=len(rests), until="rest") as follower:
+        with runtime.reader.follow("r", after=len(rests), until="rest") as follower:
             rests += [frame async for found in follower for frame in found.frames]
         assert live == rests == await stored(runtime, "r")
 
@@ -173,10 +173,10 @@ async def test_followers_of_a_run_that_has_left_memory_see_how_it_goes_on(shelf,
             nursery.start_soon(frames, runtime, "r", before)
             outcome = await run.wait()
             await trio.sleep(60)
-            assert len(runtime.roster) == 0
+            assert len(runtime._parts.roster) == 0
             nursery.start_soon(frames, runtime, "r", between)
             await trio.sleep(60)
-            assert len(runtime.roster) == 0, "to follow a run does not wake it"
+            assert len(runtime._parts.roster) == 0, "to follow a run does not wake it"
             assert before == between == await stored(runtime, "r")
             await run.decide(outcome.tickets[0].approve())
         assert before == between == await stored(runtime, "r")
@@ -298,9 +298,9 @@ async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock
             everything = await stored(runtime, "r")
     assert sorted(heard) == ["closed", "follower"]
     assert live == everything
-    assert len(runtime.board.tails) == 0
+    assert len(runtime._parts.services.board.tails) == 0
     await runtime.closed()
-    with pytest.raises(gr.RuntimeClosed), runtime.follow("r"):
+    with pytest.raises(gr.RuntimeClosed), runtime.reader.follow("r"):
         pass
     with pytest.raises(gr.RuntimeClosed):
         await events_of(run)
@@ -317,7 +317,7 @@ async def test_a_run_that_nobody_works_on_gives_all_it_has_and_then_the_reason(s
         with pytest.raises(gr.RunDegraded, match="agent_unknown"):
             await frames(runtime, "r", live)
         assert live == everything
-        assert len(runtime.board.tails) == 0
+        assert len(runtime._parts.services.board.tails) == 0
         runtime.agents[helper.key] = helper
         run = await runtime.resume("r")
         outcome = await run.wait()
@@ -338,15 +338,15 @@ async def test_a_follower_sits_an_outage_of_the_store_out(tmp_path, autojump_clo
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames, runtime, "r", live)
             await trio.sleep(2)
-            assert runtime.outage is None
+            assert runtime.reader.outage is None
             outages.error = OSError("disk full")
             await trio.sleep(5)
-            assert isinstance(runtime.outage, Exception)
+            assert isinstance(runtime.reader.outage, Exception)
             stands = len(live)
             await trio.sleep(2)
             assert len(live) == stands, "an event is seen only when it is durable"
             outages.error = None
-        assert runtime.outage is None
+        assert runtime.reader.outage is None
         assert live == await stored(runtime, "r")
 
 
@@ -356,17 +356,17 @@ async def test_a_follower_sits_an_outage_of_the_store_out(tmp_path, autojump_clo
 async def test_an_unknown_run_is_told_at_once(shelf, autojump_clock):
     async with home(shelf) as runtime:
         for until in ("end", "rest"):
-            with runtime.follow("nowhere", until=until) as follower, pytest.raises(gr.UnknownRun):
+            with runtime.reader.follow("nowhere", until=until) as follower, pytest.raises(gr.UnknownRun):
                 await anext(follower)
-        assert len(runtime.board.tails) == 0
+        assert len(runtime._parts.services.board.tails) == 0
 
 
 @pytest.mark.parametrize("wrong", [{"after": -1}, {"after": 1.0}, {"after": True}, {"until": "never"}])
 async def test_a_wrong_question_is_refused_before_anything_is_held(shelf, wrong, autojump_clock):
     async with home(shelf) as runtime:
         with pytest.raises(gr.UsageError, match=r"follow\("):
-            runtime.follow("r", **wrong)
-        assert len(runtime.board.tails) == 0
+            runtime.reader.follow("r", **wrong)
+        assert len(runtime._parts.services.board.tails) == 0
 
 
 async def test_a_cursor_beyond_the_head_gets_what_comes_after_it_and_is_let_go_at_the_end(shelf, autojump_clock):
@@ -391,7 +391,7 @@ async def test_a_run_that_is_pruned_under_a_slow_reader_is_unknown(shelf, autoju
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi", run_id="r")
         await run.result()
-        with runtime.follow("r") as follower:
+        with runtime.reader.follow("r") as follower:
             assert (await runtime.store.prune(runtime.clock.now() + timedelta(days=1))).runs == 1
             with pytest.raises(gr.UnknownRun):
                 live += [frame async for found in follower for frame in found.frames]
@@ -479,14 +479,16 @@ async def test_each_event_is_encoded_once_whatever_the_number_of_followers(shelf
         return b"".join(found.frames)
 
     async def follow(runtime: gr.Runtime, into: list[bytes]) -> None:
-        with runtime.follow("r") as follower:
+        with runtime.reader.follow("r") as follower:
             into += [found.encoded(encode) async for found in follower]
 
     live: list[list[bytes]] = [[] for _ in range(followers)]
     async with home(shelf, agents=[helper]) as runtime:
         redactor = CountingRedactor()
-        runtime.redactor, services = redactor, runtime.roster.services
-        runtime.roster.services = attrs.evolve(services, redactor=redactor)
+        parts = runtime._parts
+        services = attrs.evolve(parts.services, redactor=redactor)
+        parts.roster.services, starter = services, attrs.evolve(parts.starter, services=services)
+        runtime._parts = attrs.evolve(parts, services=services, starter=starter)
         run = await runtime.start(helper, "hi", run_id="r")
         async with trio.open_nursery() as nursery:
             for into in live:
@@ -526,7 +528,7 @@ async def test_a_run_of_twenty_thousand_events(kind, tmp_path):
                 await run.result()
             everything = await stored(runtime, "r")
             sizes: list[int] = []
-            with runtime.follow("r", after=9_999) as follower:
+            with runtime.reader.follow("r", after=9_999) as follower:
                 async for found in follower:
                     assert found.frames == tuple(everything[found.first - 1 : found.last])
                     sizes.append(len(found.frames))
@@ -568,8 +570,8 @@ class World:
                         for ticket in outcome.tickets:
                             await run.decide(ticket.approve())
                 self.everything = list(await runtime.store.events("r"))
-                if len(runtime.board.tails):
-                    self.faults.append(f"still held: {runtime.board.tails}")
+                if len(runtime._parts.services.board.tails):
+                    self.faults.append(f"still held: {runtime._parts.services.board.tails}")
 
     async def interrupted(self, runtime: gr.Runtime) -> None:
         with self.scope:

@@ -171,7 +171,7 @@ async def test_a_watched_list_is_live():
             "type": "gw.run", "watch": "w", "run": "r2", "matches": False,
         }  # fmt: skip
         assert await talk.ask("unwatch", id="w") == {"type": "gw.unwatched", "watch": "w"}
-        assert not runtime.board.listeners, "who watches nothing costs nothing"
+        assert not runtime._parts.services.board.listeners, "who watches nothing costs nothing"
         assert (await talk.ask("unwatch", id="w"))["code"] == "bad_message"
 
 
@@ -194,17 +194,17 @@ async def test_text_that_streams_and_too_many_changes_do_not_flood_a_list():
         assert (await talk.ask("watch", id="w", limit=10))["reason"] == "asked"
         delta = b'{"id":"r1-9","sequence":9,"type":"run.message.delta","payload":{}}'
         for _ in range(100):
-            for listener in tuple(runtime.board.listeners):
+            for listener in tuple(runtime._parts.services.board.listeners):
                 listener("r1", [delta, delta])
         for number in range(10_000):
-            runtime.board.changed(f"x{number}")
+            runtime._parts.services.board.changed(f"x{number}")
         page = await talk.hear()
         assert (page["type"], page["reason"]) == ("gw.runs", "too_many")
         for _ in range(50):
-            for listener in tuple(runtime.board.listeners):
+            for listener in tuple(runtime._parts.services.board.listeners):
                 listener("r1", [delta])
         for _ in range(10):
-            runtime.board.changed("r1")
+            runtime._parts.services.board.changed("r1")
         frames = await until(talk, lambda frame: frame["type"] == "gw.run")
         assert len(frames) == 1, "ten changes of a round are one row"
 
@@ -234,7 +234,7 @@ class Deaf:
 
 async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
     async with served() as (runtime, _):
-        feed = Feed(runtime, 0.1, lambda *_: None)
+        feed = Feed(runtime.reader, 0.1, lambda *_: None)
         watch = Watch(Deaf(), feed, "w", gr.RunQuery(), 10_000)
         watch.wants = None
         for number in range(1000):

@@ -273,7 +273,7 @@ async def test_a_decision_about_the_run_is_checked_like_any_other(play, autojump
 async def test_nobody_is_a_run_that_is_not_there(watched, autojump_clock):
     async with home(watched, agents=[]) as runtime:
         with pytest.raises(gr.UnknownRun):
-            await runtime.post("nobody", Command(command_id="p", kind="pause"))
+            await runtime.commands.post("nobody", Command(command_id="p", kind="pause"))
 
 
 async def test_a_store_that_does_not_answer_is_told_so_and_the_pause_may_be_repeated(play, autojump_clock):
@@ -317,7 +317,7 @@ async def test_a_held_run_leaves_memory_and_a_decision_wakes_it(play, autojump_c
 
     async def look(scene: Scene) -> None:
         await trio.sleep(100)
-        seen.append(len(scene.runtime.roster))
+        seen.append(len(scene.runtime._parts.roster))
 
     life = await play([C], "done", do=[AT_WORK, look, decide("r.t1", result="go")])
     assert seen == [0]

@@ -67,7 +67,7 @@ async def test_a_run_whose_rows_can_not_be_read_is_cancelled_all_the_same(shelf,
     async with home(shelf, agents=[payer("done")]) as runtime:
         thread = "other" if "message" in what else "t"
         behind = await runtime.start("helper", "and then?", run_id="r2", thread_id=thread)
-        assert (await runtime.post("r1", cancel())).ok
+        assert (await runtime.commands.post("r1", cancel())).ok
         await ended(runtime, "r1")
         last = decode_event((await runtime.store.events("r1"))[-1])
         assert last.type in ("run.cancelled", "run.failed"), last

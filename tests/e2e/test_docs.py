@@ -36,6 +36,7 @@ RUN = (
     "docs/chaos.md",
     "docs/supervision.md",
     "docs/logging.md",
+    "docs/embedding.md",
 )
 PAGES = (
     "README.md",
@@ -57,6 +58,7 @@ PAGES = (
     "docs/chaos.md",
     "docs/supervision.md",
     "docs/logging.md",
+    "docs/embedding.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")
 """Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""

@@ -30,8 +30,8 @@ class Author:
     @classmethod
     async def create(cls, runtime: gr.Runtime, agent: gr.Agent[Any], run: str, by: str | None = None) -> "Author":
         """A new run; its first event is durable."""
-        new = new_run(Birth(agent=agent, text="hi", run_id=run, by=by), datetime.now(UTC), runtime.redactor)
-        encoder = EventEncoder(new.info, runtime.redactor)
+        new = new_run(Birth(agent=agent, text="hi", run_id=run, by=by), datetime.now(UTC), runtime.reader.redactor)
+        encoder = EventEncoder(new.info, runtime.reader.redactor)
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None

@@ -95,7 +95,7 @@ class House:
 
     def left(self) -> Iterator[str]:
         """What is still there of connections."""
-        gateway, board = self.gateway, self.runtime.board
+        gateway, board = self.gateway, self.runtime._parts.services.board
         for name in ("open", "turned_away", "idle", "conversations"):
             if getattr(gateway, name):
                 yield f"{name}: {getattr(gateway, name)}"
@@ -123,7 +123,7 @@ class House:
         with trio.fail_after(seconds):
             assert (await http(self.address, "GET", "/healthz")).status == 200
             async with welcomed(self.address) as talk:
-                ack = await talk.ask("start", id=self.runtime.new_id(), agent="helper", text="hi")
+                ack = await talk.ask("start", id=self.runtime.commands.new_id(), agent="helper", text="hi")
                 assert ack["status"] == "accepted", ack
                 await talk.say("subscribe", run=ack["run"])
                 frames = await talk.until("gw.unsubscribed")

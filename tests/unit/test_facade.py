@@ -100,6 +100,35 @@ def test_it_takes_the_keywords_of_the_page(function, keywords):
         assert parameters[name].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
+    """More would be a part of the runtime that embedders come to lean on: put it on the reader or the commands."""
+    assert [name for name in dir(gr.Runtime) if not name.startswith("_")] == [
+        *("agents", "clock", "closed", "commands", "fork", "get", "join", "reader", "replay", "resume", "runs"),
+        *("start", "store"),
+    ]
+    assert [name for name in dir(gr.RunCommands) if not name.startswith("_")] == [
+        *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send"),
+    ]
+    assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
+        *("check_open", "closed", "degraded", "events", "follow", "info", "lacking", "on_change", "outage", "outcome"),
+        *("outline", "page", "record", "redactor", "statistics", "summaries", "ticket", "view"),
+    ]
+
+
+def test_the_transport_uses_public_parts_of_the_runtime_only(root):
+    """The gateway, the command line and the terminal are embedders: what they lack becomes public."""
+    private = [
+        f"{path.relative_to(root)}:{node.lineno}: .{node.attr}"
+        for path in sorted((root / "transport").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and (node.value.id if isinstance(node.value, ast.Name) else node.value.attr) in ("runtime", "_runtime")
+        and (node.attr.startswith("_") or not hasattr(gr.Runtime, node.attr))
+    ]
+    assert private == []
+
+
 def test_the_defaults_are_those_of_the_page():
     defaults = {name: parameter.default for name, parameter in inspect.signature(gr.open_runtime).parameters.items()}
     assert defaults["store"] is None

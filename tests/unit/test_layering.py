@@ -250,8 +250,7 @@ def violations(root: Path) -> list[str]:
 
 def test_the_source_keeps_the_arrows_and_the_sans_io_zone(root: Path) -> None:
     """No module of the real tree breaks a rule of this file."""
-    run = "actors/run/"  # one circle is left there; its modules are being split
-    assert [one for one in violations(root) if not (one.startswith(run) and "circle" in one)] == []
+    assert violations(root) == []
 
 
 def test_the_rules_see_the_real_tree(root: Path) -> None:

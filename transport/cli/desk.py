@@ -15,7 +15,6 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import Command
 
 from ..client import Client, LinkState, connect
 from . import places
@@ -136,24 +135,19 @@ class FileDesk:
 
     async def decide(self, run_id: str, decision: gr.Decision) -> gr.Answer:
         """Decide about a ticket."""
-        return await self._runtime.decide(run_id, attrs.evolve(decision, decided_by=self._by))
+        return await self._runtime.commands.decide(run_id, attrs.evolve(decision, decided_by=self._by))
 
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.Answer:
         """Ask a run to end."""
-        command_id = id_ or self._runtime.new_id()
-        command = Command(command_id=command_id, kind="cancel", mode=mode, reason=reason, by=self._by)
-        return await self._runtime.post(run_id, command)
+        return await self._runtime.commands.cancel(run_id, mode=mode, reason=reason, by=self._by, command_id=id_)
 
     async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.Answer:
         """Hold a run before its next step."""
-        command_id = id_ or self._runtime.new_id()
-        command = Command(command_id=command_id, kind="pause", reason=reason, by=self._by)
-        return await self._runtime.post(run_id, command)
+        return await self._runtime.commands.pause(run_id, reason=reason, by=self._by, command_id=id_)
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.Answer:
         """Give a run more input."""
-        command = Command(command_id=id_ or self._runtime.new_id(), kind="send", text=text, by=self._by)
-        return await self._runtime.post(run_id, command)
+        return await self._runtime.commands.send(run_id, text, by=self._by, command_id=id_)
 
     async def later(self, run_id: str) -> str | None:
         """Resume the run."""

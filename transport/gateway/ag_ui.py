@@ -31,7 +31,6 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunInfo
-from greenroom.actors.run.follow import Follower
 
 from ..encoders import ag_ui
 from ..encoders.ag_ui_draft import Sent, State
@@ -288,7 +287,7 @@ class Telling:
         self._gateway, self._who, self._run_id = gateway, who, run_id
         self._ahead = tuple(ahead)  # runs that this one waits for, until the client has been told
         self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
-        self._follower: Follower | None = None
+        self._follower: gr.Follower | None = None
 
     def __repr__(self) -> str:
         return f"<Telling of {self._run_id}>"

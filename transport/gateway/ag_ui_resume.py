@@ -14,15 +14,14 @@ told what it waits for. It is asked for when nothing else holds the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import Command, Decision, Ticket
+from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.contract.rows import Facts, RunRecord
-from greenroom.actors.engine.judge import Judge
+from greenroom.actors.contract.rows import RunRecord
 
 from ..encoders.ag_ui_interrupts import wish_of
 from ..protocol.codes import Refused
@@ -91,8 +90,7 @@ async def find(gateway: Gateway, who: Principal, thread_id: str, entries: Sequen
 
 async def load(gateway: Gateway, run_id: str) -> RunRecord | None:
     """A run with all its calls and tickets."""
-    with gateway.runtime.board.looking():
-        return await gateway.runtime.store.load(run_id, calls="all")
+    return await gateway.runtime.reader.record(run_id, calls="all")
 
 
 def open_tickets(record: RunRecord) -> list[Ticket]:
@@ -179,14 +177,6 @@ async def _again(gateway: Gateway, who: Principal, answer: Answer) -> None:
 
 def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[Answer]) -> None:
     """Ask of each what the store's judge will ask, before the first one acts."""
-    agent = gateway.runtime.agents.get(record.info.agent)
-
-    def arguments(name: str, values: Mapping[str, Any]) -> str | None:
-        tool = None if agent is None else agent.tool(name)
-        return f"the tool {name!r} is not here" if tool is None else tool.check(values)
-
-    judge = Judge(gateway.runtime.clock.now(), arguments)
-    calls = {call.call_id: call for call in record.calls}
     for answer in answers:
         asked, ticket = answer.command, answer.ticket
         decision = Decision(
@@ -199,10 +189,7 @@ def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterabl
             fingerprint=asked.fingerprint,
             decided_by=who.name,
         )
-        facts = Facts(
-            stage=record.row.stage, pending=len(record.inbox), ticket=ticket, call=calls.get(ticket.call_id or "")
-        )
-        verdict = judge(facts, Command(command_id=asked.id, kind="decide", decision=decision, by=who.name))
+        verdict = gateway.runtime.commands.check(record, decision)
         if not verdict.ok:
             raise Declined(verdict.code or "internal", f"{ticket.ticket_id}: {verdict.detail}")
 

@@ -107,8 +107,7 @@ async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatReque
     """
     if asked.seen is None:
         return None
-    with gateway.runtime.board.looking():
-        record = await gateway.runtime.store.load(asked.seen.run_id, calls="all")
+    record = await gateway.runtime.reader.record(asked.seen.run_id, calls="all")
     if record is None or not who.sees(record.info):
         return None
     return record if (record.info.thread_id, record.info.agent) == (asked.chat, agent) else None
@@ -118,8 +117,7 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, ask
     """The run of a user message: a new one, or the one that it has begun."""
     who.need("start")  # before anything is said of runs that the principal may not start
     run_id = run_of(who, chat_id, asked.message_id)
-    with gateway.runtime.board.looking():
-        known = await gateway.runtime.store.outline(run_id)
+    known = await gateway.runtime.reader.outline(run_id)
     if known is None:
         await _check_at_ease(gateway, who, chat_id)
     order = Start(id=run_id, agent=agent, text=asked.text, run=run_id, thread=chat_id)

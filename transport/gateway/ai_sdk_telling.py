@@ -10,7 +10,6 @@ import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.run.follow import Follower
 
 from ..encoders import ai_sdk
 from ..encoders.ai_sdk_draft import Part, State
@@ -52,7 +51,7 @@ class Telling:
         self._who = who
         self._gateway, self._run_id, self._skip, self._notices = gateway, run_id, skip, tuple(notices)
         self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
-        self._follower: Follower | None = None
+        self._follower: gr.Follower | None = None
 
     def __repr__(self) -> str:
         return f"<Telling of {self._run_id}>"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import REJECTIONS, Answer, Command, Decision
+from greenroom.actors.contract.decisions import REJECTIONS, Answer, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waits import WaitingFor
@@ -57,8 +57,7 @@ class Api:
             Refused: not_allowed, unknown_run.
         """
         await self.info(who, run_id)
-        with self.runtime.board.looking():
-            outline = await self.runtime.store.outline(run_id)
+        outline = await self.runtime.reader.outline(run_id)
         return 0 if outline is None else outline.last_sequence
 
     async def view(self, who: Principal, run_id: str) -> RunView:
@@ -108,7 +107,7 @@ class Api:
         """
         who.need("follow")
         try:
-            return await visible_page(self.runtime, who, query)
+            return await visible_page(self.runtime.reader, who, query)
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
 
@@ -226,6 +225,7 @@ class Api:
         return Ack(id=command.id, run=command.run, status=answer.status, code=answer.code)
 
     async def _answer(self, who: Principal, command: RunCommand) -> Answer:
+        commands = self.runtime.commands
         if isinstance(command, Decide):
             decision = Decision(
                 target=command.target,
@@ -237,14 +237,14 @@ class Api:
                 fingerprint=command.fingerprint,
                 decided_by=who.name,
             )
-            return await self.runtime.decide(command.run, decision)
+            return await commands.decide(command.run, decision)
         if isinstance(command, Cancel):
-            asked = Command(command_id=command.id, kind="cancel", mode=command.mode, reason=command.reason, by=who.name)
-        elif isinstance(command, Pause):
-            asked = Command(command_id=command.id, kind="pause", reason=command.reason, by=who.name)
-        else:
-            asked = Command(command_id=command.id, kind="send", text=command.text, by=who.name)
-        return await self.runtime.post(command.run, asked)
+            return await commands.cancel(
+                command.run, mode=command.mode, reason=command.reason, by=who.name, command_id=command.id
+            )
+        if isinstance(command, Pause):
+            return await commands.pause(command.run, reason=command.reason, by=who.name, command_id=command.id)
+        return await commands.send(command.run, command.text, by=who.name, command_id=command.id)
 
     async def _rejection(self, command: RunCommand, answer: Answer) -> Refused:
         code = answer.code if answer.code in REJECTIONS else "internal"
@@ -255,7 +255,7 @@ class Api:
 
     async def _decided(self, run_id: str, target: str) -> Mapping[str, Any] | None:
         """How a ticket was decided, for whoever came too late."""
-        ticket = await self.runtime.store.ticket(run_id, target)
+        ticket = await self.runtime.reader.ticket(run_id, target)
         if ticket is None:
             return None
         names = ("ticket_id", "call_id", "status", "decided_by", "decided_at")
@@ -270,25 +270,17 @@ class Api:
             raise Refused("unknown_run", str(error)) from error
 
     async def _visible(self, who: Principal, run_id: str) -> RunInfo:
-        info = await self._info(run_id)
+        info = await self.runtime.reader.info(run_id)
         if info is None or not who.sees(info):
             raise Refused("unknown_run", f"no run has the id {run_id!r:.200}; GET /v1/runs lists those you may see")
         return info
 
     async def _sees(self, who: Principal, run_id: str) -> bool:
-        info = await self._info(run_id)
+        info = await self.runtime.reader.info(run_id)
         return info is not None and who.sees(info)
 
-    async def _info(self, run_id: str) -> RunInfo | None:
-        actor = self.runtime.roster.get(run_id)
-        if actor is not None and actor.durable is not None:
-            return actor.durable.info
-        with self.runtime.board.looking():
-            outline = await self.runtime.store.outline(run_id)
-        return None if outline is None else outline.info
-
     async def _exists(self, run_id: str) -> bool:
-        return await self._info(run_id) is not None
+        return await self.runtime.reader.info(run_id) is not None
 
 
 def run_of(who: Principal, command_id: str) -> str:

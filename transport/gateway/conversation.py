@@ -304,7 +304,7 @@ class Conversation:
         self._drop(frame.run)
         self.tell(told)
         with ExitStack() as stack:
-            follower = stack.enter_context(gateway.runtime.follow(frame.run, after=after))
+            follower = stack.enter_context(gateway.runtime.reader.follow(frame.run, after=after))
             subscription = self.subscriptions[frame.run] = Subscription(follower, stack.pop_all())
         gateway.fanout.join(self, subscription)
         self.touch(subscription)

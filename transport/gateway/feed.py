@@ -124,10 +124,10 @@ class Feed:
     """All watches of a gateway, and the one task that serves them while there are some."""
 
     def __init__(
-        self, runtime: gr.Runtime, watch_seconds: float, log_failure: Callable[[object, BaseException], None]
+        self, reader: gr.RunReader, watch_seconds: float, log_failure: Callable[[object, BaseException], None]
     ) -> None:
         """Gather changes for `watch_seconds`; `log_failure(what, error)` is called when a rule of the server raises."""
-        self._runtime = runtime
+        self._reader = reader
         self._watch_seconds = watch_seconds
         self._log_failure = log_failure
         self._watches: dict[Watch, None] = {}
@@ -136,6 +136,7 @@ class Feed:
         self._lot = trio.lowlevel.ParkingLot()
         self._open: dict[str, dict[str, RunStatus]] = {}  # principal -> what it sees of what is not done
         self._told: dict[Watcher, Counts] = {}
+        self._end_calls: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<Feed to {len(self._watches)} watches>"
@@ -145,8 +146,7 @@ class Feed:
     def join(self, watch: Watch) -> None:
         """Serve a watch, from its first page on."""
         if not self._watches:
-            self._runtime.board.listeners.add(self.heard)
-            self._runtime.board.sweep_listeners.add(self.swept)
+            self._end_calls = self._reader.on_change(self.heard, self.swept)
         self._watches[watch] = None
         self.wake()
 
@@ -156,8 +156,7 @@ class Feed:
         if not any(one.conversation is watch.conversation for one in self._watches):
             self._told.pop(watch.conversation, None)
         if not self._watches:
-            self._runtime.board.listeners.discard(self.heard)
-            self._runtime.board.sweep_listeners.discard(self.swept)
+            self._end_calls()
             self._changed.clear()
             self._open.clear()
             self._flood = False
@@ -221,8 +220,8 @@ class Feed:
             raise
 
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
-        runtime = self._runtime
-        for line in (await runtime.summaries(run_ids)).runs:
+        reader = self._reader
+        for line in (await reader.summaries(run_ids)).runs:
             info, status = line.info, line.row.status
             row: RunLine | None = None
             seen: dict[str, bool] = {}
@@ -235,7 +234,7 @@ class Feed:
                     continue
                 matches = watch.query.matches(line)
                 if matches and row is None:
-                    row, _ = row_of(line, runtime)
+                    row, _ = row_of(line, reader)
                 told = row if matches else None
                 watch.put(info.run_id, down.RunChanged(watch=watch.name, run=info.run_id, matches=matches, row=told))
 
@@ -260,7 +259,7 @@ class Feed:
         watch.wants = None  # what changes from here on comes after the page
         who = watch.conversation.who
         try:
-            page = await visible_page(self._runtime, who, watch.query)
+            page = await visible_page(self._reader, who, watch.query)
             counts = await self._counts(who)
         except gr.StoreUnavailable:
             watch.wants = reason
@@ -278,9 +277,9 @@ class Feed:
 
     async def _counts(self, who: Principal) -> Counts:
         if who.sees is everything:
-            return await visible_counts(self._runtime, who)
+            return await visible_counts(self._reader, who)
         if who.name not in self._open:
-            self._open[who.name] = await visible_open(self._runtime, who)
+            self._open[who.name] = await visible_open(self._reader, who)
         return counted(self._open[who.name])
 
     async def _tell_counts(self) -> None:

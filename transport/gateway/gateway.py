@@ -15,8 +15,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.run.follow import Follower
-from greenroom.actors.run.tails import Slice
+from greenroom.actors.run.journal import Journal
 
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused
 from ..protocol.framing import server_sent_event
@@ -81,7 +80,7 @@ class Gateway:
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
     api: Api = attrs.field(init=False)
     feed: Feed = attrs.field(init=False)
-    server_sent: Callable[[Slice], bytes] = attrs.field(init=False)
+    server_sent: Callable[[gr.Slice], bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         files = soft_limit()
@@ -90,7 +89,7 @@ class Gateway:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
         self.api = Api(self.runtime)
-        self.feed = Feed(self.runtime, self.limits.watch_seconds, self.log_failure)
+        self.feed = Feed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
         self.server_sent = self._server_sent  # one object: slices keep what it made by it
 
     def __repr__(self) -> str:
@@ -104,12 +103,12 @@ class Gateway:
     @asynccontextmanager
     async def follow(
         self, run_id: str, after: int = 0, *, until: Literal["end", "rest"] = "end"
-    ) -> AsyncIterator[Follower]:
+    ) -> AsyncIterator[gr.Follower]:
         """A run's events in slices, for the time of the block."""
-        with self.runtime.follow(run_id, after=after, until=until) as follower:
+        with self.runtime.reader.follow(run_id, after=after, until=until) as follower:
             yield follower
 
-    def _server_sent(self, found: Slice) -> bytes:
+    def _server_sent(self, found: gr.Slice) -> bytes:
         """A slice as server-sent events; the id is a cursor: the log's epoch and the sequence."""
         epoch = self.epoch
         events = enumerate(found.frames, found.first)
@@ -134,9 +133,9 @@ class Gateway:
         Raises:
             Refused: closing, store_unavailable.
         """
-        if self.closing or self.runtime.roster.closing:
+        if self.closing or self.runtime.commands.closing:
             raise Refused("closing", "the server stops; come back when it is there again")
-        if self.runtime.outage is not None:
+        if self.runtime.reader.outage is not None:
             raise Refused("store_unavailable", "the store does not answer; runs stand until it does")
 
     def new_connection_id(self) -> str:
@@ -220,4 +219,4 @@ class Gateway:
     def log_failure(self, what: object, error: BaseException) -> None:
         """A bug or a broken store, told to the operator with its stack and without secrets."""
         self.metrics.failed()
-        self.runtime.journal.bug(logger, f"{what} failed", error)
+        Journal(self.runtime.reader.redactor).bug(logger, f"{what} failed", error)

@@ -45,7 +45,7 @@ class Page:
     cursor: str | None
 
 
-async def visible_page(runtime: gr.Runtime, who: Principal, query: gr.RunQuery) -> Page:
+async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery) -> Page:
     """A page of the runs that the principal may see: as long as the query says, or as `PAGE_BYTES` lets it be.
 
     Where a principal may not see all runs, those between are looked through, up to the next one that may be seen: the
@@ -56,12 +56,12 @@ async def visible_page(runtime: gr.Runtime, who: Principal, query: gr.RunQuery) 
     """
     opened = attrs.evolve(query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False)
     if query.limit < 1:
-        await runtime.list_runs(opened)  # says what is wrong
-    gathered = _Gathered(runtime, query.limit)
+        await reader.page(opened)  # says what is wrong
+    gathered = _Gathered(reader, query.limit)
     scan = query.limit if who.sees is everything else SCAN
     part: gr.RunQuery | None = attrs.evolve(opened, limit=scan)
     while part is not None and not gathered.more:
-        page = await runtime.list_runs(part)
+        page = await reader.page(part)
         for index, line in enumerate(page.runs):
             if who.sees(line.info) and not gathered.take(line, part, index):
                 break
@@ -84,7 +84,7 @@ class _Gathered:
         more: there is a visible run behind the page.
     """
 
-    runtime: gr.Runtime
+    reader: gr.RunReader
     limit: int
     lines: list[gr.RunSummary] = attrs.field(factory=list)
     rows: list[RunLine] = attrs.field(factory=list)
@@ -102,7 +102,7 @@ class _Gathered:
         if self.full:
             self.more = True
             return False
-        row, size = row_of(line, self.runtime)
+        row, size = row_of(line, self.reader)
         self.lines.append(line)
         self.rows.append(row)
         self.size += size
@@ -114,16 +114,16 @@ class _Gathered:
         if self.last is None:
             return None
         query, index = self.last
-        return (await self.runtime.list_runs(attrs.evolve(query, limit=index + 1))).cursor
+        return (await self.reader.page(attrs.evolve(query, limit=index + 1))).cursor
 
 
-async def visible_open(runtime: gr.Runtime, who: Principal) -> dict[str, RunStatus]:
+async def visible_open(reader: gr.RunReader, who: Principal) -> dict[str, RunStatus]:
     """The runs that are not done and that the principal may see. Reads all that are not done."""
     found: dict[str, RunStatus] = {}
     for status in OPEN:
         cursor = None
         while True:
-            page = await runtime.list_runs(gr.RunQuery(status=status, limit=SCAN, cursor=cursor))
+            page = await reader.page(gr.RunQuery(status=status, limit=SCAN, cursor=cursor))
             found |= {line.info.run_id: line.row.status for line in page.runs if who.sees(line.info)}
             cursor = page.cursor
             if cursor is None:
@@ -138,20 +138,20 @@ def counted(found: Mapping[str, RunStatus]) -> Counts:
     return Counts(created=created, running=running, waiting=waiting)
 
 
-async def visible_counts(runtime: gr.Runtime, who: Principal) -> Counts:
+async def visible_counts(reader: gr.RunReader, who: Principal) -> Counts:
     """How many runs are not done, of those that the principal may see."""
     if who.sees is not everything:
-        return counted(await visible_open(runtime, who))
-    counts = (await runtime.summaries((), counts=True)).counts or gr.RunCounts()
+        return counted(await visible_open(reader, who))
+    counts = (await reader.summaries((), counts=True)).counts or gr.RunCounts()
     return Counts(created=counts.created, running=counts.running, waiting=counts.waiting)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def row_of(line: gr.RunSummary, runtime: gr.Runtime) -> tuple[RunLine, int]:
+def row_of(line: gr.RunSummary, reader: gr.RunReader) -> tuple[RunLine, int]:
     """A run as lists show it, and its bytes, at most `ROW_BYTES`."""
-    row = _row_of(line, runtime)
+    row = _row_of(line, reader)
     size = len(_encode(row))
     if size > ROW_BYTES:  # names of reviewers have no limit of their own
         row = msgspec.structs.replace(row, asked=())
@@ -159,10 +159,10 @@ def row_of(line: gr.RunSummary, runtime: gr.Runtime) -> tuple[RunLine, int]:
     return row, size
 
 
-def _row_of(line: gr.RunSummary, runtime: gr.Runtime) -> RunLine:
+def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
     info, row = line.info, line.row
     done = row.status is RunStatus.DONE
-    degraded = None if done else runtime.degraded(RunRecord(info=info, row=row))
+    degraded = None if done else reader.degraded(RunRecord(info=info, row=row))
     return RunLine(
         run=info.run_id,
         thread=info.thread_id,
@@ -182,14 +182,14 @@ def _row_of(line: gr.RunSummary, runtime: gr.Runtime) -> RunLine:
         waiting_since=line.waiting_since,
         asked=tuple(AskedLine(**attrs.asdict(one, recurse=False)) for one in line.asked),
         asked_count=line.asked_count,
-        termination=_termination(row.termination, runtime) if done else None,
+        termination=_termination(row.termination, reader) if done else None,
     )
 
 
-def _termination(found: gr.Termination | None, runtime: gr.Runtime) -> gr.Termination | None:
+def _termination(found: gr.Termination | None, reader: gr.RunReader) -> gr.Termination | None:
     if found is None or found.detail is None:
         return found
-    return attrs.evolve(found, detail=shown_line(found.detail, runtime.redactor))
+    return attrs.evolve(found, detail=shown_line(found.detail, reader.redactor))
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------

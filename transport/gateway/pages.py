@@ -52,10 +52,8 @@ async def readyz(gateway: Gateway, _: Request) -> Response:
 
 async def measured(gateway: Gateway, _: Request) -> Response:
     """Counters for Prometheus."""
-    store = attrs.asdict(gateway.runtime.store.statistics())
-    body = gateway.metrics.text(
-        live=len(gateway.runtime.roster), followed=len(gateway.runtime.board.tails), store=store
-    )
+    found = gateway.runtime.reader.statistics()
+    body = gateway.metrics.text(live=found.live, followed=found.followed, store=attrs.asdict(found.store))
     return Response(body=body, content_type=metrics.CONTENT_TYPE)
 
 
@@ -79,7 +77,7 @@ async def list_runs(gateway: Gateway, request: Request) -> Response:
     if counted not in ("true", "false"):
         raise Refused("bad_message", f"counts={counted!r:.40}: give true or false")
     page = await gateway.api.runs(request.who, gateway.api.query(request.who, asked))
-    counts = await visible_counts(gateway.runtime, request.who) if counted == "true" else None
+    counts = await visible_counts(gateway.runtime.reader, request.who) if counted == "true" else None
     return answer({"runs": page.rows, "cursor": page.cursor, "counts": counts})
 
 
@@ -146,10 +144,9 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
     head = await gateway.api.head(request.who, run)
     limit = request.number("limit", EVENTS_PAGE, least=1, most=MOST)
     _check_cursor(after, head)
-    store = gateway.runtime.store
-    with gateway.runtime.board.looking():
-        frames = await store.events(run, after=after, limit=limit, max_bytes=PAGE_BYTES)
-        newest = frames or await store.events(run, after=max(0, after - 1), limit=1)
+    reader = gateway.runtime.reader
+    frames = await reader.events(run, after=after, limit=limit, max_bytes=PAGE_BYTES)
+    newest = frames or await reader.events(run, after=max(0, after - 1), limit=1)
     last = after + len(frames)
     page: Mapping[str, Any] = {
         "run": run,

@@ -146,7 +146,7 @@ async def _serve(gateway: Gateway, hall: Hall, started: Callable[[], None]) -> N
                 gateway.say_goodbye(restart=restart)
                 if gateway.open:
                     await gateway.emptied.wait()
-    gateway.runtime.board.check_open()
+    gateway.runtime.reader.check_open()
 
 
 class Hall:

@@ -9,8 +9,6 @@ from typing import Final
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.follow import Follower
-from greenroom.actors.run.tails import Slice
 
 from ..protocol import down
 from ..protocol.framing import text_frame, text_frames
@@ -19,7 +17,7 @@ RETRY: Final = 0.5
 """Seconds until a store that does not answer is asked again."""
 
 
-def as_text_frames(found: Slice) -> bytes:
+def as_text_frames(found: gr.Slice) -> bytes:
     """A slice as WebSocket frames."""
     return text_frames(found.frames)
 
@@ -41,7 +39,7 @@ class Subscription:
         dropped: the client wants no more of it.
     """
 
-    def __init__(self, follower: Follower, stack: ExitStack) -> None:
+    def __init__(self, follower: gr.Follower, stack: ExitStack) -> None:
         self.follower = follower
         self.live = self.queued = self.writing = self.over = self.dropped = False
         self._stack = stack

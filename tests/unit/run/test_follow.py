@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.run.board import Board
-from greenroom.actors.run.follow import PAGE, PAGE_BYTES, Follower, follow
+from greenroom.actors.run.follow import PAGE, PAGE_BYTES, Follower, Log, follow
 from greenroom.actors.run.tails import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, Slice
 from greenroom.actors.stores._paging import page
 
@@ -120,8 +120,8 @@ class Place:
 
     def follow(self, stack: ExitStack, after: int = 0, until: Literal["end", "rest"] = "end") -> Follower:
         """A follower for as long as the stack is open."""
-        runtime: Any = self
-        return stack.enter_context(follow(runtime, RUN, after, until))
+        store: Any = self.store
+        return stack.enter_context(follow(Log(store, self.board, self.degraded), RUN, after, until))
 
 
 @pytest.fixture

@@ -1,0 +1,212 @@
+"""`RunCommands`: decide, cancel, pause, send. Each is one command, judged and journaled by `Store.post`."""
+
+from __future__ import annotations
+
+import secrets as random_ids
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from ..agent import Agent
+from ..contract.decisions import Answer, Command, Decision
+from ..contract.rows import Facts, RunRecord
+from ..engine.judge import ArgumentCheck, Judge, reject
+from ..errors import StoreDown, StoreUnavailable, UsageError
+from .agents import Agents
+from .birth import LOCAL
+from .foreign import Unusable, command_of, data_of, decision_of, object_of
+from .roster import Roster
+from .services import Services
+
+
+@attrs.define(eq=False, repr=False)
+class RunCommands:
+    """Commands to runs by their ids, for programs that pass on what others decide; `Run` has the same for one run.
+
+    Accepted means journaled: a command acts exactly once, also after a crash. Each is shielded between submit and
+    receipt; after Cancelled it may have happened: repeat it with its id, and the answer is "duplicate". A store that
+    does not answer, and a runtime that closes, are rejections (store_unavailable), not errors.
+    """
+
+    _services: Services
+    _roster: Roster
+    _agents: Agents
+
+    def __repr__(self) -> str:
+        return f"<RunCommands, {'closing' if self.closing else 'open'}>"
+
+    @property
+    def closing(self) -> bool:
+        """True once the runtime closes: no command is accepted any more."""
+        return self._roster.closing
+
+    @staticmethod
+    def new_id() -> str:
+        """A fresh random id (96 bits), for a command that may have to be repeated."""
+        return random_ids.token_hex(12)
+
+    async def decide(self, run_id: str, decision: Decision) -> Answer:
+        """Decide about a ticket or a call of a run; see `Run.decide`.
+
+        Raises:
+            ValueError: a field of the decision is invalid. UnknownRun: no such run.
+        """
+        decision = decision_of(decision)
+        name = decision.decision_id or self.new_id()
+        now = self._services.clock.now()
+        decision = attrs.evolve(decision, decision_id=name, decided_at=decision.decided_at or now)
+        command = Command(
+            command_id=name, kind="decide", decision=decision, reason=decision.reason, by=decision.decided_by
+        )
+        try:
+            edited = decision.edited_arguments
+            edited = None if edited is None else object_of(edited, "edited_arguments")
+        except Unusable as error:
+            await trio.lowlevel.checkpoint()
+            return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
+        try:
+            result = data_of(decision.result, "the result")
+        except Unusable as error:
+            await trio.lowlevel.checkpoint()
+            return reject(command, "invalid_result", f"{error}; give plain JSON data")
+        decision = attrs.evolve(decision, result=result, edited_arguments=edited)
+        return await self.post(run_id, attrs.evolve(command, decision=decision))
+
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        mode: Literal["now", "after_step"] = "now",
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> Answer:
+        """Ask a run to end; see `Run.cancel`.
+
+        Raises:
+            UsageError: the mode is not known. UnknownRun: no such run.
+        """
+        if mode not in ("now", "after_step"):
+            raise UsageError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
+        command = Command(command_id=command_id or self.new_id(), kind="cancel", mode=mode, reason=reason, by=by)
+        return await self.post(run_id, command)
+
+    async def pause(
+        self, run_id: str, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> Answer:
+        """Hold a run before its next step; see `Run.pause`.
+
+        Raises:
+            UnknownRun: no such run.
+        """
+        command = Command(command_id=command_id or self.new_id(), kind="pause", reason=reason, by=by)
+        return await self.post(run_id, command)
+
+    async def send(self, run_id: str, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
+        """Give a run more input; see `Run.send`.
+
+        Raises:
+            UsageError: the text is no str, or blank. UnknownRun: no such run.
+        """
+        command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by)
+        return await self.post(run_id, command)
+
+    async def post(self, run_id: str, command: Command) -> Answer:
+        """Judge and journal a command: the one way in, also for the run's own process.
+
+        Raises:
+            UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
+        """
+        if self.closing:
+            await trio.lowlevel.checkpoint()
+            return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
+        services = self._services
+        command = attrs.evolve(_signed(command_of(command)), posted_at=services.clock.now())
+        await trio.lowlevel.checkpoint_if_cancelled()
+        answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
+        try:
+            command = await self._unmasked(run_id, command)
+            check, definition = await self._tools_of(run_id, command)
+            with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
+                answer = await services.store.post(run_id, command, Judge(services.clock.now(), check, definition))
+        except (StoreUnavailable, StoreDown) as error:
+            answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
+        if answer.code == "fingerprint_mismatch":
+            self._roster.wake(run_id)  # a changed tool: the run asks again as soon as it has an owner
+        return answer
+
+    def check(self, record: RunRecord, decision: Decision) -> Answer:
+        """What `decide` would answer now; nothing is journaled, and the run may change before the decision is made.
+
+        A tool that has changed since the person was asked is not looked for: `decide` does that, and has the run ask
+        again.
+
+        Args:
+            record: the run, loaded with `calls="all"`.
+            decision: with its id.
+        """
+        target, by = decision.target, decision.decided_by
+        by_call = (one for one in reversed(record.tickets) if one.call_id == target)  # the newest of the call
+        ticket = next((one for one in record.tickets if one.ticket_id == target), None) or next(by_call, None)
+        name = target if ticket is None else ticket.call_id
+        facts = Facts(
+            stage=record.row.stage,
+            pending=len(record.inbox),
+            ticket=ticket,
+            call=next((one for one in record.calls if one.call_id == name), None),
+        )
+        judge = Judge(self._services.clock.now(), _argument_check(self._agents.get(record.info.agent)))
+        command_id = decision.decision_id or self.new_id()
+        return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
+
+    async def _unmasked(self, run_id: str, command: Command) -> Command:
+        """Edited arguments with the call's own values in place of the masks that people were shown of them."""
+        decision, store = command.decision, self._services.store
+        if decision is None or decision.edited_arguments is None:
+            return command
+        ticket, outline = await store.ticket(run_id, decision.target), await store.outline(run_id)
+        if ticket is None or outline is None:
+            return command
+        redactor = self._services.redactor.within(outline.info.workspace)
+        edited = redactor.restored(decision.edited_arguments, ticket.arguments)
+        return attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
+
+    async def _tools_of(self, run_id: str, command: Command) -> tuple[ArgumentCheck, Callable[[str], str]]:
+        """How edited arguments are checked, and what is known of a tool's definition: by the run's agent."""
+        if command.decision is None or command.kind != "decide":
+            return (lambda _tool, _arguments: None), (lambda _tool: "")
+        actor = self._roster.get(run_id)
+        agent = None if actor is None else actor.agent
+        if agent is None:
+            outline = await self._services.store.outline(run_id)
+            agent = None if outline is None else self._agents.get(outline.info.agent)
+
+        def definition(tool_name: str) -> str:
+            return "" if agent is None else agent.spec.definition(tool_name, "")
+
+        return _argument_check(agent), definition
+
+
+def _argument_check(agent: Agent[Any] | None) -> ArgumentCheck:
+    """How an agent's tools check edited arguments."""
+
+    def check(tool_name: str, arguments: Mapping[str, Any]) -> str | None:
+        tool = None if agent is None else agent.tool(tool_name)
+        if tool is None:
+            return f"the tool {tool_name!r} is not here, so its arguments can not be checked"
+        return tool.check(arguments)
+
+    return check
+
+
+def _signed(command: Command) -> Command:
+    """With a principal: who does not say is LOCAL, as for start. The clock signs its own commands."""
+    if command.by is not None or command.kind == "expire":
+        return command
+    decision = command.decision
+    if decision is not None:
+        decision = attrs.evolve(decision, decided_by=LOCAL)
+    return attrs.evolve(command, by=LOCAL, decision=decision)
