@@ -314,7 +314,7 @@ async def test_where_no_body_runs_no_arguments_can_be_edited(play, autojump_cloc
     assert detail == "the decision's result is what A comes to: no body runs, so nothing can be edited"
 
 
-async def test_nor_where_somebody_says_what_a_lost_body_came_to(play, autojump_clock):
+async def test_the_arguments_of_a_lost_body_can_not_be_edited_when_a_result_is_given(play, autojump_clock):
     acts = [after(2, restart), decide("N", result="noted", edited_arguments={"what": "x"})]
     acts += [decide("N", edited_arguments={"what": "x"})]
     life = await play([call("note", id="N")], "done", do=acts)

@@ -159,7 +159,7 @@ async def test_a_waiting_run_does_not_wait_for_the_end_of_its_step(play, autojum
     assert (life.calls["B"], life.path) == ("new suspended cancelled", "running waiting cancelled")
 
 
-async def test_nor_does_a_run_that_has_not_begun_wait_for_one(play, autojump_clock):
+async def test_a_cancel_after_the_step_ends_a_run_that_has_not_begun_at_once(play, autojump_clock):
     life = await play("never", behind=500, do=[after(5, cancel(mode="after_step", reason="enough"))])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None)
     assert (life.seconds("cancelled"), life.requests) == (5.0, ())
@@ -225,7 +225,7 @@ async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):
     assert (life.answers, life.seconds("cancelled")) == (["accepted", "accepted"], 10.0)
 
 
-async def test_it_survives_a_restart(play, autojump_clock):
+async def test_a_cancel_after_the_step_survives_a_restart(play, autojump_clock):
     life = await play([LONG], "never", do=[after(5, cancel(mode="after_step")), after(1, restart)])
     assert isinstance(life.outcome, gr.Cancelled)
     assert life.calls["L"] == "new running running succeeded"

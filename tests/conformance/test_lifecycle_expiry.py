@@ -32,14 +32,14 @@ async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play
 
 
 @pytest.mark.rule("L-16")
-async def test_it_may_end_the_run(play, autojump_clock):
+async def test_an_expiry_may_end_the_run(play, autojump_clock):
     life = await play([brief(on_expiry="cancel_run"), B], do=[pause(60)])
     assert life.outcome == gr.Cancelled(reason="an approval expired", by="clock", code="approval_rejected")
     assert life.told.keys() == {"E", "B"}
 
 
 @pytest.mark.rule("L-16")
-async def test_it_may_bring_a_result(play, autojump_clock):
+async def test_an_expiry_may_bring_a_result(play, autojump_clock):
     life = await play([brief(default="no"), C], "done", do=[pause(60)])
     assert life.calls["E"] == "new running suspended resuming succeeded"
     assert (life.told["E"], life.effects) == ("no", ["C"])
@@ -73,14 +73,14 @@ async def lapse() -> str:
 
 
 @pytest.mark.rule("L-16")
-async def test_the_result_that_it_brings_may_be_a_failure(play, autojump_clock):
+async def test_the_result_of_an_expiry_may_be_a_failure(play, autojump_clock):
     life = await play([call("lapse", id="E")], "done", do=[restart, pause(60)], tools=[lapse])
     assert life.calls["E"] == "new running suspended resuming failed"
     assert (life.codes["E"], life.told["E"]) == ("permission_denied", "nobody said yes")
     assert life.tickets == {"r.t1": ("user_input", "expired")}
 
 
-async def test_it_comes_at_its_time_by_the_clock(play, autojump_clock):
+async def test_an_expiry_comes_at_its_time_by_the_clock(play, autojump_clock):
     life = await play([brief()], "done", do=[pause(60)])
     assert life.seconds("approval.resolved") == 50.0
     (resolved,) = life.payloads("approval.resolved")
@@ -159,7 +159,7 @@ async def test_a_ticket_that_expired_while_no_process_ran_expires_at_the_next_st
     assert life.told["E"] == "no"
 
 
-async def test_and_a_decision_at_that_start_is_too_late(play, autojump_clock):
+async def test_a_decision_at_the_start_after_the_expiry_is_too_late(play, autojump_clock):
     life = await play([brief()], [B], do=[after(1, Down(FAR)), after(0, decide("E"))])
     assert life.answers == ["rejected expired"]
 

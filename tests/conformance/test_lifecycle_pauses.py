@@ -233,7 +233,7 @@ async def test_a_run_that_is_done_can_not_be_paused(play, autojump_clock):
 
 
 @pytest.mark.rule("L-71")
-async def test_nor_can_one_that_is_on_its_way_out(play, autojump_clock):
+async def test_a_run_on_its_way_out_can_not_be_paused(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=2)], do=[after(1, cancel()), after(1, pause_run())])
     assert life.answers == ["accepted", "rejected run_done"]
     assert life.payloads("pause.requested") == []

@@ -175,7 +175,7 @@ async def test_input_for_a_waiting_run_stands_in_line_by_default(play, autojump_
 
 
 @pytest.mark.rule("L-34", "L-35")
-async def test_or_it_supersedes_the_open_tickets(play, autojump_clock):
+async def test_input_for_a_waiting_run_may_supersede_its_open_tickets(play, autojump_clock):
     life = await play([B, C], "fine", do=[send("forget it")], on_new_input="supersede")
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
     assert (life.calls["B"], life.codes["B"]) == ("new suspended cancelled", "superseded")
@@ -199,7 +199,7 @@ SUPERSEDED = "new suspended cancelled"
 
 @pytest.mark.rule("L-35")
 @pytest.mark.parametrize("seconds", [5, 15])
-async def test_a_ticket_that_opens_while_such_input_waits_is_superseded_at_once(play, autojump_clock, seconds):
+async def test_a_ticket_that_opens_while_superseding_input_waits_is_superseded_at_once(play, autojump_clock, seconds):
     """B's ticket opens in any case after the input has come; A's before it, or after it."""
     life = await play(SLOW, "fine", do=[after(seconds, send("forget it"))], on_new_input="supersede")
     assert (life.calls, life.path) == ({"A": SUPERSEDED, "B": SUPERSEDED}, "running completed")
@@ -210,7 +210,7 @@ async def test_a_ticket_that_opens_while_such_input_waits_is_superseded_at_once(
     assert life.history[-2:] == ["user: forget it", "assistant: fine"]
 
 
-async def test_so_is_that_of_a_body_that_asks_after_it_has_come(play, autojump_clock):
+async def test_the_ticket_of_a_body_that_asks_after_superseding_input_is_superseded(play, autojump_clock):
     life = await play(
         [call("ask", id="A", seconds=10.0), C], "fine", do=[after(5, send("forget it"))], on_new_input="supersede"
     )
@@ -218,7 +218,7 @@ async def test_so_is_that_of_a_body_that_asks_after_it_has_come(play, autojump_c
     assert (life.tickets, life.codes["A"]) == ({"r.t1": ("user_input", "withdrawn")}, "superseded")
 
 
-async def test_and_that_of_a_call_which_the_model_asks_for_after_it_has_come(play, autojump_clock):
+async def test_the_ticket_of_a_call_that_the_model_asks_for_after_superseding_input_is_superseded(play, autojump_clock):
     model = [delay(10), B]
     life = await play(model, "fine", do=[after(5, send("forget it"))], on_new_input="supersede")
     assert (life.calls, life.path) == ({"B": SUPERSEDED}, "running completed")

@@ -190,7 +190,7 @@ async def test_what_the_hooks_after_an_earlier_call_wrote_unlocks_as_well(play, 
     assert life.calls["C"] == "new running succeeded"
 
 
-async def test_so_does_what_they_write_after_a_call_that_did_not_run(play, autojump_clock):
+async def test_what_the_hooks_after_a_call_that_did_not_run_wrote_unlocks_a_later_call(play, autojump_clock):
     """The hook still runs when the next gate is asked."""
     plugins = [
         key_gate(VERDICTS["block"]),
@@ -299,7 +299,9 @@ async def pick(ctx: gr.ToolContext[Any]) -> str:
 @pytest.mark.rule("P-38")
 @pytest.mark.parametrize("plugins", [[], [gate("x", None)]], ids=["alone", "beside a plugin"])
 @pytest.mark.parametrize("mode", ["sequential"])
-async def test_so_is_the_predicate_of_a_tool_whether_there_are_plugins_or_not(play, autojump_clock, plugins):
+async def test_a_predicate_is_asked_again_if_the_state_changed_whether_there_are_plugins_or_not(
+    play, autojump_clock, plugins
+):
     tools = (*WITH_KEYS, pick)
     step = [call("unlock", id="U"), call("pick", id="P")]
     life = await play(step, "done", do=[approve("P")], tools=tools, plugins=plugins)

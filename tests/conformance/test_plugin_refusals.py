@@ -44,12 +44,12 @@ async def test_no_person_is_asked_about_a_call_that_is_denied(play, autojump_clo
     assert (life.outcome.output, life.path) == ("done", "running completed")
 
 
-async def test_a_predicate_is_not_even_asked(play, autojump_clock):
+async def test_a_predicate_is_not_asked_about_a_denied_call(play, autojump_clock):
     life = await play([call("spend", cents=500, thinking=100, id="A")], "done", plugins=[gate("x", NO)])
     assert life.seconds("tool.result", call_id="A") == 0.0
 
 
-async def test_nor_is_a_person_whom_another_gate_wants_to_be_asked(play, autojump_clock):
+async def test_a_denial_wins_over_a_gate_that_wants_a_person(play, autojump_clock):
     plugins = [gate("asks", gr.Suspend(message="may it?")), gate("denies", NO)]
     life = await play([LOOK], "done", plugins=plugins)
     assert (life.calls, life.tickets) == ({"L": "new failed"}, {})
@@ -66,7 +66,7 @@ async def test_a_block_is_stronger_than_a_denial_which_is_recorded(play, autojum
 
 @pytest.mark.rule("P-30")
 @pytest.mark.parametrize("between", [(), (restart,)], ids=["", "after a restart"])
-async def test_an_approval_in_hand_does_not_help(play, autojump_clock, between):
+async def test_a_gate_may_deny_what_a_person_has_approved(play, autojump_clock, between):
     """The gate changes its mind while a person thinks."""
     denies = gate("x", lambda ctx: None if ctx.decision is None else NO)
     life = await play([call("sign", id="B")], "done", do=[*between, approve("B")], plugins=[denies])
@@ -75,7 +75,7 @@ async def test_an_approval_in_hand_does_not_help(play, autojump_clock, between):
     assert (life.told["B"], life.effects) == ("Ask for less.", [])
 
 
-async def test_nor_does_one_that_came_before_the_ticket(play, autojump_clock):
+async def test_an_early_approval_does_not_help_against_a_denial(play, autojump_clock):
     async def later(ctx: gr.GateContext) -> Any:
         await trio.sleep(10)
         return NO
@@ -165,13 +165,15 @@ async def test_a_block_behind_a_body_that_asks_does_not_wait_for_the_answer(play
     assert life.tickets == {"r.t1": ("user_input", "withdrawn")}
 
 
-async def test_nor_does_a_denial_and_the_body_goes_on_with_its_answer(play, autojump_clock):
+async def test_a_denial_behind_a_body_that_asks_does_not_wait_and_the_body_goes_on_with_its_answer(
+    play, autojump_clock
+):
     life = await play([call("ask", id="D"), WIPE], "done", do=[pause(50), approve("D", "yes")], plugins=[refuses(NO)])
     assert life.seconds("tool.result", call_id="W") == 0.0
     assert life.told == {"D": "told yes", "W": "Ask for less."}
 
 
-async def test_a_result_behind_it_waits_and_is_asked_for_once_per_call_that_ends(play, autojump_clock):
+async def test_a_result_behind_a_body_that_asks_waits_and_is_asked_for_once_per_call_that_ends(play, autojump_clock):
     asked: list[str] = []
     step = [call("ask", times=3, id="D"), WIPE]
     do = [approve("D", "a"), restart, approve("D", "b"), approve("D", "c")]
@@ -180,7 +182,7 @@ async def test_a_result_behind_it_waits_and_is_asked_for_once_per_call_that_ends
     assert asked == ["W", "W", "W"]
 
 
-async def test_a_block_behind_a_body_that_a_crash_cut_does_not_wait_for_the_answer_either(play, autojump_clock):
+async def test_a_block_behind_a_body_that_a_crash_cut_does_not_wait_for_the_answer(play, autojump_clock):
     life = await play([call("note", id="N"), WIPE], do=[after(7, restart)], plugins=[refuses(gr.Block("never"))])
     assert life.outcome.code == "permission_denied"
     assert life.outcome.outcome_unknown == ("N",)

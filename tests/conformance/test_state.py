@@ -338,7 +338,7 @@ async def test_what_calls_had_written_when_the_run_ends_early_stays(play, autoju
 
 
 @sequential
-async def test_one_at_a_time_too(play, autojump_clock):
+async def test_what_calls_one_at_a_time_had_written_when_the_run_ends_early_stays(play, autojump_clock):
     calls = [call("keep", last="a", seconds=1, id="A"), call("keep", last="b", seconds=60, id="B")]
     life = await play(calls, "done", **BOOKS, do=[after(3, cancel())])
     assert (life.end["to"], life.view.state) == ("cancelled", {"last": "a"})

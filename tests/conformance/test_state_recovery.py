@@ -42,7 +42,7 @@ async def test_a_key_that_is_not_persistent_is_there_until_the_run_leaves_memory
     assert all(write.key != "scratch" for commit in life.log for write in commit.state)
 
 
-async def test_so_it_is_when_a_waiting_run_leaves_memory(play, autojump_clock):
+async def test_a_key_that_is_not_persistent_is_gone_when_a_waiting_run_leaves_memory(play, autojump_clock):
     script = [call("scratch", add=2, id="A")], [call("keep", add=1, id="K")], [call("sign", id="S")], "done"
     play.runtime = {"passivate_after": 60}
     life = await play(*script, **BOOKS, do=[pause(59), pause(0), approve("S")])
@@ -53,7 +53,7 @@ async def test_so_it_is_when_a_waiting_run_leaves_memory(play, autojump_clock):
 
 @parallel
 @pytest.mark.parametrize("again", [False, True])
-async def test_so_it_is_with_what_a_call_wrote_that_was_not_merged_when_the_process_ended(play, autojump_clock, again):
+async def test_what_was_not_merged_of_a_key_that_is_not_persistent_ends_with_the_process(play, autojump_clock, again):
     @gr.tool(replay="safe", on_conflict="retry" if again else "keep")
     async def jot(ctx: gr.ToolContext, add: int, keep: int = 0) -> None:
         ctx.state.set(SCRATCH, add)
@@ -91,7 +91,7 @@ async def test_a_clash_is_found_after_a_restart_too(play, autojump_clock):
 
 
 @parallel
-async def test_so_is_one_with_what_was_stored_before_it(play, autojump_clock):
+async def test_a_clash_with_what_was_stored_before_the_merge_is_found_after_a_restart(play, autojump_clock):
     """A has written and waits to be merged when a task writes its key; then the process ends."""
     calls = [
         call("keep", last="a", id="A"),

@@ -103,7 +103,15 @@ async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, auto
 
 
 @pytest.mark.rule("S-14")
-def test_what_fits():
+def test_a_merge_may_change_between_releases():
+    stored = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
+    merged = gr.StateKey(
+        "notes", list[str], default=[], scope="thread", merge=gr.commutative(lambda old, new: old + new)
+    )
+    assert misfit([merged], stored) is None
+
+
+def test_keys_of_both_scopes_and_keys_that_are_not_stored_fit():
     """Keys of both scopes that share a name, keys that are not persistent, and what no key is declared for."""
     both = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
     assert misfit([THREAD, RUN], both) is None

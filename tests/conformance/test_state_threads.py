@@ -64,7 +64,7 @@ async def test_the_next_run_of_a_thread_begins_with_what_the_one_before_it_left(
         assert (await first.view()).state["last"] == "a"
 
 
-async def test_so_does_a_run_in_another_process(process, autojump_clock):
+async def test_a_run_in_another_process_begins_with_what_the_thread_has(process, autojump_clock):
     async with process() as house:
         await (await house.begin("r1", [call("keep", last="a", see="x", id="A")])).result()
     async with process() as house:
@@ -84,7 +84,9 @@ async def test_a_run_that_has_to_wait_for_its_thread_sees_what_the_run_before_it
         assert (await reads(second), await reads(third)) == (["- 0 xy"], ["- 0 xyz"])
 
 
-async def test_a_run_that_waited_for_its_thread_through_a_restart_does_so_too(process, autojump_clock):
+async def test_a_run_that_waited_for_its_thread_through_a_restart_sees_what_the_run_before_it_wrote(
+    process, autojump_clock
+):
     script = [call("keep", see="x", id="A")], [call("keep", see="y", id="B")]
     async with process(drain=0) as house:
         await house.begin("r1", *script)

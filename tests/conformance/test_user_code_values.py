@@ -66,7 +66,7 @@ async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clo
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
 
 
-async def test_nor_by_the_answer_that_asks_for_it(play, autojump_clock):
+async def test_a_hook_can_not_change_a_call_by_the_answer_that_asks_for_it(play, autojump_clock):
     def change(ctx: gr.PhaseContext[Any]) -> None:
         for one in ctx.messages[-1].calls:
             one.arguments["items"].append("changed")
@@ -76,7 +76,7 @@ async def test_nor_by_the_answer_that_asks_for_it(play, autojump_clock):
     assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
 
 
-async def test_nor_by_what_earlier_steps_have_asked_for(play, autojump_clock):
+async def test_a_hook_can_not_change_the_calls_of_earlier_steps(play, autojump_clock):
     def change(ctx: gr.PhaseContext[Any]) -> None:
         for one in (one for message in ctx.messages for one in message.calls):
             one.arguments["items"].append("changed")

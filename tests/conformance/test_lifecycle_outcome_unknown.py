@@ -60,7 +60,7 @@ async def test_a_body_that_a_cancel_itself_has_ended_leaves_no_doubt(play, autoj
     assert "outcome_unknown" not in life.end
 
 
-async def test_nor_does_a_call_that_had_not_begun(play, autojump_clock):
+async def test_a_call_that_had_not_begun_leaves_no_doubt(play, autojump_clock):
     life = await play([call("sign", id="B")], do=[restart, cancel()])
     assert (life.told, life.codes) == ({"B": CUT}, {"B": "cancelled"})
 
@@ -125,7 +125,7 @@ def of_task(life: Any, name: str = "E.task1") -> Any:
     return found
 
 
-async def test_so_it_is_with_a_background_task_that_a_crash_cut_on_the_way_out(play, autojump_clock):
+async def test_a_background_task_that_a_crash_cut_on_the_way_out_may_have_taken_effect(play, autojump_clock):
     do = [after(5, cancel()), after(0.5, restart)]
     life = await play([call("errand", id="E")], "waiting", do=do, tools=(*TOOLS, errand))
     end = of_task(life)
@@ -134,7 +134,7 @@ async def test_so_it_is_with_a_background_task_that_a_crash_cut_on_the_way_out(p
     assert life.outcome.outcome_unknown == ("E.task1",)
 
 
-async def test_and_with_one_that_was_being_cancelled_when_the_process_ended(play, autojump_clock):
+async def test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_taken_effect(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     life = await play(
         [call("errand", id="E")], step, "waiting", "done", do=[after(0.5, restart)], tools=(*TOOLS, errand)
@@ -144,7 +144,7 @@ async def test_and_with_one_that_was_being_cancelled_when_the_process_ended(play
     assert (end["status"], end["code"]) == ("cancelled", "outcome_unknown")
 
 
-async def test_and_with_one_that_overran_its_grace(play, autojump_clock):
+async def test_a_task_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     script = [[call("errand", seconds=500, id="E")], step, "waiting", "done"]
     life = await play(*script, do=[after(1, pause(1))], tools=(*TOOLS, errand))
