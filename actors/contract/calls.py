@@ -1,10 +1,10 @@
 """The tool call's lifecycle as a table.
 
 Theory of operation. `POSITIONS` is the table: one row per position that a call may have, with the positions that may
-follow and what else holds there. `Draft.put` of the engine is the only place that moves a call, and asks
+follow and what else holds there. `StepBuilder.put` of the engine is the only place that moves a call, and asks
 `check_move`. A call is new until its gates have answered; it runs; it may be suspended any number of times, each time
-with a new ticket; a decision lets it go on; it ends exactly once. What clients see, `CallStatus`, is derived: five
-positions say it by themselves, the others together with two facts of the row (`call_status`). `CALLS`, the moves
+with a new ticket; a decision lets it go on; it ends exactly once. What clients see, `CallStatus`, is derived: four
+positions say it by themselves, in the others the row decides (`CallRow.status`). `CALLS`, the moves
 between the statuses, is the table as a client sees it.
 """
 
@@ -162,18 +162,13 @@ def check_move(call_id: str, source: CallAt | None, target: CallAt, outcome: Cal
         raise IllegalTransition(f"call {call_id}", "nothing" if source is None else source.value, end)
 
 
-def call_status(at: CallAt, attempts: int, resumed_at: int | None, outcome: CallStatus | None) -> CallStatus:
-    """What clients see of a call, from its position and, where that does not say it, from its row.
+def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
+    """What clients see of a call that has not ended, in a position that has no status of its own.
 
     Args:
-        at: the position.
         attempts: bodies that have begun.
         resumed_at: bodies that had begun when a decision last let it go on; None: no decision has.
-        outcome: how it has ended; None if it has not.
     """
-    status = POSITIONS[at].status or outcome
-    if status is not None:
-        return status
     if resumed_at == attempts:
         return CallStatus.RESUMING
     return CallStatus.RUNNING if attempts else CallStatus.NEW

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import attrs
 import msgspec
 
-from .calls import POSITIONS, CallStatus, Position, call_status
+from .calls import POSITIONS, CallStatus, Position, open_status
 from .decisions import Answer, Command, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
@@ -59,9 +59,9 @@ class RunInfo:
     title: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Counters:
-    """What stop conditions count; survives suspension and restart.
+@attrs.define
+class CounterFields:
+    """What stop conditions count; survives suspension and restart. A step sets these; `Counters` is the same, frozen.
 
     Attributes:
         rounds: finished steps.
@@ -85,6 +85,11 @@ class Counters:
     output_retries: int = 0
     messages: int = 0
     tickets: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Counters(CounterFields):
+    """The counters of a run, as they are stored. It adds no field (see `building.py`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -189,9 +194,9 @@ class Sent:
     at: int = 0
 
 
-@attrs.frozen(kw_only=True)
-class RunRow:
-    """What changes about a run. Small and constant in size; the newest one wins.
+@attrs.define
+class RunFields:
+    """What changes about a run. Small and constant in size. A step sets these; `RunRow` is the same, frozen.
 
     Attributes:
         stage: of the lifecycle table.
@@ -249,6 +254,11 @@ class RunRow:
     request: RequestChanges | None = None
     finish: FinishReason | None = None
 
+
+@attrs.frozen(kw_only=True)
+class RunRow(RunFields):
+    """The row of a run; the newest one wins. It adds no field (see `building.py`)."""
+
     @property
     def status(self) -> RunStatus:
         """The stage's status."""
@@ -260,9 +270,9 @@ class RunRow:
         return self.termination is not None or bool(self.tasks)
 
 
-@attrs.frozen(kw_only=True)
-class CallRow:
-    """A tool call: everything private about it.
+@attrs.define
+class CallFields:
+    """A tool call: everything private about it. `CallRow` is the same, frozen.
 
     Attributes:
         call_id: unique in the run. index: its place in the model's order, from 0. step: its step.
@@ -324,6 +334,11 @@ class CallRow:
     lost: Lost = ""
     definition: str = ""
 
+
+@attrs.frozen(kw_only=True)
+class CallRow(CallFields):
+    """The row of a call. It adds no field (see `building.py`)."""
+
     @property
     def position(self) -> Position:
         """The row of the call's position in the table."""
@@ -332,7 +347,7 @@ class CallRow:
     @property
     def status(self) -> CallStatus:
         """What clients see of the call; derived, never stored."""
-        return call_status(self.at, self.attempts, self.resumed_at, self.outcome)
+        return POSITIONS[self.at].status or self.outcome or open_status(self.attempts, self.resumed_at)
 
     @property
     def settled(self) -> bool:

@@ -20,7 +20,7 @@ from .effects import RunPhase, StartCall
 from .ending import fail
 from .gates import tool_of
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
-from .state import Draft
+from .state import StepBuilder
 from .tasks import call_in_background
 from .tickets import close_call, open_ticket
 from .writes import returned
@@ -74,31 +74,35 @@ def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, To
     return False
 
 
-def start(d: Draft, call: CallRow) -> None:
+def start(builder: StepBuilder, call: CallRow) -> None:
     """Let a call run: its before_tool_execute hooks first, if there are any."""
-    if Phase.BEFORE_TOOL_EXECUTE in d.spec.hooked:
-        d.put(call, at=CallAt.BEFORE)
-        d.do(RunPhase(phase=Phase.BEFORE_TOOL_EXECUTE, step=d.step, call_id=call.call_id, state=d.snapshot))
+    if Phase.BEFORE_TOOL_EXECUTE in builder.spec.hooked:
+        builder.put(call, at=CallAt.BEFORE)
+        builder.do(
+            RunPhase(
+                phase=Phase.BEFORE_TOOL_EXECUTE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot
+            )
+        )
     else:
-        start_body(d, call)
+        start_body(builder, call)
 
 
-def start_body(d: Draft, call: CallRow) -> None:
+def start_body(builder: StepBuilder, call: CallRow) -> None:
     """Count an attempt and let the body run; that of a background tool as a task."""
-    tool = tool_of(d, call)
+    tool = tool_of(builder, call)
     if tool is not None and tool.background:
-        call_in_background(d, call)
+        call_in_background(builder, call)
         return
-    call = d.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
-    d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
-    d.do(
+    call = builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=builder.now)
+    builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    builder.do(
         StartCall(
             call_id=call.call_id,
             attempt=call.attempts,
             tool=call.tool,
             arguments=call.arguments,
             decision=call.told,
-            state=d.snapshot,
+            state=builder.snapshot,
             durable=tool is None or not tool.replay_safe or call.ticket is not None,
         )
     )
@@ -108,9 +112,9 @@ _LOGGED: Final = frozenset({"tool_error", "tool_timeout", "internal_error"})
 """Codes of failures of a body itself, for which there is a line in the log."""
 
 
-def of_bug(d: Draft, message: CallRaised) -> str | None:
+def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
     """By what the log line of a body's failure is found."""
-    return body_error_id(d.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
+    return body_error_id(builder.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
 
 
 # --- what bodies say -------------------------------------------------------------------------------------------------
@@ -118,32 +122,32 @@ def of_bug(d: Draft, message: CallRaised) -> str | None:
 FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
 
 
-def body_said(d: Draft, message: FromBody) -> None:
+def body_said(builder: StepBuilder, message: FromBody) -> None:
     """A message from a body. Of an attempt that is not the present one, it is ignored."""
-    call = d.calls.get(message.call_id)
+    call = builder.calls.get(message.call_id)
     if call is None or call.at is not CallAt.BODY or call.attempts != message.attempt:
         return
     match message:
         case CallProgressed():
-            d.emit(
+            builder.emit(
                 "run.tool.progress",
                 ev.ToolProgress(
                     call_id=call.call_id, attempt=call.attempts, fraction=message.fraction, text=message.text
                 ),
             )
         case CallPrinted():
-            d.emit(
+            builder.emit(
                 "run.tool.output.delta",
                 ev.ToolOutputDelta(call_id=call.call_id, attempt=call.attempts, index=message.index, text=message.text),
             )
         case CallSuspended():
-            if d.in_tools:
-                open_ticket(d, d.put(call, asked=True), message.suspend)
+            if builder.in_tools:
+                open_ticket(builder, builder.put(call, asked=True), message.suspend)
         case CallReturned():
-            returned(d, call, message)
+            returned(builder, call, message)
         case CallRaised():
-            name = of_bug(d, message)
+            name = of_bug(builder, message)
             shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # its body may go on and act
-            close_call(d, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
+            close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
             if message.fatal:
-                fail(d, "tool_error", f"{call.tool}: {message.shown}", error_id=name)
+                fail(builder, "tool_error", f"{call.tool}: {message.shown}", error_id=name)

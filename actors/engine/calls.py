@@ -13,63 +13,63 @@ from .decisions import cancelled, early_decisions, release_held, supersede
 from .ending import end
 from .gates import ask_again, gate, gate_new, outdated
 from .holds import open_pause, rest
-from .state import Draft
+from .state import StepBuilder
 from .writes import merge_held
 
 
-def drive(d: Draft) -> bool:
+def drive(builder: StepBuilder) -> bool:
     """Let the calls of the step move; called after everything that may let one move. True if all are settled.
 
     Gates what has no verdict, lets early and held decisions act, withdraws what new input supersedes, asks provisional
     verdicts again, starts what may start, and says where the run stands.
     """
-    if not d.in_tools:
+    if not builder.in_tools:
         return False
-    while _drive_on(d):
+    while _drive_on(builder):
         pass
-    show_stage(d)
-    return d.in_tools and all(call.at is CallAt.SETTLED for call in d.calls.values())
+    show_stage(builder)
+    return builder.in_tools and all(call.at is CallAt.SETTLED for call in builder.calls.values())
 
 
-def _drive_on(d: Draft) -> bool:
+def _drive_on(builder: StepBuilder) -> bool:
     """True if others may move now: a call has ended by being started (in the background), or by a merge."""
-    gated = gate_new(d)
-    early_decisions(d)
-    supersede(d)
-    release_held(d)
-    if not gated or not d.in_tools:
+    gated = gate_new(builder)
+    early_decisions(builder)
+    supersede(builder)
+    release_held(builder)
+    if not gated or not builder.in_tools:
         return False
-    if not any(call.position.executing for call in d.calls.values()) and merge_held(d):
+    if not any(call.position.executing for call in builder.calls.values()) and merge_held(builder):
         return True  # a decided call may have waited for its turn
-    ask_again(d)
-    started = startable(d.calls.values(), d.mode, d.spec.tools, d.spec.max_bodies)
+    ask_again(builder)
+    started = startable(builder.calls.values(), builder.mode, builder.spec.tools, builder.spec.max_bodies)
     for call in started:
-        if d.cursor is not Cursor.TOOLS:  # the one before it has ended the run
+        if builder.row.cursor is not Cursor.TOOLS:  # the one before it has ended the run
             break
-        if outdated(d, call):
-            gate(d, call)
+        if outdated(builder, call):
+            gate(builder, call)
         else:
-            start(d, call)
-    if d.in_tools and not any(call.position.executing for call in d.calls.values()):
-        ask_again(d, quiet=True)
-    return d.in_tools and any(d.calls[call.call_id].settled for call in started)
+            start(builder, call)
+    if builder.in_tools and not any(call.position.executing for call in builder.calls.values()):
+        ask_again(builder, quiet=True)
+    return builder.in_tools and any(builder.calls[call.call_id].settled for call in started)
 
 
-def show_stage(d: Draft) -> None:
+def show_stage(builder: StepBuilder) -> None:
     """Move the run to the stage that its calls say: applying, running or needs_approval.
 
     A run that is to be cancelled after the step does not come to rest: it would wait for a decision that means nothing.
     """
-    target = derive_stage(d.calls.values())
-    if target is d.stage or not d.in_tools:
+    target = derive_stage(builder.calls.values())
+    if target is builder.row.stage or not builder.in_tools:
         return
-    if target is Stage.NEEDS_APPROVAL and d.cancel is not None:
-        end(d, cancelled(d.cancel))
+    if target is Stage.NEEDS_APPROVAL and builder.row.cancel is not None:
+        end(builder, cancelled(builder.row.cancel))
     elif target is Stage.NEEDS_APPROVAL:
-        open_pause(d)
-        rest(d)
+        open_pause(builder)
+        rest(builder)
     else:
-        d.move(target)
+        builder.move(target)
 
 
 def derive_stage(calls: Iterable[CallRow]) -> Stage:

@@ -16,127 +16,132 @@ from ..contract.waiting import text_size
 from .decisions import act, cancelled, expire, refuse
 from .ending import end, lose_bodies
 from .pauses import decide_hold, expire_hold, find_hold, pause
-from .state import Draft
+from .state import StepBuilder
 
 
-def command_arrived(d: Draft, item: InboxItem) -> None:
+def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
     """Consume the next inbox item."""
-    if item.position <= d.inbox:
+    if item.position <= builder.row.inbox:
         return
-    if item.position != d.inbox + 1:
-        raise ValueError(f"run {d.info.run_id}: inbox item {item.position} after {d.inbox}")
-    _consume(d, item)
+    if item.position != builder.row.inbox + 1:
+        raise ValueError(f"run {builder.info.run_id}: inbox item {item.position} after {builder.row.inbox}")
+    _consume(builder, item)
     command = item.command
     match command.kind:
         case "cancel":
-            _cancel(d, command)
+            _cancel(builder, command)
         case "send":
-            _send(d, command)
+            _send(builder, command)
         case "pause":
-            pause(d, command)
+            pause(builder, command)
         case "decide" | "expire":
-            _decide(d, command)
+            _decide(builder, command)
 
 
-def _consume(d: Draft, item: InboxItem) -> None:
-    d.inbox, d.changed, d.followed = item.position, True, True
+def _consume(builder: StepBuilder, item: InboxItem) -> None:
+    builder.row.inbox, builder.changed, builder.followed = item.position, True, True
 
 
-def cancel_unowned(d: Draft, items: tuple[InboxItem, ...]) -> None:
+def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
     """Nobody can work on the run: its cancel is obeyed, everything else in the inbox is refused with an event."""
-    lose_bodies(d)
+    lose_bodies(builder)
     for item in items:
-        if item.position != d.inbox + 1:
+        if item.position != builder.row.inbox + 1:
             continue
-        _consume(d, item)
+        _consume(builder, item)
         command = item.command
         if command.kind == "cancel":
-            _note_cancel(d, command)
+            _note_cancel(builder, command)
         elif command.kind == "send":
-            _send(d, command)
+            _send(builder, command)
         elif command.kind == "pause":
-            pause(d, command)
+            pause(builder, command)
         elif command.kind == "decide" and command.decision is not None:
-            refuse(d, command.decision, "run_done", "the run was cancelled while nobody could work on it")
-    if d.cancel is not None:
-        end(d, cancelled(d.cancel))
+            refuse(builder, command.decision, "run_done", "the run was cancelled while nobody could work on it")
+    if builder.row.cancel is not None:
+        end(builder, cancelled(builder.row.cancel))
 
 
-def _note_cancel(d: Draft, command: Command) -> CancelWish:
-    d.emit(
+def _note_cancel(builder: StepBuilder, command: Command) -> CancelWish:
+    builder.emit(
         "run.cancel.requested",
         ev.CancelRequested(command_id=command.command_id, mode=command.mode, by=command.by, reason=command.reason),
     )
-    d.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
-    return d.cancel
+    builder.row.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
+    return builder.row.cancel
 
 
-def _cancel(d: Draft, command: Command) -> None:
-    wish = _note_cancel(d, command)
-    if command.mode == "now" or d.stage is Stage.NEEDS_APPROVAL or d.cursor in BETWEEN_STEPS:
-        end(d, cancelled(wish))
+def _cancel(builder: StepBuilder, command: Command) -> None:
+    wish = _note_cancel(builder, command)
+    if command.mode == "now" or builder.row.stage is Stage.NEEDS_APPROVAL or builder.row.cursor in BETWEEN_STEPS:
+        end(builder, cancelled(wish))
 
 
-def _send(d: Draft, command: Command) -> None:
+def _send(builder: StepBuilder, command: Command) -> None:
     message = Message(
-        id=d.new_message_id(),
+        id=builder.new_message_id(),
         role="user",
         content=command.text,
-        producer=Producer(run_id=d.info.run_id, step=d.step),
+        producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
     )
-    d.pending_input += (message,)
+    builder.row.pending_input += (message,)
     size = text_size(command.text)
-    d.sent += (Sent(number=d.message_count, step=d.step, command_id=command.command_id, size=size),)
-    d.emit(
+    builder.row.sent += (
+        Sent(number=builder.counters.messages, step=builder.row.step, command_id=command.command_id, size=size),
+    )
+    builder.emit(
         "run.input.received",
         ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
     )
-    d.unheard = command.by or ""
+    builder.row.unheard = command.by or ""
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-def _decide(d: Draft, command: Command) -> None:
+def _decide(builder: StepBuilder, command: Command) -> None:
     decision = command.decision
     if decision is None:
         return
-    hold = find_hold(d, decision.target)
-    if hold is not None and d.cursor not in LEAVING:
+    hold = find_hold(builder, decision.target)
+    if hold is not None and builder.row.cursor not in LEAVING:
         if command.kind == "expire":
-            expire_hold(d, hold, command.command_id)
+            expire_hold(builder, hold, command.command_id)
         else:
-            decide_hold(d, hold, decision)
+            decide_hold(builder, hold, decision)
         return
-    call = _target(d, decision.target)
-    waits = call is not None and call.at is CallAt.PARKED and d.in_tools
+    call = _target(builder, decision.target)
+    waits = call is not None and call.at is CallAt.PARKED and builder.in_tools
     if command.kind == "expire":
         if call is not None and waits:
-            expire(d, call)
-    elif d.cursor in LEAVING:
-        refuse(d, decision, "run_done", "the run was on its way out when the decision arrived")
+            expire(builder, call)
+    elif builder.row.cursor in LEAVING:
+        refuse(builder, decision, "run_done", "the run was on its way out when the decision arrived")
     elif command.early and call is not None and not call.settled:
-        d.early = {**d.early, call.call_id: decision}  # judged as soon as there is a ticket, which may be now
+        builder.row.early = {
+            **builder.row.early,
+            call.call_id: decision,
+        }  # judged as soon as there is a ticket, which may be now
     elif call is not None and waits and not _replaced(call, decision):
-        act(d, call, decision)
+        act(builder, call, decision)
     else:
-        _too_late(d, command, decision, call)
+        _too_late(builder, command, decision, call)
 
 
-def _too_late(d: Draft, command: Command, decision: Decision, call: CallRow | None) -> None:
+def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: CallRow | None) -> None:
     if command.early and (call is None or call.ticket is None):
-        refuse(d, decision, "unused", "the call ended without asking for a decision")
+        refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
-        refuse(d, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
+        refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
     else:
-        refuse(d, decision, "already_decided", "the ticket was closed before the decision arrived")
+        refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
 
 
-def _target(d: Draft, target: str) -> CallRow | None:
-    call = d.calls.get(target)
+def _target(builder: StepBuilder, target: str) -> CallRow | None:
+    call = builder.calls.get(target)
     if call is not None:
         return call
-    return next((call for call in d.calls.values() if target in _tickets(call)), None)
+    return next((call for call in builder.calls.values() if target in _tickets(call)), None)
 
 
 def _tickets(call: CallRow) -> tuple[str | None, ...]:

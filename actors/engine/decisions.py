@@ -20,7 +20,7 @@ from .denials import denial_text, doubted
 from .ending import end
 from .gates import gate, takes_result
 from .judge import Judge
-from .state import Draft
+from .state import StepBuilder
 from .tickets import close_call, resolve, withdraw
 
 
@@ -29,117 +29,117 @@ def cancelled(wish: CancelWish, code: str | None = None) -> Termination:
     return Termination(kind=TerminationKind.CANCELLED, code=code, detail=wish.reason, by=wish.by)
 
 
-def refuse(d: Draft, decision: Decision, code: str, detail: str) -> None:
+def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> None:
     """Say that an accepted decision does not act, and why."""
-    d.emit(
+    builder.emit(
         "run.decision.refused",
         ev.DecisionRefused(command_id=decision.decision_id, target=decision.target, code=code, detail=detail),
     )
 
 
-def early_decisions(d: Draft) -> None:
+def early_decisions(builder: StepBuilder) -> None:
     """Let decisions that came before their ticket meet it."""
-    for call_id in tuple(d.early):
-        call = d.calls.get(call_id)
-        if d.in_tools and call is not None and call.at is CallAt.PARKED:
-            _try_early(d, call)
+    for call_id in tuple(builder.row.early):
+        call = builder.calls.get(call_id)
+        if builder.in_tools and call is not None and call.at is CallAt.PARKED:
+            _try_early(builder, call)
 
 
-def _try_early(d: Draft, call: CallRow) -> None:
+def _try_early(builder: StepBuilder, call: CallRow) -> None:
     """A decision that came before the ticket is judged now: it acts, or the ticket stays open and an event says why."""
-    decision = d.early.get(call.call_id)
+    decision = builder.row.early.get(call.call_id)
     if decision is None or call.ticket is None:
         return
-    d.early = {key: value for key, value in d.early.items() if key != call.call_id}
-    tool = d.spec.tools.get(call.tool)
-    judge = Judge(d.now, lambda _, arguments: None if tool is None else tool.check(arguments))
+    builder.row.early = {key: value for key, value in builder.row.early.items() if key != call.call_id}
+    tool = builder.spec.tools.get(call.tool)
+    judge = Judge(builder.now, lambda _, arguments: None if tool is None else tool.check(arguments))
     command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
-    facts = Facts(stage=d.stage, pending=0, ticket=call.ticket, call=call)
+    facts = Facts(stage=builder.row.stage, pending=0, ticket=call.ticket, call=call)
     wrong = judge.reviewer(call.ticket, command) or judge.fits(facts, command, decision)
     if call.ticket.reason == "outcome_unknown":
-        refuse(d, decision, "unused", "it was made before the question was whether the call took effect")
+        refuse(builder, decision, "unused", "it was made before the question was whether the call took effect")
     elif wrong is None:
-        act(d, call, decision)
+        act(builder, call, decision)
     else:
-        refuse(d, decision, wrong.code or "not_allowed", wrong.detail or "")
+        refuse(builder, decision, wrong.code or "not_allowed", wrong.detail or "")
 
 
 SUPERSEDED: Final = "This call was superseded by new input from the user."
 
 
-def supersede(d: Draft) -> None:
+def supersede(builder: StepBuilder) -> None:
     """While somebody's input waits for the next step no call waits for people, if the agent says so.
 
     Calls that wait when the input comes, and those that ask afterwards: their tickets are withdrawn as they are opened.
     A decision that came early acts first.
     """
-    if d.unheard is None or d.spec.on_new_input != "supersede" or not d.in_tools:
+    if builder.row.unheard is None or builder.spec.on_new_input != "supersede" or not builder.in_tools:
         return
-    for call in tuple(d.calls.values()):
+    for call in tuple(builder.calls.values()):
         if call.at is CallAt.PARKED:
-            row = withdraw(d, call, by=d.unheard or None, reason="superseded by new input")
+            row = withdraw(builder, call, by=builder.row.unheard or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
-            close_call(d, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
+            close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
 
 
-def act(d: Draft, call: CallRow, decision: Decision) -> None:
+def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """A decision takes effect: at once, or (batch approval) when all suspended calls of the step are decided."""
     denied = decision.action == "cancel"
     call = resolve(
-        d,
+        builder,
         call,
         "denied" if denied else "approved",
         by=decision.decided_by,
         reason=decision.reason,
         edited=decision.edited_arguments is not None,
     )
-    call = d.put(call, decision=decision, at=CallAt.HELD)
-    release_held(d)
+    call = builder.put(call, decision=decision, at=CallAt.HELD)
+    release_held(builder)
 
 
-def release_held(d: Draft) -> None:
+def release_held(builder: StepBuilder) -> None:
     """Let held decisions act, unless the mode wants all suspended calls to be decided first.
 
     A call that an exclusive or ordered one before it keeps from running stays held: resuming means that it moves.
     """
-    if d.mode.batch and any(call.position.undecided for call in d.calls.values()):
+    if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
         return
-    for call in tuple(d.calls.values()) if d.in_tools else ():
-        if call.at is CallAt.HELD and call.decision is not None and d.in_tools:
+    for call in tuple(builder.calls.values()) if builder.in_tools else ():
+        if call.at is CallAt.HELD and call.decision is not None and builder.in_tools:
             if call.decision.action == "cancel":
-                _deny(d, call, call.decision)
-            elif takes_result(call) or not out_of_turn(call, d.calls.values(), d.spec.tools):
-                _resume(d, call, call.decision)
+                _deny(builder, call, call.decision)
+            elif takes_result(call) or not out_of_turn(call, builder.calls.values(), builder.spec.tools):
+                _resume(builder, call, call.decision)
 
 
-def _deny(d: Draft, call: CallRow, decision: Decision) -> None:
-    text = denial_text(d, call, decision)
-    close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if d.spec.on_deny == "cancel_run":
+def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
+    text = denial_text(builder, call, decision)
+    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+    if builder.spec.on_deny == "cancel_run":
         wish = CancelWish(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(d, cancelled(wish, "approval_rejected"))
+        end(builder, cancelled(wish, "approval_rejected"))
 
 
-def _resume(d: Draft, call: CallRow, decision: Decision) -> None:
+def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     ticket = call.ticket
     if ticket is None:
         return
     edited = decision.edited_arguments
     if edited is None and ticket.resume_mode == "pass_decision_to_tool":
-        call = _edited(d, call, decision.result)
+        call = _edited(builder, call, decision.result)
     elif edited is not None:
-        call = attrs.evolve(_edited(d, call, edited), edited=True, edited_at=call.attempts)
+        call = attrs.evolve(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
     told = decision if call.asked else call.told  # a permission, or what came of a lost body, is no answer to the body
-    call = d.put(call, at=CallAt.NEW, resumed_at=call.attempts, told=told, asked=False)
-    _say_resumed(d, call, ticket)
-    gate(d, call)
+    call = builder.put(call, at=CallAt.NEW, resumed_at=call.attempts, told=told, asked=False)
+    _say_resumed(builder, call, ticket)
+    gate(builder, call)
 
 
-def _say_resumed(d: Draft, call: CallRow, ticket: Ticket) -> None:
+def _say_resumed(builder: StepBuilder, call: CallRow, ticket: Ticket) -> None:
     other = None if call.fingerprint == ticket.fingerprint else call.arguments
-    d.emit(
+    builder.emit(
         "run.tool.resumed",
         ev.ToolResumed(
             call_id=call.call_id,
@@ -151,28 +151,28 @@ def _say_resumed(d: Draft, call: CallRow, ticket: Ticket) -> None:
     )
 
 
-def expire(d: Draft, call: CallRow) -> None:
+def expire(builder: StepBuilder, call: CallRow) -> None:
     """Nobody decided in time: what the ticket's on_expiry says happens."""
     ticket = call.ticket
     if ticket is None:
         return
-    call = resolve(d, call, "expired", by="clock", reason="nobody decided in time")
+    call = resolve(builder, call, "expired", by="clock", reason="nobody decided in time")
     if ticket.on_expiry == "set_result":
         value = ticket.expiry_result
-        call = d.put(call, at=CallAt.NEW, resumed_at=call.attempts)
-        _say_resumed(d, call, ticket)
+        call = builder.put(call, at=CallAt.NEW, resumed_at=call.attempts)
+        _say_resumed(builder, call, ticket)
         shown, large = shown_value(value)
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
-        close_call(d, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
+        close_call(builder, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
         return
     text = doubted("The approval expired: nobody decided in time.", call.doubt)
-    close_call(d, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
+    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
     if ticket.on_expiry == "cancel_run":
         wish = CancelWish(mode="now", by="clock", reason="an approval expired")
-        end(d, cancelled(wish, "approval_rejected"))
+        end(builder, cancelled(wish, "approval_rejected"))
 
 
-def _edited(d: Draft, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:
+def _edited(builder: StepBuilder, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:
     """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
-    mark = fingerprint(d.spec.key, call.tool, arguments, call.definition)
+    mark = fingerprint(builder.spec.key, call.tool, arguments, call.definition)
     return attrs.evolve(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

@@ -15,7 +15,7 @@ from ..contract.rows import CallRow
 from ..contract.tasks import Lost
 from ..state.values import copied_decision, copied_ticket
 from .effects import Raised, ReportFailure
-from .state import Draft
+from .state import StepBuilder
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
 """What the model has to know of a body that ended with its process."""
@@ -34,7 +34,7 @@ def undoubted(text: str) -> str:
     return text.removesuffix(f"\n{PERHAPS}").removesuffix(f"\n{OVERRAN}")
 
 
-def denial_text(d: Draft, call: CallRow, decision: Decision) -> str:
+def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
     """The text of a denied call.
 
     A formatter that fails leaves an event, and the sentence stands in for its text.
@@ -42,7 +42,7 @@ def denial_text(d: Draft, call: CallRow, decision: Decision) -> str:
     ticket = call.ticket
     if isinstance(decision.result, str):
         return decision.result
-    formatter = d.spec.denial
+    formatter = builder.spec.denial
     if formatter is not None and ticket is not None:
         fault, raised = "it returned no str", None
         try:
@@ -54,11 +54,11 @@ def denial_text(d: Draft, call: CallRow, decision: Decision) -> str:
             cleaned: str = normalise(text)[0]
             return cleaned
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
-        name = error_id(d.info.run_id, ticket.ticket_id)
-        d.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
-        what = f"Agent(denial=...) gave no text in run {d.info.run_id}"
+        name = error_id(builder.info.run_id, ticket.ticket_id)
+        builder.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
+        what = f"Agent(denial=...) gave no text in run {builder.info.run_id}"
         failure = raised or TypeError(f"it returned {type(text).__name__}, not str")
-        d.do(
+        builder.do(
             ReportFailure(what=what, raised=Raised(failure), code="denial_failed", error_id=name, call_id=call.call_id)
         )
     why = f": {decision.reason}" if decision.reason else "."

@@ -21,7 +21,7 @@ from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
 from .ending import end, fail
-from .state import Draft
+from .state import StepBuilder
 from .tickets import close_call, open_ticket
 from .writes import merge_held
 
@@ -31,42 +31,42 @@ NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """What the model is told of a call of a tool that hooks have taken out of its request."""
 
 
-def tool_of(d: Draft, call: CallRow) -> ToolSpec | None:
+def tool_of(builder: StepBuilder, call: CallRow) -> ToolSpec | None:
     """The call's tool as the spec knows it; None if it is not (or no longer) there."""
-    return d.spec.tools.get(call.tool)
+    return builder.spec.tools.get(call.tool)
 
 
-def gate_new(d: Draft) -> bool:
+def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one at a time. False while one is being asked."""
-    for call in tuple(d.calls.values()):
+    for call in tuple(builder.calls.values()):
         if call.at is CallAt.GATING:
             return False
         if call.at is CallAt.NEW:
-            gate(d, call)
-            if not d.in_tools or d.calls[call.call_id].at is CallAt.GATING:
+            gate(builder, call)
+            if not builder.in_tools or builder.calls[call.call_id].at is CallAt.GATING:
                 return False
     return True
 
 
-def gate(d: Draft, call: CallRow) -> None:
+def gate(builder: StepBuilder, call: CallRow) -> None:
     """Find out whether a call may run. A question that needs no hook is answered at once."""
-    tool = tool_of(d, call)
-    fault = _unknown(d, call) if tool is None else _malformed(call) or tool.check(call.arguments)
+    tool = tool_of(builder, call)
+    fault = _unknown(builder, call) if tool is None else _malformed(call) or tool.check(call.arguments)
     code = "unknown_tool" if tool is None else "invalid_arguments"
-    if fault is None and d.request is not None and not d.request.offers(call.tool):
+    if fault is None and builder.row.request is not None and not builder.row.request.offers(call.tool):
         fault, code = NOT_OFFERED.format(tool=call.tool), "unknown_tool"
     if fault is not None:
-        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code=code)
-        if tool is None and d.spec.on_unknown_tool == "raise":
-            fail(d, "model_behavior_error", fault)
+        close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code=code)
+        if tool is None and builder.spec.on_unknown_tool == "raise":
+            fail(builder, "model_behavior_error", fault)
         return
-    if _asks(d, call):
-        d.put(call, at=CallAt.GATING)
-        d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
+    if _asks(builder, call):
+        builder.put(call, at=CallAt.GATING)
+        builder.do(RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot))
     elif tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
-        open_ticket(d, call, APPROVAL)
+        open_ticket(builder, call, APPROVAL)
     else:
-        _allow(d, call)
+        _allow(builder, call)
 
 
 def _malformed(call: CallRow) -> str | None:
@@ -75,67 +75,67 @@ def _malformed(call: CallRow) -> str | None:
     return None if fault is None else f"Invalid arguments: {fault}. Call the tool again with a JSON object."
 
 
-def _asks(d: Draft, call: CallRow) -> bool:
+def _asks(builder: StepBuilder, call: CallRow) -> bool:
     """True if code has to say whether the call may run: plugins, or its tool's own predicate."""
-    tool = tool_of(d, call)
+    tool = tool_of(builder, call)
     own = tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
-    return own or Phase.TOOL_GATE in d.spec.hooked
+    return own or Phase.TOOL_GATE in builder.spec.hooked
 
 
-def _unknown(d: Draft, call: CallRow) -> str:
-    known = ", ".join(sorted(d.spec.tools)) or "none"
+def _unknown(builder: StepBuilder, call: CallRow) -> str:
+    known = ", ".join(sorted(builder.spec.tools)) or "none"
     return f"There is no tool named {call.tool!r}. The tools are: {known}."
 
 
-def outdated(d: Draft, call: CallRow) -> bool:
+def outdated(builder: StepBuilder, call: CallRow) -> bool:
     """True if the gates allowed the call on a state that has changed since: they are asked again."""
-    return call.verdict_at != d.snapshot.revision and _asks(d, call)
+    return call.verdict_at != builder.snapshot.revision and _asks(builder, call)
 
 
-def gate_answered(d: Draft, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
+def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
     """The gates have spoken, on a revision of the state. An approval that the tool itself needs counts as a gate."""
-    tool = tool_of(d, call)
+    tool = tool_of(builder, call)
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL
     match verdict:
         case None | Allow():
-            _allow(d, d.put(call, verdict_at=revision))
+            _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
-            open_ticket(d, call, verdict)
+            open_ticket(builder, call, verdict)
         case SetResult() | Deny() | Block():
-            if _provisional(d, call):
-                d.put(call, at=CallAt.PROVISIONAL, provisional=True)
-            elif isinstance(verdict, SetResult) and _waits_on(d, call):
-                d.put(call, at=CallAt.PROVISIONAL, weighed=_settled_before(d, call))
+            if _provisional(builder, call):
+                builder.put(call, at=CallAt.PROVISIONAL, provisional=True)
+            elif isinstance(verdict, SetResult) and _waits_on(builder, call):
+                builder.put(call, at=CallAt.PROVISIONAL, weighed=_settled_before(builder, call))
             else:
-                _impose(d, call, verdict)
+                _impose(builder, call, verdict)
 
 
-def _provisional(d: Draft, call: CallRow) -> bool:
+def _provisional(builder: StepBuilder, call: CallRow) -> bool:
     """True if calls before this one may run yet, or have written what is not merged yet: that may change its mind."""
     if call.provisional or call.status is not CallStatus.NEW:
         return False
-    earlier = (other for other in d.calls.values() if other.index < call.index)
+    earlier = (other for other in builder.calls.values() if other.index < call.index)
     return any(other.position.writes or other.batch is not None for other in earlier)
 
 
-def _earlier(d: Draft, call: CallRow) -> Iterator[CallRow]:
-    return (other for other in d.calls.values() if other.index < call.index)
+def _earlier(builder: StepBuilder, call: CallRow) -> Iterator[CallRow]:
+    return (other for other in builder.calls.values() if other.index < call.index)
 
 
-def _settled_before(d: Draft, call: CallRow) -> int:
-    return sum(other.at is CallAt.SETTLED for other in _earlier(d, call))
+def _settled_before(builder: StepBuilder, call: CallRow) -> int:
+    return sum(other.at is CallAt.SETTLED for other in _earlier(builder, call))
 
 
-def _waits_on(d: Draft, call: CallRow) -> bool:
+def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
     """True if a result that was provisional still is: a body before it goes on, or a call may begin without a person.
 
     Decided, such a call may change the gate's mind. One whose body has not begun and that waits for a person may not.
     """
     if not call.provisional or call.status is not CallStatus.NEW:
         return False
-    return any(other.at is not CallAt.SETTLED and not _awaits_a_person(other) for other in _earlier(d, call))
+    return any(other.at is not CallAt.SETTLED and not _awaits_a_person(other) for other in _earlier(builder, call))
 
 
 def _awaits_a_person(call: CallRow) -> bool:
@@ -143,46 +143,48 @@ def _awaits_a_person(call: CallRow) -> bool:
     return call.attempts == 0 and call.status is CallStatus.SUSPENDED
 
 
-def ask_again(d: Draft, *, quiet: bool = False) -> bool:
+def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     """Ask the first provisional verdict again that may count now; True if one is being asked.
 
     `quiet`: nothing executes, and nothing may start. Then one that has been weighed is asked again only if another call
     before it has settled since.
     """
-    for call in tuple(d.calls.values()):
+    for call in tuple(builder.calls.values()):
         if call.at is not CallAt.PROVISIONAL:
             continue
-        ready = all(other.at is CallAt.SETTLED or _awaits_a_person(other) for other in _earlier(d, call))
-        if ready or (quiet and (call.weighed is None or call.weighed < _settled_before(d, call))):
-            merge_held(d, before=call)
-            d.put(call, at=CallAt.GATING)
-            d.do(RunPhase(phase=Phase.TOOL_GATE, step=d.step, call_id=call.call_id, state=d.snapshot))
+        ready = all(other.at is CallAt.SETTLED or _awaits_a_person(other) for other in _earlier(builder, call))
+        if ready or (quiet and (call.weighed is None or call.weighed < _settled_before(builder, call))):
+            merge_held(builder, before=call)
+            builder.put(call, at=CallAt.GATING)
+            builder.do(
+                RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot)
+            )
             return True
     return False
 
 
-def _impose(d: Draft, call: CallRow, verdict: SetResult | Deny | Block) -> None:
+def _impose(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> None:
     if isinstance(verdict, SetResult):
         status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
         shown, large = shown_value(verdict.value)
-        close_call(d, call, status, result=verdict.value, shown=shown, code=verdict.code, large=large)
+        close_call(builder, call, status, result=verdict.value, shown=shown, code=verdict.code, large=large)
         return
     if isinstance(verdict, Deny):
         text = doubted(verdict.text, call.doubt)
-        close_call(d, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
+        close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
         return
     shown = doubted(f"Blocked: {verdict.reason}", call.doubt)
-    close_call(d, call, CallStatus.FAILED, result=None, shown=shown, code="permission_denied")
-    end(d, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
+    close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code="permission_denied")
+    end(builder, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
 
 
-def _allow(d: Draft, call: CallRow) -> None:
+def _allow(builder: StepBuilder, call: CallRow) -> None:
     if call.status is CallStatus.RESUMING and call.decision is not None and takes_result(call):
         value = call.decision.result
         shown, large = shown_value(value)
-        close_call(d, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
+        close_call(builder, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
     else:
-        d.put(call, at=CallAt.ALLOWED)
+        builder.put(call, at=CallAt.ALLOWED)
 
 
 def takes_result(call: CallRow) -> bool:

@@ -14,14 +14,14 @@ import attrs
 from ..contract.decisions import Suspend, Ticket, TicketReason
 from ..contract.ids import fingerprint
 from ..contract.phases import CallAt
-from .state import Draft
+from .state import StepBuilder
 from .tickets import Resolution, announce, closed, new_ticket
 
 ACTION: Final = "run:resume"
 """What a ticket of the run asks for, if whoever opened it has no words of its own."""
 
 
-def open_run_ticket(d: Draft, wish: Suspend) -> Ticket:
+def open_run_ticket(builder: StepBuilder, wish: Suspend) -> Ticket:
     """Hold the run with a ticket that belongs to no call. Several may be open; the run goes on when none is.
 
     To resume lets the run go on, and a result joins the thread as a message; to cancel ends the run. `resume_mode`
@@ -29,31 +29,33 @@ def open_run_ticket(d: Draft, wish: Suspend) -> Ticket:
     """
     reason: TicketReason = "manual_pause" if wish.reason == "manual_pause" else "external_event"
     wish = attrs.evolve(wish, reason=reason, action=wish.action or ACTION, resume_mode="replay_tool_call")
-    name = d.new_ticket_id()
-    mark = fingerprint(d.spec.key, f"run:{reason}", {"ticket_id": name})
-    ticket = new_ticket(d, wish, ticket_id=name, fingerprint=mark)
-    d.holds += (ticket,)
-    announce(d, ticket)
+    name = builder.new_ticket_id()
+    mark = fingerprint(builder.spec.key, f"run:{reason}", {"ticket_id": name})
+    ticket = new_ticket(builder, wish, ticket_id=name, fingerprint=mark)
+    builder.row.holds += (ticket,)
+    announce(builder, ticket)
     return ticket
 
 
-def open_pause(d: Draft) -> None:
+def open_pause(builder: StepBuilder) -> None:
     """A pause that was asked for takes effect."""
-    wish, d.pause = d.pause, None
+    wish, builder.row.pause = builder.row.pause, None
     if wish is None:
         return
     who = wish.by or "Somebody"
     message = f"{who} paused the run." if wish.reason is None else f"{who} paused the run: {wish.reason}"
-    open_run_ticket(d, Suspend(reason="manual_pause", message=message))
+    open_run_ticket(builder, Suspend(reason="manual_pause", message=message))
 
 
-def close_run_ticket(d: Draft, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None) -> None:
+def close_run_ticket(
+    builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None
+) -> None:
     """The ticket holds the run no more."""
-    d.holds = tuple(hold for hold in d.holds if hold.ticket_id != ticket.ticket_id)
-    closed(d, ticket, how, by=by, reason=reason)
+    builder.row.holds = tuple(hold for hold in builder.row.holds if hold.ticket_id != ticket.ticket_id)
+    closed(builder, ticket, how, by=by, reason=reason)
 
 
-def rest(d: Draft) -> None:
+def rest(builder: StepBuilder) -> None:
     """Nothing moves: the run waits for the decisions of all open tickets."""
-    calls = (call.ticket for call in d.calls.values() if call.at is CallAt.PARKED)
-    d.rest(tuple(ticket.ticket_id for ticket in (*calls, *d.holds) if ticket is not None))
+    calls = (call.ticket for call in builder.calls.values() if call.at is CallAt.PARKED)
+    builder.rest(tuple(ticket.ticket_id for ticket in (*calls, *builder.row.holds) if ticket is not None))

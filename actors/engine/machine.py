@@ -47,7 +47,7 @@ from .inputs import (
 )
 from .phases import phase_done
 from .recovery import activate
-from .state import Draft, RunState, Step
+from .state import RunState, Step, StepBuilder
 from .steps import admit, arrive, tools_done, wake
 from .task_desk import desk_asked, task_said
 from .tasks import task_of
@@ -65,67 +65,67 @@ def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Ste
     Raises:
         IllegalTransition: a bug: the tables do not allow what the engine wants.
     """
-    draft = Draft(spec, state, now)
+    builder = StepBuilder(spec, state, now)
     if state.row.cursor is not Cursor.ENDED:
-        _take(draft, message)
-    return draft.build()
+        _take(builder, message)
+    return builder.build()
 
 
-def _take(d: Draft, message: Input) -> None:  # noqa: C901, PLR0912 - one row per input
+def _take(builder: StepBuilder, message: Input) -> None:  # noqa: C901, PLR0912 - one row per input
     match message:
         case ModelStreamed():
-            model_streamed(d, message)
+            model_streamed(builder, message)
         case CallProgressed() | CallPrinted():
-            _body_said(d, message)
+            _body_said(builder, message)
         case ModelAnswered():
-            if model_answered(d, message):
-                arrive(d, Cursor.AFTER_INFERENCE)
+            if model_answered(builder, message):
+                arrive(builder, Cursor.AFTER_INFERENCE)
         case CallSuspended() | CallReturned() | CallRaised():
-            _body_said(d, message)
-            _go_on(d)
+            _body_said(builder, message)
+            _go_on(builder)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
-            desk_asked(d, message)
-            _go_on(d)
+            desk_asked(builder, message)
+            _go_on(builder)
         case CommandArrived():
-            command_arrived(d, message.item)
-            _go_on(d)
+            command_arrived(builder, message.item)
+            _go_on(builder)
         case PhaseDone():
-            phase_done(d, message)
+            phase_done(builder, message)
         case ModelFailed():
-            model_failed(d, message)
+            model_failed(builder, message)
         case Activate():
-            activate(d, message)
+            activate(builder, message)
         case Admit():
-            admit(d, message)
+            admit(builder, message)
         case CancelUnowned():
-            cancel_unowned(d, message.items)
+            cancel_unowned(builder, message.items)
         case DeadlinePassed():
             if message.unowned:
-                lose_bodies(d)
-            fail(d, "run_timeout", "the run's deadline passed")
+                lose_bodies(builder)
+            fail(builder, "run_timeout", "the run's deadline passed")
         case Overran():
-            overran(d, message.item)
+            overran(builder, message.item)
         case WorkStopped():
-            work_stopped(d, message.stubborn)
+            work_stopped(builder, message.stubborn)
         case Abandon():
-            abandon(d, message.detail)
+            abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
 
 
-def _body_said(d: Draft, message: FromBody) -> None:
-    task = task_of(d, message.call_id) if d.tasks else None
+def _body_said(builder: StepBuilder, message: FromBody) -> None:
+    task = task_of(builder, message.call_id) if builder.row.tasks else None
     if task is None:
-        body_said(d, message)
+        body_said(builder, message)
     else:
-        task_said(d, task, message)
+        task_said(builder, task, message)
 
 
-def _go_on(d: Draft) -> None:
-    if d.cursor is Cursor.TASKS:
-        wake(d)
-    elif d.cursor is Cursor.TOOLS and drive(d):
-        tools_done(d)
+def _go_on(builder: StepBuilder) -> None:
+    if builder.row.cursor is Cursor.TASKS:
+        wake(builder)
+    elif builder.row.cursor is Cursor.TOOLS and drive(builder):
+        tools_done(builder)
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:

@@ -14,81 +14,81 @@ from ..contract.rows import CancelWish, PauseWish
 from .decisions import cancelled
 from .ending import append_input, end, refuse_pause
 from .holds import close_run_ticket, open_pause, rest
-from .state import Draft
+from .state import StepBuilder
 from .steps import arrive, next_step, wake
 
 
-def pause(d: Draft, command: Command) -> None:
+def pause(builder: StepBuilder, command: Command) -> None:
     """Hold the run at the end of the step, or at once if it waits already. A second pause joins the first."""
-    if d.cursor in LEAVING:
-        refuse_pause(d, command.command_id, "run_done", "the run was on its way out when the pause arrived")
+    if builder.row.cursor in LEAVING:
+        refuse_pause(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
-    paused = next((ticket.ticket_id for ticket in d.holds if ticket.reason == "manual_pause"), None)
-    joins = d.pause.command_id if d.pause is not None else paused
-    d.emit(
+    paused = next((ticket.ticket_id for ticket in builder.row.holds if ticket.reason == "manual_pause"), None)
+    joins = builder.row.pause.command_id if builder.row.pause is not None else paused
+    builder.emit(
         "run.pause.requested",
         ev.PauseRequested(command_id=command.command_id, by=command.by, reason=command.reason, joins=joins),
     )
     if joins is not None:
         return
-    d.pause = PauseWish(command_id=command.command_id, by=command.by, reason=command.reason)
-    if d.stage is Stage.NEEDS_APPROVAL:
-        open_pause(d)
-    elif d.cursor is Cursor.TASKS:
-        open_pause(d)
-        rest(d)
+    builder.row.pause = PauseWish(command_id=command.command_id, by=command.by, reason=command.reason)
+    if builder.row.stage is Stage.NEEDS_APPROVAL:
+        open_pause(builder)
+    elif builder.row.cursor is Cursor.TASKS:
+        open_pause(builder)
+        rest(builder)
 
 
-def find_hold(d: Draft, target: str) -> Ticket | None:
+def find_hold(builder: StepBuilder, target: str) -> Ticket | None:
     """The open ticket of the run with that id."""
-    return next((ticket for ticket in d.holds if ticket.ticket_id == target), None)
+    return next((ticket for ticket in builder.row.holds if ticket.ticket_id == target), None)
 
 
-def decide_hold(d: Draft, ticket: Ticket, decision: Decision) -> None:
+def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:
     """A decision about the run: it goes on (and is told the result), or it ends as cancelled."""
     denied = decision.action == "cancel"
     by = decision.decided_by
-    close_run_ticket(d, ticket, "denied" if denied else "approved", by=by, reason=decision.reason)
+    close_run_ticket(builder, ticket, "denied" if denied else "approved", by=by, reason=decision.reason)
     if denied:
-        end(d, cancelled(CancelWish(mode="now", by=by, reason=decision.reason), "approval_rejected"))
+        end(builder, cancelled(CancelWish(mode="now", by=by, reason=decision.reason), "approval_rejected"))
         return
-    _tell(d, decision.result, decision.decision_id, by)
-    _go_on(d, by)
+    _tell(builder, decision.result, decision.decision_id, by)
+    _go_on(builder, by)
 
 
-def expire_hold(d: Draft, ticket: Ticket, command_id: str) -> None:
+def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
     """Nobody decided in time: a default result lets the run go on, anything else ends it as cancelled."""
-    close_run_ticket(d, ticket, "expired", by="clock", reason="nobody decided in time")
+    close_run_ticket(builder, ticket, "expired", by="clock", reason="nobody decided in time")
     if ticket.on_expiry == "set_result":
-        _tell(d, ticket.expiry_result, command_id, "clock")
-        _go_on(d, "clock")
+        _tell(builder, ticket.expiry_result, command_id, "clock")
+        _go_on(builder, "clock")
         return
     wish = CancelWish(mode="now", by="clock", reason="an approval expired")
-    end(d, cancelled(wish, "approval_rejected"))
+    end(builder, cancelled(wish, "approval_rejected"))
 
 
-def _tell(d: Draft, result: Any, command_id: str, by: str | None) -> None:
+def _tell(builder: StepBuilder, result: Any, command_id: str, by: str | None) -> None:
     """The result, unless it is blank, joins the thread as a message: so the model knows what happened meanwhile."""
     if result is None or (isinstance(result, str) and not result.strip()):
         return
     text = result if isinstance(result, str) else shown_value(result)[0]
-    producer = Producer(run_id=d.info.run_id, step=d.step)
-    message = Message(id=d.new_message_id(), role="user", content=text, producer=producer)
-    d.pending_input += (message,)
-    d.emit("run.input.received", ev.InputReceived(command_id=command_id, message_id=message.id, text=text, by=by))
+    producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
+    message = Message(id=builder.new_message_id(), role="user", content=text, producer=producer)
+    builder.row.pending_input += (message,)
+    builder.emit("run.input.received", ev.InputReceived(command_id=command_id, message_id=message.id, text=text, by=by))
 
 
-def _go_on(d: Draft, by: str | None) -> None:
+def _go_on(builder: StepBuilder, by: str | None) -> None:
     """Work goes on where the run was held, if nothing else holds it; in the middle of a step nothing was."""
-    if d.holds or d.stage is not Stage.NEEDS_APPROVAL:
+    if builder.row.holds or builder.row.stage is not Stage.NEEDS_APPROVAL:
         return
-    if d.cursor is Cursor.PAUSED:
-        d.move(Stage.RUNNING, by=by or "local")
-        next_step(d)
-    elif d.cursor is Cursor.STEP_START:
-        d.move(Stage.RUNNING, by=by or "local")
-        append_input(d)
-        arrive(d, Cursor.BEFORE_INFERENCE)
-    elif d.cursor is Cursor.TASKS:
-        d.move(Stage.RUNNING, by=by or "local")
-        wake(d)
+    if builder.row.cursor is Cursor.PAUSED:
+        builder.move(Stage.RUNNING, by=by or "local")
+        next_step(builder)
+    elif builder.row.cursor is Cursor.STEP_START:
+        builder.move(Stage.RUNNING, by=by or "local")
+        append_input(builder)
+        arrive(builder, Cursor.BEFORE_INFERENCE)
+    elif builder.row.cursor is Cursor.TASKS:
+        builder.move(Stage.RUNNING, by=by or "local")
+        wake(builder)

@@ -21,120 +21,125 @@ from .ending import end, fail
 from .gates import gate_answered
 from .holds import open_run_ticket
 from .inputs import CallEdit, PhaseDone
-from .state import Draft
+from .state import StepBuilder
 from .steps import leave, tools_done
 from .tickets import close_call
 
 
-def phase_done(d: Draft, message: PhaseDone) -> None:
+def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     """Take the answer of a phase's hooks. One that is no longer asked for is ignored."""
-    call = None if message.call_id is None else d.calls.get(message.call_id)
-    if not _asked(d, message, call) or not _written(d, message):
+    call = None if message.call_id is None else builder.calls.get(message.call_id)
+    if not _asked(builder, message, call) or not _written(builder, message):
         return
-    _note(d, message)
-    if d.cursor is Cursor.RUN_END:
+    _note(builder, message)
+    if builder.row.cursor is Cursor.RUN_END:
         fault = message.failure or message.tripped
         if fault is not None:
-            d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=fault, error_id=_error_id(d, message)))
-        leave(d)
+            builder.emit(
+                "run.degraded",
+                ev.RunDegraded(reason="plugin_error", detail=fault, error_id=_error_id(builder, message)),
+            )
+        leave(builder)
         return
-    d.phase_open = d.phase_open and call is not None
+    builder.phase_open = builder.phase_open and call is not None
     if call is not None and (message.failure or message.tripped or message.end):
-        call = d.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
+        call = builder.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
     if message.failure is not None:
-        fail(d, "plugin_error", message.failure, error_id=_error_id(d, message))
+        fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
     elif message.tripped is not None:
-        fail(d, "guardrail_tripped", message.tripped)
+        fail(builder, "guardrail_tripped", message.tripped)
     elif message.end is not None:
-        _end_asked(d, message.end)
+        _end_asked(builder, message.end)
     elif call is not None:
-        _call_phase_done(d, call, message)
-        if d.cursor is Cursor.TOOLS and drive(d):
-            tools_done(d)
+        _call_phase_done(builder, call, message)
+        if builder.row.cursor is Cursor.TOOLS and drive(builder):
+            tools_done(builder)
     else:
-        _run_phase_done(d, message)
-        leave(d)
+        _run_phase_done(builder, message)
+        leave(builder)
 
 
-def _end_asked(d: Draft, reason: str) -> None:
+def _end_asked(builder: StepBuilder, reason: str) -> None:
     """A hook wants the run to end. A step that has come to its end counts."""
-    if d.termination is None:
-        value, fault = d.spec.check_output(d.final)
-        d.output = value if d.answer is not None and fault is None else None
+    if builder.row.termination is None:
+        value, fault = builder.spec.check_output(builder.final)
+        builder.row.output = value if builder.row.answer is not None and fault is None else None
     done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
-    if d.cursor is Cursor.STEP_END:
-        d.termination = done
-        leave(d)
+    if builder.row.cursor is Cursor.STEP_END:
+        builder.row.termination = done
+        leave(builder)
     else:
-        end(d, done)
+        end(builder, done)
 
 
-def _asked(d: Draft, message: PhaseDone, call: CallRow | None) -> bool:
+def _asked(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bool:
     """True if the machine waits for exactly this answer."""
-    if message.step != d.step:
+    if message.step != builder.row.step:
         return False
     if message.call_id is not None:
-        return d.cursor is Cursor.TOOLS and call is not None and call.position.phase is message.phase
-    return d.phase_open and PHASE_OF.get(d.cursor) is message.phase
+        return builder.row.cursor is Cursor.TOOLS and call is not None and call.position.phase is message.phase
+    return builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
 
 
-def _written(d: Draft, message: PhaseDone) -> bool:
+def _written(builder: StepBuilder, message: PhaseDone) -> bool:
     """Make what the hooks wrote part of the state; if that can not be, ask them again."""
-    d.learn(message.keys)
-    if message.batch is None or d.merge(message.batch, message.phase.value) is None:
+    builder.learn(message.keys)
+    if message.batch is None or builder.merge(message.batch, message.phase.value) is None:
         return True
-    d.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=d.snapshot))
+    builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
     return False
 
 
-def _error_id(d: Draft, message: PhaseDone) -> str:
-    return phase_error_id(d.info.run_id, message.phase.value, message.step, message.call_id)
+def _error_id(builder: StepBuilder, message: PhaseDone) -> str:
+    return phase_error_id(builder.info.run_id, message.phase.value, message.step, message.call_id)
 
 
-def _note(d: Draft, message: PhaseDone) -> None:
+def _note(builder: StepBuilder, message: PhaseDone) -> None:
     for failure in message.ignored:
-        d.emit("run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure, error_id=_error_id(d, message)))
+        builder.emit(
+            "run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure, error_id=_error_id(builder, message))
+        )
     if message.doubt is not None:
-        told = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(d, message))
-        d.emit("run.degraded", told)
+        told = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(builder, message))
+        builder.emit("run.degraded", told)
     if message.call_id is not None:
         for one in message.overruled:
-            d.emit(
+            builder.emit(
                 "run.gate.overruled",
                 ev.GateOverruled(call_id=message.call_id, plugin=one.plugin, verdict=one.verdict, by=one.by),
             )
 
 
-def _run_phase_done(d: Draft, message: PhaseDone) -> None:
+def _run_phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if message.phase is Phase.BEFORE_INFERENCE:
-        d.request = message.request
+        builder.row.request = message.request
     elif message.phase is Phase.AFTER_INFERENCE:
         for edit in message.edits:
-            call = d.calls.get(edit.call_id)
+            call = builder.calls.get(edit.call_id)
             if call is not None and not call.settled:
-                _edit(d, call, edit)
+                _edit(builder, call, edit)
     for wish in message.holds:
-        open_run_ticket(d, wish)
+        open_run_ticket(builder, wish)
 
 
-def _edit(d: Draft, call: CallRow, edit: CallEdit) -> None:
+def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:
     if edit.arguments is None:
-        close_call(d, call, CallStatus.CANCELLED, result=None, shown=edit.text, code="dropped")
+        close_call(builder, call, CallStatus.CANCELLED, result=None, shown=edit.text, code="dropped")
         return
-    mark = fingerprint(d.spec.key, call.tool, edit.arguments, call.definition)
-    early = d.early.get(call.call_id)
+    mark = fingerprint(builder.spec.key, call.tool, edit.arguments, call.definition)
+    early = builder.row.early.get(call.call_id)
     if early is not None and early.action == "resume" and early.fingerprint is None:
         seen = attrs.evolve(early, fingerprint=call.fingerprint)  # whoever approved it has not seen these arguments
-        d.early = {**d.early, call.call_id: seen}
-    d.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
-    d.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))
+        builder.row.early = {**builder.row.early, call.call_id: seen}
+    builder.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
+    builder.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))
 
 
-def _call_phase_done(d: Draft, call: CallRow, message: PhaseDone) -> None:
+def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) -> None:
     match call.at:
         case CallAt.GATING:
-            gate_answered(d, call, message.verdict, message.revision)
+            gate_answered(builder, call, message.verdict, message.revision)
         case CallAt.BEFORE:
-            start_body(d, call)
+            start_body(builder, call)
         case _:
-            d.put(call, at=CallAt.SETTLED)
+            builder.put(call, at=CallAt.SETTLED)

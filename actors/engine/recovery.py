@@ -22,7 +22,7 @@ from .ending import lose_bodies, run_end, stop_work
 from .gates import gate, tool_of
 from .inference import ask_anew
 from .inputs import Activate
-from .state import Draft, milliseconds
+from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, tools_done, wake
 from .tasks import recover_tasks
 from .tickets import ask_afresh, open_ticket
@@ -35,109 +35,113 @@ UNKNOWN = Suspend(
 )
 
 
-def _redefined(d: Draft, call: CallRow) -> bool:
+def _redefined(builder: StepBuilder, call: CallRow) -> bool:
     """A release has changed the call's tool: what people said was about another action, and they are asked again.
 
     That goes for open questions, and for answers that no body has begun with; a denial stands. What was allowed without
     a person passes the gates again. True if the call is asked about.
     """
-    definition = "" if d.spec.recorded is not None else d.spec.definition(call.tool, call.call_id)
+    definition = "" if builder.spec.recorded is not None else builder.spec.definition(call.tool, call.call_id)
     if call.settled or not call.definition or definition in ("", call.definition):
         return False
     text = f"the tool {call.tool} of {call.call_id} was {call.definition} when it was called, and is {definition} now"
-    d.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
-    mark = fingerprint(d.spec.key, call.tool, call.arguments, definition)
-    call, ticket = d.put(call, definition=definition, fingerprint=mark), call.ticket
+    builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
+    mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
+    call, ticket = builder.put(call, definition=definition, fingerprint=mark), call.ticket
     denied = call.at is CallAt.HELD and call.decision is not None and call.decision.action == "cancel"
     begins = call.status is CallStatus.RESUMING or (call.status is CallStatus.SUSPENDED and not denied)
     again = call.status is CallStatus.RUNNING and (call.at is CallAt.BODY or CallAt.BODY in call.position.to)
-    tool = d.spec.tools.get(call.tool)
+    tool = builder.spec.tools.get(call.tool)
     safe = tool is not None and tool.replay_safe
     if ticket is not None and (begins or (again and (safe or call.at is not CallAt.BODY))):
-        ask_afresh(d, call, ticket, CHANGED)
+        ask_afresh(builder, call, ticket, CHANGED)
         return True
     if call.status is CallStatus.NEW and CallAt.NEW in call.position.to:
-        d.put(call, at=CallAt.NEW)
+        builder.put(call, at=CallAt.NEW)
     return False
 
 
-def activate(d: Draft, message: Activate) -> None:
+def activate(builder: StepBuilder, message: Activate) -> None:
     """The first input of an incarnation."""
-    d.followed = True
-    _compare_digest(d, message.agent_digest)
-    if d.stage is Stage.CREATED and d.cursor is Cursor.ADMISSION:
-        d.move(Stage.PLANNED)
+    builder.followed = True
+    _compare_digest(builder, message.agent_digest)
+    if builder.row.stage is Stage.CREATED and builder.row.cursor is Cursor.ADMISSION:
+        builder.move(Stage.PLANNED)
     else:
-        recover(d, counts=message.counts)
+        recover(builder, counts=message.counts)
     if message.admitted:
-        admit(d)
+        admit(builder)
 
 
-def _compare_digest(d: Draft, digest: str) -> None:
-    if digest != d.info.agent_digest:
-        detail = f"started with spec {d.info.agent_digest}, goes on with {digest}"
-        d.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
+def _compare_digest(builder: StepBuilder, digest: str) -> None:
+    if digest != builder.info.agent_digest:
+        detail = f"started with spec {builder.info.agent_digest}, goes on with {digest}"
+        builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
 
-def recover(d: Draft, *, counts: bool = True) -> None:
+def recover(builder: StepBuilder, *, counts: bool = True) -> None:
     """Ask again for what was in flight. `counts`: see `Activate`."""
-    if STATUS[d.stage] is RunStatus.RUNNING:
-        d.unowned += 0 if d.active_since is None else milliseconds(d.active_since, d.now)
-        d.active_since = d.now  # the time without an owner was not active time
-        d.changed = True
-    lose_bodies(d)
-    if d.cursor not in LEAVING:
-        recover_tasks(d)
-    match d.cursor:
+    if STATUS[builder.row.stage] is RunStatus.RUNNING:
+        builder.counters.unowned_ms += (
+            0 if builder.counters.active_since is None else milliseconds(builder.counters.active_since, builder.now)
+        )
+        builder.counters.active_since = builder.now  # the time without an owner was not active time
+        builder.changed = True
+    lose_bodies(builder)
+    if builder.row.cursor not in LEAVING:
+        recover_tasks(builder)
+    match builder.row.cursor:
         case Cursor.TASKS:
-            wake(d)
+            wake(builder)
         case Cursor.INFERENCE:
-            ask_anew(d, counts=counts)
+            ask_anew(builder, counts=counts)
         case Cursor.TOOLS:
-            _recover_calls(d)
-        case Cursor.STOPPING if d.termination is not None:
-            stop_work(d, d.termination)  # nothing is alive, but commands may wait
+            _recover_calls(builder)
+        case Cursor.STOPPING if builder.row.termination is not None:
+            stop_work(builder, builder.row.termination)  # nothing is alive, but commands may wait
         case Cursor.ENDED | Cursor.ADMISSION | Cursor.PAUSED:
             pass
-        case Cursor.STEP_START if d.holds:
+        case Cursor.STEP_START if builder.row.holds:
             pass  # its hooks have answered: they hold the run
         case Cursor.RUN_END:
-            run_end(d)
+            run_end(builder)
         case _:
-            arrive(d, d.cursor)
+            arrive(builder, builder.row.cursor)
 
 
-def _recover_calls(d: Draft) -> None:
-    for call in tuple(d.calls.values()):
-        if d.in_tools and not _redefined(d, call):
-            _recover_call(d, d.calls[call.call_id])
-    if drive(d):
-        tools_done(d)
+def _recover_calls(builder: StepBuilder) -> None:
+    for call in tuple(builder.calls.values()):
+        if builder.in_tools and not _redefined(builder, call):
+            _recover_call(builder, builder.calls[call.call_id])
+    if drive(builder):
+        tools_done(builder)
 
 
 CHANGED: Final = "the tool's definition has changed; the question is asked again"
 
 
-def _recover_call(d: Draft, call: CallRow) -> None:
+def _recover_call(builder: StepBuilder, call: CallRow) -> None:
     match call.at:
         case CallAt.GATING if call.status is CallStatus.RESUMING:
-            gate(d, call)
+            gate(builder, call)
         case CallAt.GATING:
-            d.put(call, at=CallAt.NEW)
+            builder.put(call, at=CallAt.NEW)
         case CallAt.BEFORE:
-            d.put(call, at=CallAt.ALLOWED)
+            builder.put(call, at=CallAt.ALLOWED)
         case CallAt.BODY:
-            tool = tool_of(d, call)
+            tool = tool_of(builder, call)
             if tool is not None and tool.replay_safe:
-                d.put(call, at=CallAt.ALLOWED)
+                builder.put(call, at=CallAt.ALLOWED)
             else:
-                open_ticket(d, call, UNKNOWN)
-        case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in d.spec.hooked:
-            d.put(call, at=CallAt.SETTLED)
+                open_ticket(builder, call, UNKNOWN)
+        case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in builder.spec.hooked:
+            builder.put(call, at=CallAt.SETTLED)
         case CallAt.AFTER:
             after = Phase.AFTER_TOOL_EXECUTE
-            d.do(RunPhase(phase=after, step=d.step, call_id=call.call_id, state=d.snapshot, durable=True))
+            builder.do(
+                RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)
+            )
         case CallAt.PARKED | CallAt.HELD if call.ticket is not None:
-            d.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
+            builder.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
         case _:
             pass

@@ -1,8 +1,8 @@
-"""The machine's state, and the draft in which one input changes it.
+"""The machine's state, and the builder in which one input changes it.
 
-`RunState` is a value: rows plus the little that is known only while an owner lives. `Draft` belongs to one step:
-handlers write into it, and it becomes the next state, the commit and the effects in one go (one new row per input,
-never one per event).
+`RunState` is a value: rows plus the little that is known only while an owner lives. `StepBuilder` belongs to one input:
+handlers set fields of its copy of the run row, and `build` makes the next state, the commit and the effects (one new
+row per input, never one per event). No field of the row is named here because of the copy: a new one needs no line.
 """
 
 from __future__ import annotations
@@ -15,29 +15,26 @@ import attrs
 import msgspec
 
 from ..contract import events as ev
+from ..contract.building import changed, opened, sealed
 from ..contract.calls import check_move
-from ..contract.decisions import Decision, Ticket
+from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, Termination, check_stage
-from ..contract.messages import FinishReason, Message, Usage
+from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
+from ..contract.messages import Message
 from ..contract.phases import LEAVING, Cursor
 from ..contract.rows import (
     CallRow,
-    CancelWish,
     Commit,
+    CounterFields,
     Counters,
     EventDraft,
-    Inference,
-    PauseWish,
-    RequestChanges,
+    RunFields,
     RunInfo,
     RunRecord,
     RunRow,
-    Sent,
 )
 from ..contract.spec import MODES, AgentSpec, ModeRow
 from ..contract.state import Batch, Keys
-from ..contract.tasks import TaskRow
 from ..state.snapshot import EMPTY, Clash, Snapshot
 from .effects import Effect, Raised, ReportFailure
 
@@ -45,7 +42,6 @@ ENGINE = "engine"
 """The `by` of moves that nobody asked for."""
 
 
-_set = object.__setattr__
 TOOLS: Final = Cursor.TOOLS
 """A name of its own: before Python 3.12 looking up a member of an enum costs six times as much as a global."""
 
@@ -106,13 +102,17 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @attrs.define(eq=False, init=False, repr=False)
-class Draft:
-    """One input's changes, in the making. Its plain attributes are the fields of run row and counters as they will be.
-
-    A call row that this draft has made is its own until `build`, and is changed in place; nobody else has seen it.
+class StepBuilder:
+    """Builds what one input comes to: handlers write into it, `build` makes the next state and the commit of it.
 
     Attributes:
+        spec, state, now: the arguments of `step`; the state is as it was before the input.
+        info: the run's. mode: the row of its execution mode.
+        row, counters: a copy of the run row and one of its counters. Handlers set their fields.
+        calls, used, snapshot, keys, phase_open: as in `RunState`, for the next one. Calls are changed by `put` alone.
+        changed: there is something to write that no event and no other row shows.
         followed: other inputs wait behind this one, and must be taken before the run ends.
+        events, effects, tickets, messages: of this input, in order.
     """
 
     spec: AgentSpec
@@ -120,44 +120,12 @@ class Draft:
     now: datetime
     info: RunInfo
     mode: ModeRow
-    stage: Stage
-    cursor: Cursor
-    step: int
-    inbox: int
-    begun: bool
-    termination: Termination | None
-    answer: str | None
-    answer_at: int
-    output: Any
-    cancel: CancelWish | None
-    usage: Usage
-    rounds: int
-    errors: int
-    active_before: int
-    active_since: datetime | None
-    unowned: int
-    trail: tuple[str, ...]
-    answers: int
-    output_retries: int
-    message_count: int
-    ticket_count: int
-    inference: Inference | None
-    draft: Message | None
-    pending_input: tuple[Message, ...]
-    sent: tuple[Sent, ...]
-    unheard: str | None
-    early: Mapping[str, Decision]
-    request: RequestChanges | None
-    finish_reason: FinishReason | None
-    snapshot: Snapshot
-    keys: Keys
-    stubborn: tuple[str, ...]
-    unknown: tuple[str, ...]
-    tasks: tuple[TaskRow, ...]
-    pause: PauseWish | None
-    holds: tuple[Ticket, ...]
+    row: RunFields
+    counters: CounterFields
     calls: Mapping[str, CallRow]
     used: frozenset[str]
+    snapshot: Snapshot
+    keys: Keys
     phase_open: bool
     changed: bool
     followed: bool
@@ -169,26 +137,11 @@ class Draft:
     _touched: dict[str, CallRow]
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
-        row, counters = state.row, state.row.counters
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
         self.mode = MODES[state.info.execution]
-        self.stage, self.cursor, self.step = row.stage, row.cursor, row.step
-        self.inbox, self.begun, self.termination = row.inbox, row.begun, row.termination
-        self.answer, self.answer_at, self.output = row.answer, row.answer_at, row.output
-        self.cancel, self.usage = row.cancel, row.usage
-        self.rounds, self.errors = counters.rounds, counters.errors
-        self.active_before, self.active_since = counters.active_ms, counters.active_since
-        self.unowned, self.trail = counters.unowned_ms, counters.trail
-        self.answers, self.output_retries = counters.answers, counters.output_retries
-        self.message_count, self.ticket_count = counters.messages, counters.tickets
-        self.inference, self.draft = row.inference, row.draft
-        self.pending_input, self.sent = row.pending_input, row.sent
-        self.unheard, self.early = row.unheard, row.early
-        self.request, self.snapshot, self.keys = row.request, state.snapshot, state.keys
-        self.finish_reason = row.finish
-        self.stubborn, self.unknown, self.tasks = row.stubborn, row.unknown, row.tasks
-        self.pause, self.holds = row.pause, row.holds
+        self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
+        self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages = [], [], [], []
         self._own, self._touched = None, {}
@@ -198,12 +151,12 @@ class Draft:
     @property
     def final(self) -> str:
         """The newest final text of the model: what may be the output."""
-        return (self.answer or "")[self.answer_at :]
+        return (self.row.answer or "")[self.row.answer_at :]
 
     @property
     def in_tools(self) -> bool:
         """True while the calls of the step may move (not before them, not on the way out)."""
-        return self.cursor is TOOLS
+        return self.row.cursor is TOOLS
 
     def emit(self, name: str, payload: ev.Payload) -> None:
         """Append an event."""
@@ -224,11 +177,7 @@ class Draft:
         at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
         if known is None or at is not known.at or outcome is not known.outcome:
             check_move(call_id, None if known is None else known.at, at, outcome)
-        if changes and self._touched.get(call_id) is call:
-            for name, value in changes.items():
-                _set(call, name, value)
-            return call
-        new = attrs.evolve(call, **changes) if changes else call
+        new = changed(call, changes) if changes else call
         if self._own is None:
             self.calls = self._own = dict(self.calls)
         self._touched[call_id] = self._own[call_id] = new
@@ -257,7 +206,7 @@ class Draft:
 
     def next_step(self) -> None:
         """A new step: the settled calls of the old one stay in the store only."""
-        self.step += 1
+        self.row.step += 1
         self.calls = self._own = {}
 
     def move(self, target: Stage, *, by: str = ENGINE, detail: Mapping[str, Any] | None = None) -> None:
@@ -274,47 +223,50 @@ class Draft:
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Go to needs_approval, with its event."""
         source = self._enter(Stage.NEEDS_APPROVAL)
-        self.emit("run.waiting", ev.RunWaiting(source=source, to=self.stage, by=ENGINE, tickets=tickets))
+        self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
     def finish(self, target: Stage) -> Stage:
         """Go to a terminal stage; the caller emits the event. Returns the stage before."""
         return self._enter(target)
 
     def _enter(self, target: Stage) -> Stage:
-        source, self.stage = self.stage, check_stage(self.stage, target)
+        source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
         self.changed = True
         self.clock_in(STATUS[target] is RunStatus.RUNNING)
         return source
 
     def clock_in(self, active: bool) -> None:
         """Count the active time up to now; go on counting if the run is active."""
-        if self.active_since is not None:
-            self.active_before += milliseconds(self.active_since, self.now)
-        self.active_since = self.now if active else None
+        counters = self.counters
+        if counters.active_since is not None:
+            counters.active_ms += milliseconds(counters.active_since, self.now)
+        counters.active_since = self.now if active else None
 
     def new_message_id(self) -> str:
         """The next message id."""
-        self.message_count += 1
-        return message_id(self.info.run_id, self.message_count)
+        self.counters.messages += 1
+        return message_id(self.info.run_id, self.counters.messages)
 
     def new_ticket_id(self) -> str:
         """The next ticket id."""
-        self.ticket_count += 1
-        return ticket_id(self.info.run_id, self.ticket_count)
+        self.counters.tickets += 1
+        return ticket_id(self.info.run_id, self.counters.tickets)
 
     # --- the result --------------------------------------------------------------------------------------------------
 
     def build(self) -> Step:
         """The next state, the commit (if anything has to be written) and the effects."""
         before = self.state
-        moved = self.changed or self.cursor is not before.row.cursor
+        moved = self.changed or self.row.cursor is not before.row.cursor
         if not (moved or self.events or self._touched or self.tickets or self.messages):
             state = before
             if self.phase_open != before.phase_open or self.keys is not before.keys:
                 state = msgspec.structs.replace(before, phase_open=self.phase_open, keys=self.keys)
             return Step(state, None, tuple(self.effects))
-        self.clock_in(self.active_since is not None)  # what a process has not written, the next one does not know
-        row = self._row()
+        self.clock_in(
+            self.counters.active_since is not None
+        )  # what a process has not written, the next one does not know
+        row = self._sealed_row()
         state = RunState(
             info=self.info,
             row=row,
@@ -336,7 +288,7 @@ class Draft:
             messages=tuple(self.messages),
             state=written,
             state_step=self._written_at() if written else None,
-            consumed=self.inbox if self.inbox != before.row.inbox else 0,
+            consumed=row.inbox if row.inbox != before.row.inbox else 0,
         )
         return Step(state, commit, tuple(self.effects))
 
@@ -345,57 +297,20 @@ class Draft:
         row = self.state.row
         return row.step + (row.cursor is Cursor.RUN_END)
 
-    def _row(self) -> RunRow:
-        return RunRow(
-            stage=self.stage,
-            cursor=self.cursor,
-            step=self.step,
-            last_sequence=self.state.row.last_sequence + len(self.events),
-            inbox=self.inbox,
-            begun=self.begun,
-            termination=self.termination,
-            answer=self.answer,
-            answer_at=self.answer_at,
-            output=self.output,
-            cancel=self.cancel,
-            usage=self.usage,
-            counters=self._counters(),
-            inference=self.inference,
-            draft=self.draft,
-            pending_input=self.pending_input,
-            sent=self.sent,
-            unheard=self.unheard,
-            early=self.early,
-            stubborn=self.stubborn,
-            unknown=self.unknown,
-            tasks=self.tasks,
-            pause=self.pause,
-            holds=self.holds,
-            next_due=self._next_due(),
-            revision=self.snapshot.revision,
-            request=self.request,
-            finish=self.finish_reason,
-        )
-
-    def _counters(self) -> Counters:
-        return Counters(
-            rounds=self.rounds,
-            errors=self.errors,
-            active_ms=self.active_before,
-            active_since=self.active_since,
-            unowned_ms=self.unowned,
-            trail=self.trail,
-            answers=self.answers,
-            output_retries=self.output_retries,
-            messages=self.message_count,
-            tickets=self.ticket_count,
-        )
+    def _sealed_row(self) -> RunRow:
+        """The row as it is written. From here on nothing sets its fields any more."""
+        row = self.row
+        row.last_sequence += len(self.events)
+        row.next_due = self._next_due()
+        row.revision = self.snapshot.revision
+        row.counters = sealed(Counters, self.counters)
+        return sealed(RunRow, row)
 
     def _next_due(self) -> datetime | None:
-        if self.stage in TERMINAL:
+        if self.row.stage in TERMINAL:
             return None
-        due = None if self.cursor in LEAVING else self.info.deadline
-        for ticket in (*(call.ticket for call in self.calls.values()), *self.holds):
+        due = None if self.row.cursor in LEAVING else self.info.deadline
+        for ticket in (*(call.ticket for call in self.calls.values()), *self.row.holds):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
         return due

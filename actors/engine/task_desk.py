@@ -27,7 +27,7 @@ from .inputs import (
     TasksAsked,
     TaskStopped,
 )
-from .state import Draft
+from .state import StepBuilder
 from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task, task_of
 from .writes import task_wrote
 
@@ -38,7 +38,9 @@ SUSPENDED_TEXT = (
 
 
 def task_said(
-    d: Draft, task: TaskRow, message: CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
+    builder: StepBuilder,
+    task: TaskRow,
+    message: CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted,
 ) -> None:
     """A message from a task's body. Of an attempt that is not the present one, it is ignored."""
     if task.attempts != message.attempt:
@@ -46,102 +48,104 @@ def task_said(
     name, attempt = task.task_id, task.attempts
     match message:
         case CallProgressed():
-            d.emit(
+            builder.emit(
                 "run.task.progress",
                 ev.TaskProgress(task_id=name, attempt=attempt, fraction=message.fraction, text=message.text),
             )
         case CallPrinted():
-            d.emit(
+            builder.emit(
                 "run.task.output.delta",
                 ev.TaskOutputDelta(task_id=name, attempt=attempt, index=message.index, text=message.text),
             )
         case CallSuspended():
-            finish_task(d, task, "failed", shown=SUSPENDED_TEXT.format(tool=task.tool), code="task_suspended")
+            finish_task(builder, task, "failed", shown=SUSPENDED_TEXT.format(tool=task.tool), code="task_suspended")
         case CallReturned():
-            shown = task_wrote(d, task, message)
-            finish_task(d, task, "succeeded", result=message.result, shown=shown, large=message.large)
+            shown = task_wrote(builder, task, message)
+            finish_task(builder, task, "succeeded", result=message.result, shown=shown, large=message.large)
         case CallRaised():
-            bug = of_bug(d, message)
+            bug = of_bug(builder, message)
             shown = doubted(message.shown, "grace" if task.lost == "grace" else "")
-            finish_task(d, task, "failed", shown=shown, code=message.code, error_id=bug)
+            finish_task(builder, task, "failed", shown=shown, code=message.code, error_id=bug)
             if message.fatal and task.status != "cancelling":  # it was to end: how it takes that ends nothing else
-                fail(d, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
+                fail(builder, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
 
 
-def desk_asked(d: Draft, message: SpawnAsked | CancelAsked | TasksAsked | TaskStopped) -> None:
+def desk_asked(builder: StepBuilder, message: SpawnAsked | CancelAsked | TasksAsked | TaskStopped) -> None:
     """A question of a body, or the end of a task that a body wanted to end."""
     match message:
         case SpawnAsked():
-            spawn_asked(d, message)
+            spawn_asked(builder, message)
         case CancelAsked():
-            cancel_asked(d, message)
+            cancel_asked(builder, message)
         case TasksAsked():
-            d.do(AnswerBody(ask=message.ask, value=shown_tasks(d.tasks), durable=False))
+            builder.do(AnswerBody(ask=message.ask, value=shown_tasks(builder.row.tasks), durable=False))
         case TaskStopped():
-            task_stopped(d, message)
+            task_stopped(builder, message)
 
 
-def task_stopped(d: Draft, message: TaskStopped) -> None:
+def task_stopped(builder: StepBuilder, message: TaskStopped) -> None:
     """The body of a cancelled task has ended, or has overrun its grace."""
-    task = task_of(d, message.task_id)
+    task = task_of(builder, message.task_id)
     if task is not None and task.attempts == message.attempt and task.status == "cancelling":
-        cut_task(d, task, STOPPED)
+        cut_task(builder, task, STOPPED)
 
 
-def cancel_asked(d: Draft, message: CancelAsked) -> None:
+def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
     """A body wants a task to end. The answer says whether there is such a task; its end is told by its own events."""
-    task = task_of(d, message.task_id)
-    if task is not None and task.status == "running" and d.cursor not in LEAVING:
-        task = put_task(d, task, status="cancelling")
-        d.do(CancelTask(task_id=task.task_id, attempt=task.attempts))
-    d.do(AnswerBody(ask=message.ask, value=task is not None))
+    task = task_of(builder, message.task_id)
+    if task is not None and task.status == "running" and builder.row.cursor not in LEAVING:
+        task = put_task(builder, task, status="cancelling")
+        builder.do(CancelTask(task_id=task.task_id, attempt=task.attempts))
+    builder.do(AnswerBody(ask=message.ask, value=task is not None))
 
 
-def spawn_asked(d: Draft, message: SpawnAsked) -> None:
+def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     """A body wants a task. The answer is its id, once it is stored that it runs; or why it can not be."""
-    spawner = _spawner(d, message)
-    if spawner is None or d.cursor in LEAVING:
-        _refuse(d, message, "The run does not wait for this call any more: no task can be started from here.")
+    spawner = _spawner(builder, message)
+    if spawner is None or builder.row.cursor in LEAVING:
+        _refuse(builder, message, "The run does not wait for this call any more: no task can be started from here.")
         return
     same = [number for number, mark in enumerate(spawner.spawned, 1) if mark == message.mark]
     if len(same) >= message.nth:
-        d.do(AnswerBody(ask=message.ask, value=task_id(message.spawner, same[message.nth - 1])))
+        builder.do(AnswerBody(ask=message.ask, value=task_id(message.spawner, same[message.nth - 1])))
         return
     name = task_id(message.spawner, len(spawner.spawned) + 1)
-    fault = _unfit(d, message) or _too_many(spawner) or no_room(d)
+    fault = _unfit(builder, message) or _too_many(spawner) or no_room(builder)
     if fault is not None:
-        _refuse(d, message, fault)
+        _refuse(builder, message, fault)
         return
-    _note(d, spawner, message.mark)
+    _note(builder, spawner, message.mark)
     task = TaskRow(
-        task_id=name, call_id=spawner.call_id, tool=message.tool, arguments=message.arguments, started_at=d.now
+        task_id=name, call_id=spawner.call_id, tool=message.tool, arguments=message.arguments, started_at=builder.now
     )
-    start_task(d, task)
-    d.do(AnswerBody(ask=message.ask, value=name))
+    start_task(builder, task)
+    builder.do(AnswerBody(ask=message.ask, value=name))
 
 
-def _spawner(d: Draft, message: SpawnAsked) -> CallRow | TaskRow | None:
+def _spawner(builder: StepBuilder, message: SpawnAsked) -> CallRow | TaskRow | None:
     """Whose body asks, if that is the attempt that the run waits for."""
-    call = d.calls.get(message.spawner)
+    call = builder.calls.get(message.spawner)
     if call is not None:
         return call if call.at is CallAt.BODY and call.attempts == message.attempt else None
-    task = task_of(d, message.spawner)
+    task = task_of(builder, message.spawner)
     return task if task is not None and task.attempts == message.attempt else None
 
 
-def _note(d: Draft, spawner: CallRow | TaskRow, mark: str) -> None:
+def _note(builder: StepBuilder, spawner: CallRow | TaskRow, mark: str) -> None:
     spawned: Any = (*spawner.spawned, mark)
     if isinstance(spawner, CallRow):
-        d.put(spawner, spawned=spawned)
+        builder.put(spawner, spawned=spawned)
     else:
-        put_task(d, spawner, spawned=spawned)
+        put_task(builder, spawner, spawned=spawned)
 
 
-def _unfit(d: Draft, message: SpawnAsked) -> str | None:
+def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
     """Why a tool can not be spawned with these arguments. Nobody would ask its gate, so it must not have one."""
-    tool = d.spec.tools.get(message.tool)
+    tool = builder.spec.tools.get(message.tool)
     if tool is None:
-        return f"There is no tool named {message.tool!r} to spawn. The tools are: {', '.join(sorted(d.spec.tools))}."
+        return (
+            f"There is no tool named {message.tool!r} to spawn. The tools are: {', '.join(sorted(builder.spec.tools))}."
+        )
     if tool.gate != "never":
         return (
             f"The tool {tool.name!r} has needs_approval, and a spawned task is not shown to anybody. Let the model "
@@ -158,5 +162,5 @@ def _too_many(spawner: CallRow | TaskRow) -> str | None:
     return f"One body may spawn {MAX_SPAWNS} tasks, and this one has. Spawn the rest from another call."
 
 
-def _refuse(d: Draft, message: SpawnAsked, fault: str) -> None:
-    d.do(AnswerBody(ask=message.ask, fault=fault))
+def _refuse(builder: StepBuilder, message: SpawnAsked, fault: str) -> None:
+    builder.do(AnswerBody(ask=message.ask, fault=fault))

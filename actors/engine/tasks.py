@@ -28,7 +28,7 @@ from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
 from .denials import doubted
 from .effects import ReleaseCall, StartTask
-from .state import Draft, milliseconds
+from .state import StepBuilder, milliseconds
 from .tickets import close_call
 
 Ended = Literal["succeeded", "failed", "cancelled"]
@@ -45,64 +45,64 @@ UNKNOWN_TEXT: Final = (
 _LEFT_BEHIND: Final = "stays with the run that this one was forked from; nothing of it comes here.]"
 
 
-def task_of(d: Draft, name: str) -> TaskRow | None:
+def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
     """The task that lives under this id."""
-    return next((task for task in d.tasks if task.task_id == name), None)
+    return next((task for task in builder.row.tasks if task.task_id == name), None)
 
 
-def put_task(d: Draft, task: TaskRow, **changes: Any) -> TaskRow:
+def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
     """Change a task's row."""
     new = attrs.evolve(task, **changes)
-    d.tasks = tuple(new if one.task_id == task.task_id else one for one in d.tasks)
-    d.changed = True
+    builder.row.tasks = tuple(new if one.task_id == task.task_id else one for one in builder.row.tasks)
+    builder.changed = True
     return new
 
 
-def no_room(d: Draft) -> str | None:
+def no_room(builder: StepBuilder) -> str | None:
     """Why no task can start now, and the way out; None if one can."""
-    limit = d.spec.max_tasks
-    if len(d.tasks) >= limit:
-        live = ", ".join(task.task_id for task in d.tasks)
+    limit = builder.spec.max_tasks
+    if len(builder.row.tasks) >= limit:
+        live = ", ".join(task.task_id for task in builder.row.tasks)
         return (
-            f"This run has {len(d.tasks)} background tasks already, and may have {limit} (Agent(max_tasks={limit})): "
-            f"{live}. Wait until one of them has finished, or cancel one."
+            f"This run has {len(builder.row.tasks)} background tasks already, and may have {limit} "
+            f"(Agent(max_tasks={limit})): {live}. Wait until one of them has finished, or cancel one."
         )
     return None
 
 
-def call_in_background(d: Draft, call: CallRow) -> None:
+def call_in_background(builder: StepBuilder, call: CallRow) -> None:
     """The body of a background tool would start: it goes on as a task, and the call ends."""
-    fault = no_room(d)
+    fault = no_room(builder)
     if fault is not None:  # no body has begun
-        close_call(d, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
+        close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
-    call = d.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=d.now)
-    d.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    call = builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=builder.now)
+    builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if call.ticket is not None:
-        d.do(ReleaseCall(call_id=call.call_id))
+        builder.do(ReleaseCall(call_id=call.call_id))
     task = TaskRow(
         task_id=task_id(call.call_id, 1),
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
-        started_at=d.now,
+        started_at=builder.now,
     )
-    start_task(d, task)
+    start_task(builder, task)
     result = {"task": task.task_id, "status": "running"}
-    close_call(d, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
+    close_call(builder, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
 
 
-def start_task(d: Draft, task: TaskRow) -> None:
+def start_task(builder: StepBuilder, task: TaskRow) -> None:
     """A new task."""
-    d.tasks = (*d.tasks, task)
-    d.changed = True
-    run_task(d, task)
+    builder.row.tasks = (*builder.row.tasks, task)
+    builder.changed = True
+    run_task(builder, task)
 
 
-def run_task(d: Draft, task: TaskRow) -> None:
+def run_task(builder: StepBuilder, task: TaskRow) -> None:
     """Let its body run."""
-    tool = d.spec.tools.get(task.tool)
-    d.emit(
+    tool = builder.spec.tools.get(task.tool)
+    builder.emit(
         "run.task.started",
         ev.TaskStarted(
             task_id=task.task_id,
@@ -112,21 +112,21 @@ def run_task(d: Draft, task: TaskRow) -> None:
             attempt=task.attempts,
         ),
     )
-    d.do(
+    builder.do(
         StartTask(
             task_id=task.task_id,
             call_id=task.call_id,
             attempt=task.attempts,
             tool=task.tool,
             arguments=task.arguments,
-            state=d.snapshot,
+            state=builder.snapshot,
             durable=tool is None or not tool.replay_safe,
         )
     )
 
 
 def finish_task(
-    d: Draft,
+    builder: StepBuilder,
     task: TaskRow,
     status: Ended,
     *,
@@ -137,9 +137,9 @@ def finish_task(
     error_id: str | None = None,
 ) -> None:
     """A task has ended: its row goes, its event and its message come."""
-    d.tasks = tuple(one for one in d.tasks if one.task_id != task.task_id)
-    d.changed = True
-    d.emit(
+    builder.row.tasks = tuple(one for one in builder.row.tasks if one.task_id != task.task_id)
+    builder.changed = True
+    builder.emit(
         "run.task.finished",
         ev.TaskFinished(
             task_id=task.task_id,
@@ -149,17 +149,17 @@ def finish_task(
             result=Large(result) if large else shown if status != "succeeded" else result,
             code=code,
             attempts=task.attempts,
-            duration_ms=milliseconds(task.started_at, d.now),
+            duration_ms=milliseconds(task.started_at, builder.now),
             error_id=error_id,
         ),
     )
     message = Message(
-        id=d.new_message_id(),
+        id=builder.new_message_id(),
         role="user",
         content=task_text(task, status, code, shown),
-        producer=Producer(run_id=d.info.run_id, step=d.step),
+        producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
     )
-    d.pending_input += (message,)
+    builder.row.pending_input += (message,)
 
 
 def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
@@ -202,27 +202,27 @@ def newest_input(history: Sequence[Message]) -> str:
     return next((text for text in inputs if not text.endswith(_LEFT_BEHIND)), "")
 
 
-def end_tasks(d: Draft, why: str) -> None:
+def end_tasks(builder: StepBuilder, why: str) -> None:
     """The run ends, and nothing of it is alive: each task that its row still has was cancelled with it."""
-    for task in d.tasks:
+    for task in builder.row.tasks:
         if task.lost:
-            d.unknown += (task.task_id,)
-        cut_task(d, task, why)
+            builder.row.unknown += (task.task_id,)
+        cut_task(builder, task, why)
 
 
-def cut_task(d: Draft, task: TaskRow, why: str) -> None:
+def cut_task(builder: StepBuilder, task: TaskRow, why: str) -> None:
     """End a task that was cancelled, and whose body has not said what it came to."""
     code = "outcome_unknown" if task.lost else "cancelled"
-    finish_task(d, task, "cancelled", shown=doubted(why, task.lost), code=code)
+    finish_task(builder, task, "cancelled", shown=doubted(why, task.lost), code=code)
 
 
-def recover_tasks(d: Draft) -> None:
+def recover_tasks(builder: StepBuilder) -> None:
     """The run has an owner again: a task that may be repeated runs again, any other has an outcome nobody knows."""
-    for task in d.tasks:
-        tool = d.spec.tools.get(task.tool)
+    for task in builder.row.tasks:
+        tool = builder.spec.tools.get(task.tool)
         if task.status == "cancelling":
-            cut_task(d, task, STOPPED)
+            cut_task(builder, task, STOPPED)
         elif tool is not None and tool.replay_safe:
-            run_task(d, put_task(d, task, attempts=task.attempts + 1, started_at=d.now))
+            run_task(builder, put_task(builder, task, attempts=task.attempts + 1, started_at=builder.now))
         else:
-            finish_task(d, task, "failed", shown=UNKNOWN_TEXT, code="outcome_unknown")
+            finish_task(builder, task, "failed", shown=UNKNOWN_TEXT, code="outcome_unknown")

@@ -15,55 +15,57 @@ from ..contract.excerpt import Large
 from ..contract.phases import CallAt, Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
-from .state import ENGINE, Draft, milliseconds
+from .state import ENGINE, StepBuilder, milliseconds
 
 
-def open_ticket(d: Draft, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
+def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
-    ticket = new_ticket(d, wish, ticket_id=d.new_ticket_id(), fingerprint=call.fingerprint, call=call)
+    ticket = new_ticket(builder, wish, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     ticket = ticket if replaces is None else attrs.evolve(ticket, replaces=replaces)
-    call = d.put(call, at=CallAt.PARKED, ticket=ticket)
-    d.emit(
+    call = builder.put(call, at=CallAt.PARKED, ticket=ticket)
+    builder.emit(
         "run.tool.suspended",
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
     )
-    announce(d, ticket)
-    d.do(ParkCall(call_id=call.call_id, ticket=ticket))
+    announce(builder, ticket)
+    builder.do(ParkCall(call_id=call.call_id, ticket=ticket))
     return call
 
 
-def ask_afresh(d: Draft, call: CallRow, ticket: Ticket, reason: str) -> CallRow:
+def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str) -> CallRow:
     """Ask what a ticket asked, with a new one: the old one does not fit what would happen now."""
-    call = withdraw(d, call, by=ENGINE, reason=reason)
+    call = withdraw(builder, call, by=ENGINE, reason=reason)
     if call.status is not CallStatus.SUSPENDED:
-        return open_ticket(d, d.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
-    name = d.new_ticket_id()
-    new = new_ticket(d, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
+        return open_ticket(builder, builder.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
+    name = builder.new_ticket_id()
+    new = new_ticket(builder, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
     new = attrs.evolve(new, replaces=ticket.ticket_id)
-    call = d.put(call, at=CallAt.PARKED, ticket=new, decision=None)
-    announce(d, new)
-    d.do(ParkCall(call_id=call.call_id, ticket=new))
+    call = builder.put(call, at=CallAt.PARKED, ticket=new, decision=None)
+    announce(builder, new)
+    builder.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
 
 
-def new_ticket(d: Draft, wish: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None) -> Ticket:
+def new_ticket(
+    builder: StepBuilder, wish: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None
+) -> Ticket:
     """A ticket as a wish says, of a call or of the run itself."""
     result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
     return Ticket(
         ticket_id=ticket_id,
-        run_id=d.info.run_id,
+        run_id=builder.info.run_id,
         call_id=None if call is None else call.call_id,
         tool="" if call is None else call.tool,
         arguments={} if call is None else call.arguments,
         fingerprint=fingerprint,
         reason=wish.reason,
-        requested_at=d.now,
+        requested_at=builder.now,
         action=wish.action or ("" if call is None else f"tool:{call.tool}"),
         message=wish.message,
         parameters=wish.parameters,
         response_schema=wish.response_schema,
         resume_mode=wish.resume_mode,
-        expires_at=None if wish.expires_after is None else d.now + timedelta(seconds=wish.expires_after),
+        expires_at=None if wish.expires_after is None else builder.now + timedelta(seconds=wish.expires_after),
         on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
         expiry_result=None if result is None else result.value,
         expiry_code=None if result is None else result.code,
@@ -92,10 +94,10 @@ def wish_of(ticket: Ticket) -> Suspend:
     )
 
 
-def announce(d: Draft, ticket: Ticket) -> None:
+def announce(builder: StepBuilder, ticket: Ticket) -> None:
     """Write a new ticket, and its event."""
-    d.tickets.append(ticket)
-    d.emit(
+    builder.tickets.append(ticket)
+    builder.emit(
         "run.approval.requested",
         ev.ApprovalRequested(
             ticket_id=ticket.ticket_id,
@@ -121,22 +123,22 @@ Resolution = Literal["approved", "denied", "expired", "withdrawn"]
 
 
 def resolve(
-    d: Draft, call: CallRow, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
+    builder: StepBuilder, call: CallRow, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
 ) -> CallRow:
     """Close the call's open ticket."""
     ticket = call.ticket
     if ticket is None or ticket.status != "open":
         return call
-    return d.put(call, ticket=closed(d, ticket, how, by=by, reason=reason, edited=edited))
+    return builder.put(call, ticket=closed(builder, ticket, how, by=by, reason=reason, edited=edited))
 
 
 def closed(
-    d: Draft, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
+    builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
 ) -> Ticket:
     """Write an open ticket as closed, and its event."""
-    ticket = attrs.evolve(ticket, status=how, decided_by=by, decided_at=d.now, decision_reason=reason)
-    d.tickets.append(ticket)
-    d.emit(
+    ticket = attrs.evolve(ticket, status=how, decided_by=by, decided_at=builder.now, decision_reason=reason)
+    builder.tickets.append(ticket)
+    builder.emit(
         "run.approval.resolved",
         ev.ApprovalResolved(
             ticket_id=ticket.ticket_id, call_id=ticket.call_id, resolution=how, by=by, reason=reason, edited=edited
@@ -145,13 +147,13 @@ def closed(
     return ticket
 
 
-def withdraw(d: Draft, call: CallRow, *, by: str | None, reason: str) -> CallRow:
+def withdraw(builder: StepBuilder, call: CallRow, *, by: str | None, reason: str) -> CallRow:
     """Close an open ticket that nobody will decide any more."""
-    return resolve(d, call, "withdrawn", by=by, reason=reason)
+    return resolve(builder, call, "withdrawn", by=by, reason=reason)
 
 
 def close_call(
-    d: Draft,
+    builder: StepBuilder,
     call: CallRow,
     status: CallStatus,
     *,
@@ -165,15 +167,15 @@ def close_call(
 
     The event holds the result itself, or only what the model is shown if the call failed or its result is large.
     """
-    hooked = d.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in d.spec.hooked
+    hooked = builder.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     ran = call.position.status is CallStatus.RUNNING  # its body has returned; one that may only run again has not
     if call.status is CallStatus.SUSPENDED or call.status is CallStatus.RESUMING:
-        d.do(ReleaseCall(call_id=call.call_id))
-    call = d.put(
+        builder.do(ReleaseCall(call_id=call.call_id))
+    call = builder.put(
         call, at=CallAt.AFTER if hooked else CallAt.SETTLED, outcome=status, result=result, shown=shown, code=code
     )
-    spent = milliseconds(call.started_at, d.now) if ran and call.started_at is not None else 0
-    d.emit(
+    spent = milliseconds(call.started_at, builder.now) if ran and call.started_at is not None else 0
+    builder.emit(
         "run.tool.result",
         ev.ToolResult(
             call_id=call.call_id,
@@ -188,5 +190,7 @@ def close_call(
     )
     if hooked:
         after = Phase.AFTER_TOOL_EXECUTE
-        d.do(RunPhase(phase=after, step=d.step, call_id=call.call_id, state=d.snapshot, durable=True))
+        builder.do(
+            RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)
+        )
     return call

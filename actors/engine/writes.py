@@ -16,81 +16,81 @@ from ..contract.state import Batch
 from ..contract.tasks import TaskRow
 from ..state.snapshot import Clash
 from .inputs import CallReturned
-from .state import Draft
+from .state import StepBuilder
 from .tickets import close_call
 
 
-def returned(d: Draft, call: CallRow, message: CallReturned) -> None:
+def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
     """A body has returned, maybe with a batch."""
-    d.learn(message.keys)
+    builder.learn(message.keys)
     batch = message.batch
     if batch is None:
-        close_call(d, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
+        close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
         return
-    call = d.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
-    if d.in_tools and (d.mode.bodies == 1 or call.alone):
-        _merge(d, call, batch, again=_may_retry(d, call))
-    elif _may_retry(d, call):
-        d.put(call, at=CallAt.MERGING)
+    call = builder.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
+    if builder.in_tools and (builder.mode.bodies == 1 or call.alone):
+        _merge(builder, call, batch, again=_may_retry(builder, call))
+    elif _may_retry(builder, call):
+        builder.put(call, at=CallAt.MERGING)
     else:
-        _close(d, call, batch)
+        _close(builder, call, batch)
 
 
-def merge_held(d: Draft, *, again: bool = True, before: CallRow | None = None) -> bool:
+def merge_held(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
     """Merge the batches that wait, in the model's order. True if a call has moved, for which others may have waited.
 
     `again`: a tool that retries on a conflict may run again. `before`: only what calls before this one wrote.
     """
     moved = False
-    for call in tuple(d.calls.values()):
+    for call in tuple(builder.calls.values()):
         if call is before:
             break
         if call.batch is not None and call.position.merges:
             moved = moved or call.at is CallAt.MERGING
-            _merge(d, call, call.batch, again=again and _may_retry(d, call))
+            _merge(builder, call, call.batch, again=again and _may_retry(builder, call))
     return moved
 
 
-def task_wrote(d: Draft, task: TaskRow, message: CallReturned) -> str:
+def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> str:
     """Merge what a background task wrote; returns what the model is told of its result."""
-    d.learn(message.keys)
-    clash = None if message.batch is None else d.merge(message.batch, task.task_id)
+    builder.learn(message.keys)
+    clash = None if message.batch is None else builder.merge(message.batch, task.task_id)
     if clash is None:
         return message.shown
-    d.emit(
+    builder.emit(
         "run.state.conflict",
         ev.StateConflict(key=str(clash.key), writer=task.task_id, other=clash.by or None, detail=clash.detail),
     )
     return f"{message.shown}\n{conflict_note(clash)}"
 
 
-def _may_retry(d: Draft, call: CallRow) -> bool:
-    tool = d.spec.tools.get(call.tool)
-    return d.in_tools and tool is not None and tool.on_conflict == "retry" and not call.alone and not call.settled
+def _may_retry(builder: StepBuilder, call: CallRow) -> bool:
+    tool = builder.spec.tools.get(call.tool)
+    return builder.in_tools and tool is not None and tool.on_conflict == "retry" and not call.alone and not call.settled
 
 
-def _merge(d: Draft, call: CallRow, batch: Batch, *, again: bool) -> None:
-    clash = d.merge(batch, call.call_id)
+def _merge(builder: StepBuilder, call: CallRow, batch: Batch, *, again: bool) -> None:
+    clash = builder.merge(batch, call.call_id)
     if clash is not None:
-        d.emit(
+        builder.emit(
             "run.state.conflict",
             ev.StateConflict(
                 key=str(clash.key), writer=call.call_id, other=clash.by or None, detail=clash.detail, retried=again
             ),
         )
         if again:
-            d.put(call, at=CallAt.ALLOWED, batch=None, result=None, shown=None, large=False, alone=True)
+            builder.put(call, at=CallAt.ALLOWED, batch=None, result=None, shown=None, large=False, alone=True)
             return
-        call = d.put(call, shown=f"{call.shown}\n{conflict_note(clash)}")
+        call = builder.put(call, shown=f"{call.shown}\n{conflict_note(clash)}")
     if call.settled:
-        d.put(call, batch=None)
+        builder.put(call, batch=None)
     else:
-        _close(d, call, None)
+        _close(builder, call, None)
 
 
-def _close(d: Draft, call: CallRow, batch: Batch | None) -> None:
-    call = d.put(call, batch=batch)
-    close_call(d, call, CallStatus.SUCCEEDED, result=call.result, shown=call.shown or "", large=call.large)
+def _close(builder: StepBuilder, call: CallRow, batch: Batch | None) -> None:
+    call = builder.put(call, batch=batch)
+    close_call(builder, call, CallStatus.SUCCEEDED, result=call.result, shown=call.shown or "", large=call.large)
 
 
 def conflict_note(clash: Clash) -> str:

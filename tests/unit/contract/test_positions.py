@@ -9,8 +9,8 @@ from greenroom.actors.contract.calls import (
     POSITIONS,
     SETTLED,
     CallStatus,
-    call_status,
     check_move,
+    open_status,
 )
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
@@ -142,7 +142,7 @@ def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call
         (2, 1): CallStatus.RUNNING,
     }
     for (attempts, resumed_at), status in told.items():
-        assert call_status(at, attempts, resumed_at, None) is status
+        assert open_status(attempts, resumed_at) is status
         assert row_at(at, attempts=attempts, resumed_at=resumed_at).status is status
 
 
@@ -164,7 +164,8 @@ def test_the_status_moves_as_a_client_may_expect():
         (CallAt.AFTER, 3, 1, CallStatus.SUCCEEDED),
         (CallAt.SETTLED, 3, 1, CallStatus.SUCCEEDED),
     ]
-    statuses = [call_status(*place) for place in path]
+    names = ("at", "attempts", "resumed_at", "outcome")
+    statuses = [row_at(**dict(zip(names, place, strict=True))).status for place in path]
     assert statuses == [
         "new",
         "new",

@@ -15,7 +15,7 @@ from greenroom.actors.contract.phases import CallAt, Phase
 from greenroom.actors.contract.rows import CallRow
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.engine import bodies, calls, decisions, ending, gates
-from greenroom.actors.engine.state import Draft
+from greenroom.actors.engine.state import StepBuilder
 
 from .chaos import TOOLS, Chaos
 from .world import World
@@ -39,49 +39,49 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallAt, target: CallAt) -
     state = msgspec.structs.replace(w.state, calls={"c": row})
     outcome = row.outcome if source is target else outcome_at(target, source)
     for touched in (False, True):
-        draft = Draft(w.spec, state, w.now)
-        known = draft.put(row, shown="seen") if touched else row
+        builder = StepBuilder(w.spec, state, w.now)
+        known = builder.put(row, shown="seen") if touched else row
         if source is target or target in POSITIONS[source].to:
-            assert draft.put(known, at=target, outcome=outcome).at is target
+            assert builder.put(known, at=target, outcome=outcome).at is target
         else:
             with pytest.raises(IllegalTransition, match=f"call c: {source} -> {target}"):
-                draft.put(known, at=target, outcome=outcome)
-            assert draft.calls["c"].at is source
+                builder.put(known, at=target, outcome=outcome)
+            assert builder.calls["c"].at is source
     assert row.at is source
 
 
 def test_an_outcome_does_not_change() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     row = attrs.evolve(ROW, at=CallAt.SETTLED, outcome=CallStatus.FAILED)
-    draft = Draft(w.spec, msgspec.structs.replace(w.state, calls={"c": row}), w.now)
+    builder = StepBuilder(w.spec, msgspec.structs.replace(w.state, calls={"c": row}), w.now)
     with pytest.raises(IllegalTransition):
-        draft.put(row, outcome=CallStatus.SUCCEEDED)
+        builder.put(row, outcome=CallStatus.SUCCEEDED)
 
 
 def test_a_call_that_is_not_there_begins_new() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     with pytest.raises(IllegalTransition, match="call c: nothing -> body"):
-        Draft(w.spec, w.state, w.now).put(attrs.evolve(ROW, at=CallAt.BODY))
+        StepBuilder(w.spec, w.state, w.now).put(attrs.evolve(ROW, at=CallAt.BODY))
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------
 
 
-def _begun_at_once(d: Draft, call: CallRow) -> None:
+def _begun_at_once(builder: StepBuilder, call: CallRow) -> None:
     """A call that needs no gate skips the question whether it may start now."""
-    d.put(call, at=CallAt.BODY, attempts=call.attempts + 1)
+    builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1)
 
 
-def _let_go(d: Draft, call: CallRow, decision: object) -> None:
+def _let_go(builder: StepBuilder, call: CallRow, decision: object) -> None:
     """An approved call is allowed without its gates."""
-    d.put(call, at=CallAt.ALLOWED)
+    builder.put(call, at=CallAt.ALLOWED)
 
 
-def _opened_again(d: Draft, *, again: bool = True, before: CallRow | None = None) -> bool:
+def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
     """A call that has ended runs again."""
-    for call in d.calls.values():
+    for call in builder.calls.values():
         if call.settled:
-            d.put(call, at=CallAt.ALLOWED, outcome=None)
+            builder.put(call, at=CallAt.ALLOWED, outcome=None)
     return False
 
 
@@ -89,7 +89,7 @@ PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "new -> body": ([gates], "_allow", _begun_at_once),
     "held -> allowed": ([decisions], "_resume", _let_go),
     "settled -> allowed": ([calls, ending, gates], "merge_held", _opened_again),
-    "allowed -> merging": ([bodies], "start_body", lambda d, call: d.put(call, at=CallAt.MERGING)),
+    "allowed -> merging": ([bodies], "start_body", lambda builder, call: builder.put(call, at=CallAt.MERGING)),
 }
 
 
