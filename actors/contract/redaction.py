@@ -197,7 +197,11 @@ class Redactor:
     def payload(self, payload: Any) -> Any:
         """An event's payload without secrets; the same object if there are none."""
         changes: dict[str, Any] | None = None
-        for name in FOREIGN[type(payload)]:
+        kind = type(payload)
+        names = FOREIGN[kind]
+        if not names and kind not in FOREIGN_SCHEMAS:
+            return payload
+        for name in names:
             before = getattr(payload, name)
             if before is None:
                 continue
@@ -208,7 +212,7 @@ class Redactor:
             if after is not before:
                 changes = {} if changes is None else changes
                 changes[name] = after
-        for name in FOREIGN_SCHEMAS.get(type(payload), ()):
+        for name in FOREIGN_SCHEMAS.get(kind, ()):
             before = getattr(payload, name)
             try:
                 after = before if before is None else self.schema(before)

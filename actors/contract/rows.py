@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import attrs
 import msgspec
@@ -361,8 +361,8 @@ class CallRow(CallFields):
         return self.lost or ("process" if asked else "")
 
 
-class EventDraft(NamedTuple):
-    """An event before it is numbered and encoded: its type and its payload object. A tuple: so many are made."""
+class EventDraft(msgspec.Struct, frozen=True, gc=False):
+    """An event before numbering and encoding: its type and its payload object. A struct is cheap to make."""
 
     type: str
     payload: Any

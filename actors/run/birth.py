@@ -111,7 +111,12 @@ def new_run(birth: Birth, now: datetime, redactor: Redactor) -> NewRun:
     )
     on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
     return NewRun(
-        info=info, row=row_at_birth((message,)), messages=(), created=created(info, birth.text), on_busy=on_busy
+        info=info,
+        row=row_at_birth((message,)),
+        messages=(),
+        created=created(info, birth.text),
+        on_busy=on_busy,
+        thread_runs=0 if birth.thread_id is None else None,
     )
 
 
@@ -120,7 +125,7 @@ def in_thread(new: NewRun, thread_id: str) -> NewRun:
     drafted = new.created
     payload = msgspec.structs.replace(drafted.payload, thread_id=thread_id)
     info = attrs.evolve(new.info, thread_id=thread_id)
-    return attrs.evolve(new, info=info, created=drafted._replace(payload=payload))
+    return attrs.evolve(new, info=info, created=msgspec.structs.replace(drafted, payload=payload))
 
 
 def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
@@ -167,6 +172,7 @@ def fork_of(
         created=created(child, newest_input(history)),
         messages=history,
         thread_parent=(info.thread_id, min(stored, len(history))),
+        thread_runs=0,
     )
 
 

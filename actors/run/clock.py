@@ -143,12 +143,12 @@ class ClockWatch:
 class RunTime:
     """The time of one run's inputs: wall time that never goes back, and what of it was no activity."""
 
-    __slots__ = ("_clock", "_newest", "_since", "_steady")
+    __slots__ = ("_apart", "_clock", "_newest")
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock = clock
         self._newest = _newest_of(state)
-        self._since, self._steady = max(clock.now(), self._newest), trio.current_time()
+        self._apart = max(clock.now(), self._newest).timestamp() - trio.current_time()
 
     def next(self, state: RunState) -> tuple[datetime, RunState]:
         """The time of the next input, and the state as it is to be taken then.
@@ -156,12 +156,15 @@ class RunTime:
         A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like one without an
         owner: it is not active time.
         """
-        now, steady = self._clock.now(), trio.current_time()
-        self._newest = now = max(now, self._newest)
+        now = self._clock.now()
+        if now < self._newest:
+            now = self._newest
+        else:
+            self._newest = now
         if self._clock.jumps:
-            skew = (now - self._since).total_seconds() - (steady - self._steady)
+            skew = now.timestamp() - trio.current_time() - self._apart
             if not -JUMP < skew < JUMP:
-                self._since, self._steady = now, steady
+                self._apart += skew
                 state = shifted(state, skew)
         return now, state
 

@@ -8,6 +8,7 @@ who handed it in is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final, get_args
 
 import attrs
@@ -145,6 +146,10 @@ def response_of(response: Any) -> ModelResponse:
     )
 
 
+_COUNTS: Final = tuple(field.name for field in attrs.fields(Usage))
+_counts: Final = attrgetter(*_COUNTS)
+
+
 def usage_of(usage: Any) -> Usage:
     """A usage that can be added up.
 
@@ -153,10 +158,12 @@ def usage_of(usage: Any) -> Usage:
     """
     if not isinstance(usage, Usage):
         raise Unusable(f"usage is {type(usage).__name__}, not Usage")
-    for field in attrs.fields(Usage):
-        count = getattr(usage, field.name)
+    counts = _counts(usage)
+    if {*map(type, counts)} == {int} and min(counts) >= 0 and max(counts) <= MOST_TOKENS:
+        return usage
+    for name, count in zip(_COUNTS, counts, strict=True):
         if type(count) is not int or not 0 <= count <= MOST_TOKENS:
-            raise Unusable(f"usage.{field.name} is {count!r:.80}; give a whole number, 0 or more")
+            raise Unusable(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage
 
 

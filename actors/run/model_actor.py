@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -61,14 +60,19 @@ class Asking:
         """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
         message_id, self.sent = self.effect.message_id, True
         try:
-            async with model.stream(request) as events, _closed(events):
-                async for event in events:
-                    if isinstance(event, TextDelta):
-                        await self.children.message_stream(message_id).text.put(event.text)
-                    elif isinstance(event, ReasoningDelta):
-                        await self.children.message_stream(message_id).reasoning.put(event.text)
-                    else:
-                        return self._answered(event)
+            async with model.stream(request) as events:
+                try:
+                    async for event in events:
+                        if isinstance(event, TextDelta):
+                            await self.children.message_stream(message_id).text.put(event.text)
+                        elif isinstance(event, ReasoningDelta):
+                            await self.children.message_stream(message_id).reasoning.put(event.text)
+                        else:
+                            return self._answered(event)
+                finally:
+                    # Finalise a generator in the model's own task; the collector would do so in another one.
+                    if isinstance(events, AsyncGenerator):
+                        await events.aclose()
         except ModelError as error:
             self.tell(error)
             return self._failed(error)
@@ -141,13 +145,3 @@ def _seconds(value: Any) -> float | None:
     """What a provider asks to wait; None if the value is no number."""
     known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # NaN is not either
     return value if known else None
-
-
-@asynccontextmanager
-async def _closed(events: AsyncIterator[Any]) -> AsyncIterator[None]:
-    """Run what an async generator has to tidy up here, in the model's own task, and not when it is collected."""
-    try:
-        yield
-    finally:
-        if isinstance(events, AsyncGenerator):
-            await events.aclose()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any, Final
 
@@ -299,8 +300,10 @@ class RunActor:
             self._asking.deadline = min(self._at_deadline(self.deadline), self._patient_until)
 
     async def _ask_deps(self, info: RunInfo, until: float) -> Any:
+        # Without a deadline no moment of wall time is waited for, and each new run would wake the watch of the clocks.
+        watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
-            with self.services.clock_watch.waiting(self), trio.CancelScope(deadline=until) as self._asking:
+            with watched, trio.CancelScope(deadline=until) as self._asking:
                 return await self.services.directory.deps_for(info)
         finally:
             self._asking = None

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import trio
 
 from ..abc import Created
 from ..agent import Agent
@@ -40,14 +39,14 @@ class Starter:
     _handle: Callable[[str, str], Run[Any]]
 
     async def begin(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
-        """Start a run in a new thread. If runs were started in a thread of that name already, it gets another name.
+        """Start a run in a new thread (`new.thread_runs` is 0); a thread name that was used already gets a suffix.
 
         Raises:
             RunExists, RunPruned: the id is taken.
         """
         while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
             try:
-                return await self._create(attrs.evolve(new, thread_runs=0), agent, deps)
+                return await self._create(new, agent, deps)
             except _ThreadChanged:
                 new = in_thread(new, f"{new.info.run_id}.thread.{random_ids.token_hex(4)}")
 
@@ -90,19 +89,17 @@ class Starter:
         Raises:
             RunExists, RunPruned: the id is taken. _ThreadChanged: the thread is not as `new.thread_runs` says.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
         info = new.info
         encoder = EventEncoder(info, self._services.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
-        with trio.CancelScope(shield=True):  # bounded by the store's patience; then the run has its owner
-            with self._services.board.looking():
-                created = await self._written(new, frame)
-            if created.claim is not None:
-                state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
-                born = Born(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
-                self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
-                if created.behind is not None:
-                    self._queue(info, created.behind)
+        with self._services.board.looking():
+            created = await self._written(new, frame)
+        if created.claim is not None:  # no checkpoint since the store has answered: the run gets its owner
+            state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
+            born = Born(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
+            self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
+            if created.behind is not None:
+                self._queue(info, created.behind)
         if created.thread_changed:
             raise _ThreadChanged
         if created.pruned is not None:
@@ -115,6 +112,8 @@ class Starter:
 
     async def _written(self, new: NewRun, frame: bytes) -> Created:
         """Write the run; a run that was given up does not keep the thread busy, and is ended first.
+
+        Cancelled means that nothing was written: `Store.create_run` shields itself once its request is handed in.
 
         Raises:
             ThreadBusy: another run works on the thread.

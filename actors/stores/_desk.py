@@ -57,7 +57,7 @@ def failed(error: BaseException) -> StoreDown:
     return down
 
 
-class Silent:
+class Silent(StoreHooks):
     """Hooks of a store that is not open: nobody listens."""
 
     def posted(self, run_id: str, item: object) -> None:

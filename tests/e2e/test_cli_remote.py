@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ def server(cli: Cli) -> Any:
 
 
 DB = ("--db", "s.db")
+
+
+def shows(inside: Inside, run_id: str, words: str) -> None:
+    """Wait until `greenroom show` says so: a command is accepted once it is durable, and acts later."""
+    until = time.monotonic() + PATIENCE
+    while words not in inside("show", run_id, *DB).stdout:
+        assert time.monotonic() < until, f"{words!r} is not shown"
+        time.sleep(0.1)
 
 
 def jsons(text: str) -> list[dict[str, Any]]:
@@ -236,6 +245,7 @@ def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, se
     server.starts("support", "r1")
     done = inside("pause", "r1", "--reason", "the shop is closed", *DB)
     assert done.stdout == "accepted by r1; the run waits before its next step, until somebody decides.\n"
+    shows(inside, "r1", "t2")
     assert inside("approve", "r1", *DB).returncode == 2  # both of them are open
     assert inside("approve", "r1", "t1", *DB).returncode == 0
     shown = inside("show", "r1", *DB).stdout
@@ -260,6 +270,7 @@ def test_a_run_that_somebody_works_on_is_shown_with_what_can_be_typed_now(inside
 def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("pause", "r1", *DB).returncode == 0
+    shows(inside, "r1", "t2")
     told = inside("deny", "r1", "--all", "--text", "enough", *DB)
     assert told.returncode == 2
     assert "r1.t2 holds the run: to deny it ends the run, and no model is told of it" in one_line(told.stderr)

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import RunQuery, RunSummary, Store
+from greenroom.actors.abc import RunQuery, RunSummary, Store, StoreHooks
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
@@ -32,13 +32,16 @@ MANY: Final = 1000
 """Runs that are counted when several begin with what was written."""
 
 
-class Deaf:
-    """Hooks of a store that only reads: nothing is ever posted."""
+class Deaf(StoreHooks):
+    """Hooks of a store without a runtime."""
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Nothing."""
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Nothing."""
+
+    def pruned(self) -> None:
         """Nothing."""
 
     def unavailable(self, error: Exception | None) -> None:

@@ -582,7 +582,7 @@ def test_more_runs_than_fit_come_on_demand(console: Console, server: Server):
         if page.locator(f"#runs a[data-run='{runs[0]}']").count():
             break
         page.evaluate("document.getElementById('runs-scroll').scrollBy(0, 200)")
-        page.wait_for_timeout(20)
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     page.locator(f"#runs a[data-run='{runs[0]}']").wait_for()
     newest = server.start_run("talker")  # it appears by itself, where it belongs
     page.evaluate("document.getElementById('runs-scroll').scrollTo(0, 0)")
