@@ -57,7 +57,6 @@ def shows(inside: Inside, run_id: str, words: str) -> None:
     until = time.monotonic() + PATIENCE
     while words not in inside("show", run_id, *DB).stdout:
         assert time.monotonic() < until, f"{words!r} is not shown"
-        time.sleep(0.1)
 
 
 def jsons(text: str) -> list[dict[str, Any]]:

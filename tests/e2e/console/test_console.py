@@ -577,12 +577,14 @@ def test_more_runs_than_fit_come_on_demand(console: Console, server: Server):
     before = page.evaluate(height)
     page.get_by_role("button", name="Show more").click()
     console.until(f"{height} > {before}")
+    drawn = "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
     page.evaluate("document.getElementById('runs-scroll').scrollTo(0, 0)")
+    page.evaluate(drawn)
     for _ in range(400):  # only rows in sight are in the document
         if page.locator(f"#runs a[data-run='{runs[0]}']").count():
             break
         page.evaluate("document.getElementById('runs-scroll').scrollBy(0, 200)")
-        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        page.evaluate(drawn)
     page.locator(f"#runs a[data-run='{runs[0]}']").wait_for()
     newest = server.start_run("talker")  # it appears by itself, where it belongs
     page.evaluate("document.getElementById('runs-scroll').scrollTo(0, 0)")
