@@ -579,7 +579,7 @@ def test_more_runs_than_fit_come_on_demand(console: Console, server: Server):
     console.until(f"{height} > {before}")
     drawn = "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
     page.evaluate("document.getElementById('runs-scroll').scrollTo(0, 0)")
-    page.evaluate(drawn)
+    page.locator(f"#runs a[data-run='{runs[0]}']").wait_for(state="detached")
     for _ in range(400):  # only rows in sight are in the document
         if page.locator(f"#runs a[data-run='{runs[0]}']").count():
             break
