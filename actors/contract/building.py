@@ -40,7 +40,7 @@ def opened(form: type[Fields], row: Fields) -> Fields:
 
 
 def sealed(form: type[Row], fields: Any) -> Row:
-    """The object itself, from now on a frozen row. Whoever made it must be the only one who has set its fields.
+    """The object itself, from now on a frozen row. The caller must hold the only reference to it.
 
     Args:
         form: the frozen class.

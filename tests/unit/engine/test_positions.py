@@ -1,5 +1,6 @@
 """The one place that moves a call refuses what the table does not have, and the property test finds who asks for it."""
 
+import random
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -8,17 +9,18 @@ import attrs
 import msgspec
 import pytest
 
-from greenroom.actors.contract.calls import POSITIONS, CallStatus
+from greenroom.actors.contract.calls import POSITIONS, CallStatus, check_move
+from greenroom.actors.contract.decisions import Deny
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.phases import CallAt, Phase
 from greenroom.actors.contract.rows import CallRow
-from greenroom.actors.contract.spec import AgentSpec
-from greenroom.actors.engine import bodies, calls, decisions, ending, gates
+from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
+from greenroom.actors.engine import bodies, calls, decisions, ending, gates, state
 from greenroom.actors.engine.state import StepBuilder
 
 from .chaos import TOOLS, Chaos
-from .world import World
+from .world import World, call
 from .writers import KEYS
 
 REQUEST = CallRequest(call_id="c", tool="read", arguments={})
@@ -36,10 +38,10 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallAt, target: CallAt) -
     """Staying is no move; what moved in this input already is refused no less."""
     w = World(AgentSpec(key="a", tools=TOOLS))
     row = attrs.evolve(ROW, at=source, outcome=outcome_at(source, source))
-    state = msgspec.structs.replace(w.state, calls={"c": row})
+    before = msgspec.structs.replace(w.state, calls={"c": row})
     outcome = row.outcome if source is target else outcome_at(target, source)
     for touched in (False, True):
-        builder = StepBuilder(w.spec, state, w.now)
+        builder = StepBuilder(w.spec, before, w.now)
         known = builder.put(row, shown="seen") if touched else row
         if source is target or target in POSITIONS[source].to:
             assert builder.put(known, at=target, outcome=outcome).at is target
@@ -79,9 +81,9 @@ def _let_go(builder: StepBuilder, call: CallRow, decision: object) -> None:
 
 def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
     """A call that has ended runs again."""
-    for call in builder.calls.values():
-        if call.settled:
-            builder.put(call, at=CallAt.ALLOWED, outcome=None)
+    for row in builder.calls.values():
+        if row.settled:
+            builder.put(row, at=CallAt.ALLOWED, outcome=None)
     return False
 
 
@@ -107,3 +109,139 @@ def test_a_planted_illegal_move_is_found_by_the_property_test(monkeypatch: pytes
     spec = AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.STEP_END}), keys=KEYS)
     with pytest.raises(IllegalTransition, match=f"call .*: {move} is not in the table"):
         lives(spec)
+
+
+# --- every move that the table allows is made ------------------------------------------------------------------------
+
+BEFORE, AFTER = Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE
+PAY, LOOK, LATER = call("A", "pay"), call("L", "look"), call("M", "look")
+
+
+def asked(*requests: CallRequest, execution: Any = "sequential", **more: Any) -> World:
+    """A run whose model has asked for these calls, of tools that a release may change."""
+    tools = (
+        ToolSpec(name="look", replay_safe=True, definition="1"),
+        ToolSpec(name="pay", effect="publish", gate="always", definition="1"),
+        ToolSpec(name="job", background=True),
+    )
+    w = World(AgentSpec(key="a", tools={tool.name: tool for tool in tools}, **more), execution=execution)
+    w.says(calls=requests)
+    return w
+
+
+def released(w: World) -> None:
+    """The owner is gone, and the next one has other definitions of the tools."""
+    tools = {name: attrs.evolve(tool, definition=tool.definition and "2") for name, tool in w.spec.tools.items()}
+    w.spec = attrs.evolve(w.spec, tools=tools)
+    w.crash()
+
+
+def _allowed_new() -> None:
+    released(asked(LOOK, LATER))
+
+
+def _allowed_parked() -> None:
+    w = asked(LOOK, PAY)
+    w.decide("A")
+    released(w)
+    assert w.ticket("A").status == "open"
+
+
+def _before_parked() -> None:
+    w = asked(PAY, hooked=frozenset({BEFORE}))
+    w.decide("A")
+    released(w)
+    assert w.ticket("A").status == "open"
+
+
+def _held_parked() -> None:
+    w = asked(PAY, call("B", "pay"), execution="parallel_batch_approval")
+    w.decide("A")
+    released(w)
+    assert w.ticket("A").status == "open"
+
+
+def _without_room(*hooked: Phase) -> World:
+    """The run may have one background task, and two are called."""
+    return asked(
+        call("J", "job"), call("K", "job"), execution="parallel_streaming", hooked=frozenset(hooked), max_tasks=1
+    )
+
+
+def _before_after() -> None:
+    w = _without_room(BEFORE, AFTER)
+    w.phase(BEFORE, "J")
+    w.phase(BEFORE, "K")
+    assert w.state.calls["K"].code == "too_many_tasks"
+
+
+def _allowed_after() -> None:
+    w = _without_room(AFTER)
+    assert w.state.calls["K"].code == "too_many_tasks"
+
+
+def _before_new() -> None:
+    w = asked(LOOK, hooked=frozenset({BEFORE}))
+    w.phase(BEFORE, "L", failure="plugin 'p': no")
+
+
+def _before_settled() -> None:
+    w = asked(LOOK, hooked=frozenset({BEFORE}))
+    w.cancel()
+    w.stopped()
+    w.check_end()
+
+
+def _provisional_settled() -> None:
+    w = asked(LOOK, LATER, hooked=frozenset({Phase.TOOL_GATE}))
+    w.phase(Phase.TOOL_GATE, "L")
+    w.phase(Phase.TOOL_GATE, "M", verdict=Deny("not yet"))
+    w.cancel()
+    w.stopped()
+    w.check_end()
+
+
+RARE: dict[tuple[CallAt, CallAt], Callable[[], None]] = {
+    (CallAt.ALLOWED, CallAt.NEW): _allowed_new,
+    (CallAt.ALLOWED, CallAt.PARKED): _allowed_parked,
+    (CallAt.ALLOWED, CallAt.AFTER): _allowed_after,
+    (CallAt.BEFORE, CallAt.NEW): _before_new,
+    (CallAt.BEFORE, CallAt.PARKED): _before_parked,
+    (CallAt.BEFORE, CallAt.AFTER): _before_after,
+    (CallAt.BEFORE, CallAt.SETTLED): _before_settled,
+    (CallAt.HELD, CallAt.PARKED): _held_parked,
+    (CallAt.PROVISIONAL, CallAt.SETTLED): _provisional_settled,
+}
+"""Moves that the lives of the property test seldom make."""
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> set[tuple[CallAt | None, CallAt]]:
+    """The moves that were asked for, and allowed."""
+    made: set[tuple[CallAt | None, CallAt]] = set()
+
+    def check(call_id: str, source: CallAt | None, target: CallAt, outcome: CallStatus | None) -> None:
+        check_move(call_id, source, target, outcome)
+        made.add((source, target))
+
+    monkeypatch.setattr(state, "check_move", check)
+    return made
+
+
+@pytest.mark.parametrize("move", RARE, ids=" to ".join)
+def test_a_rare_move_is_made(moves: set[tuple[CallAt | None, CallAt]], move: tuple[CallAt, CallAt]) -> None:
+    RARE[move]()
+    assert move in moves
+
+
+@pytest.mark.slow
+def test_the_table_allows_no_move_that_is_never_made(moves: set[tuple[CallAt | None, CallAt]]) -> None:
+    every = {(at, target) for at, row in POSITIONS.items() for target in row.to} - set(RARE)
+    for seed in range(400):
+        drawn = random.Random(seed)
+        hooked = frozenset(phase for phase in Phase if drawn.random() < 0.5)
+        spec = AgentSpec(key="a", tools=TOOLS, hooked=hooked, keys=KEYS)
+        Chaos(World(spec, execution=tuple(MODES)[seed % len(MODES)]), seed).play(100)
+        if every <= moves:
+            return
+    assert every - moves == set()
