@@ -16,6 +16,7 @@ from .contract.asked import Asked
 from .contract.decisions import Answer, Command, InboxItem, Ticket
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
+from .contract.recording import Recorded
 from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from .contract.state import StateWrite
 from .contract.titles import searched
@@ -448,6 +449,19 @@ class Store(abc.ABC):
     @abc.abstractmethod
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
         """Every accepted command of a run, consumed or not, in the order of the inbox."""
+
+    @abc.abstractmethod
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+        """The record of a run: what its commits carry (`Commit.taken`), beginning with its creation (`NewRun.taken`).
+
+        Commits that carry nothing are left out. What a commit carries is durable with it, and deleted with its run. A
+        part that can not be encoded is replaced by one `NotRecorded`: it never makes a commit fail.
+
+        Args:
+            run_id: of the run; empty for one that is not there, or was not recorded.
+            after: so many of them are skipped.
+            limit: at most so many are returned; fewer are the last ones.
+        """
 
     @abc.abstractmethod
     async def messages(self, thread_id: str) -> Sequence[Message]:

@@ -74,6 +74,11 @@ def dump(value: Any) -> bytes:
     return _PREFIX + _encode(row_writer.unstructure(value)) + b"}"
 
 
+def dump_data(data: Any) -> bytes:
+    """Data that is plain already as the bytes of a row. Raises what `dump` raises."""
+    return _PREFIX + _encode(data) + b"}"
+
+
 def load(cls: type[T], blob: bytes) -> T:
     """A row from bytes, upgraded from the version that it was written with.
 

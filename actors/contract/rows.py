@@ -19,6 +19,7 @@ from .decisions import Answer, Command, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
 from .phases import CallAt, Cursor
+from .recording import Taken
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
 from .tasks import Lost, TaskRow
@@ -383,6 +384,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         state_step: the step that they were written in; None: `row.step`. A commit that ends a step may begin the next.
             What run_end writes is of a step that never comes: a fork of the last one has none of it.
         consumed: position of the newest inbox item consumed by it (0: none).
+        taken: what the machine took since the commit before it, for the record; the owner of the run adds it.
     """
 
     run_id: str
@@ -396,6 +398,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[StateWrite, ...] = ()
     state_step: int | None = None
     consumed: int = 0
+    taken: tuple[Taken, ...] = ()
 
     @property
     def written_at(self) -> int:
@@ -421,6 +424,7 @@ class NewRun:
         thread_parent: (thread, position) that a fork's thread begins as a copy of.
         thread_runs: create the run only if exactly so many runs were ever created in its thread (0: the thread is
             new); None: whatever that is. `ThreadInfo.runs` has the number.
+        taken: the beginning of the run's record; empty if it is not recorded.
     """
 
     info: RunInfo
@@ -431,6 +435,7 @@ class NewRun:
     state: tuple[StateWrite, ...] = ()
     thread_parent: tuple[str, int] | None = None
     thread_runs: int | None = None
+    taken: tuple[Taken, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""What a replay found: values, and the search for the first place where two events differ."""
+"""What a replay found: values, and the first place where two events differ."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import attrs
 
 from ..contract.envelope import Event, timestamp
 
-Missing = Literal["message", "call", "ticket", "time", "bytes", "ambiguous"]
+Missing = Literal["record", "bytes"]
 _SHOWN: Final = 200
 """Characters of a value that a sentence for people shows."""
 
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """The first event that does not come again as it is recorded.
+    """The first event that does not come again as it is stored.
 
     Attributes:
         sequence: where, counted from 1.
         recorded: what the store has; None if its log ends before.
         replayed: what the machine says; None if it says nothing there.
-        path: where in the payload, such as `arguments.items[0]`; or `type`, or `timestamp` and the like.
+        path: where in the payload, such as `arguments.items[0]`; or `type`, `timestamp` and the like; or `bytes`.
         text: a sentence for people.
+        input: the newest entry of the record before it, as one line: its number, its time and what it was.
     """
 
     sequence: int
@@ -31,20 +32,18 @@ class Difference:
     replayed: Event | None
     path: str
     text: str
+    input: str
 
 
 @attrs.frozen(kw_only=True)
 class Unreplayable:
-    """What the replay would need, and the store does not have. Nothing is guessed.
+    """Why a replay could not go on.
 
     Attributes:
-        sequence: the event that it was needed for.
-        missing: what.
-            message: the model's answer is not in the thread.
-            call, ticket: the row is not there, or is not what the event says.
-            time: an owner was lost and the next one came at a moment that left no event.
-            bytes: the stored event can not be read.
-            ambiguous: too many orders of what left no event would explain the record.
+        sequence: the first event that can not be compared.
+        missing: what is not there.
+            record: of what the run took: an older release wrote it, or a runtime with `record=False`.
+            bytes: of the stored event, which can not be read.
         text: a sentence for people.
     """
 
@@ -59,7 +58,7 @@ class ReplayReport:
 
     Attributes:
         run_id: of the run.
-        equal: every recorded event came again, byte for byte in what it says.
+        equal: every stored event came again, byte for byte, and no other.
         events: how many did, from the first one.
         difference: the first that did not; None if equal or unreplayable.
         unreplayable: why the replay could not go on; None otherwise.
@@ -72,42 +71,31 @@ class ReplayReport:
     unreplayable: Unreplayable | None = None
 
 
-def compared(sequence: int, recorded: Event | None, replayed: Event | None) -> Difference | None:
-    """The difference of two events of one place in the log; None if there is none."""
+def compared(sequence: int, recorded: Event | None, replayed: Event | None, line: str) -> Difference:
+    """How two events of one place in the log differ, whose bytes do. `line`: the input before."""
+    path, text = _first_difference(recorded, replayed)
+    text = f"event {sequence}: {text}"
+    return Difference(sequence=sequence, recorded=recorded, replayed=replayed, path=path, text=text, input=line)
+
+
+def _first_difference(recorded: Event | None, replayed: Event | None) -> tuple[str, str]:
     if recorded is None or replayed is None:
-        return _one_sided(sequence, recorded, replayed)
+        if recorded is not None:
+            return "type", f"{recorded.type} is recorded, and nothing in the replay leads to it"
+        name = "nothing" if replayed is None else replayed.type
+        return "type", f"the log ends here, in the middle of what one input came to: {name} should follow"
     if recorded.type != replayed.type:
-        text = f"recorded {recorded.type}, replayed {replayed.type}"
-        return _difference(sequence, recorded, replayed, "type", text)
-    found = first_path(recorded.payload, replayed.payload)
-    if found is not None:
-        path, before, after = found
-        text = f"{recorded.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
-        return _difference(sequence, recorded, replayed, path, text)
-    for name in ("timestamp", "id", "sequence", "version", "run_id", "session_id", "agent_id"):
-        before, after = getattr(recorded, name), getattr(replayed, name)
-        if before != after:
-            if name == "timestamp":
-                before, after = timestamp(before), timestamp(after)
-            text = f"{recorded.type}: its {name} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
-            return _difference(sequence, recorded, replayed, name, text)
-    return None
+        return "type", f"recorded {recorded.type}, replayed {replayed.type}"
+    found = first_path(recorded.payload, replayed.payload) or first_path(_head(recorded), _head(replayed))
+    if found is None:
+        return "bytes", f"{recorded.type} is recorded in other bytes than it is replayed, which say the same"
+    path, before, after = found
+    return path, f"{recorded.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
 
 
-def _one_sided(sequence: int, recorded: Event | None, replayed: Event | None) -> Difference | None:
-    if recorded is not None:
-        text = f"{recorded.type} is recorded, and nothing in the replay leads to it"
-    elif replayed is not None:
-        text = f"the record ends here, in the middle of what one input came to: {replayed.type} should follow"
-    else:
-        return None
-    return _difference(sequence, recorded, replayed, "type", text)
-
-
-def _difference(sequence: int, recorded: Event | None, replayed: Event | None, path: str, text: str) -> Difference:
-    return Difference(
-        sequence=sequence, recorded=recorded, replayed=replayed, path=path, text=f"event {sequence}: {text}"
-    )
+def _head(event: Event) -> dict[str, Any]:
+    names = ("id", "sequence", "version", "run_id", "session_id", "agent_id")
+    return {"timestamp": timestamp(event.timestamp), **{name: getattr(event, name) for name in names}}
 
 
 ABSENT: Final = object()
@@ -117,20 +105,16 @@ ABSENT: Final = object()
 def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Where two JSON values first differ, in the order of the recorded one, and the two values there."""
     if isinstance(recorded, Mapping) and isinstance(replayed, Mapping):
-        for key in (*recorded, *(key for key in replayed if key not in recorded)):
-            inner = f"{path}.{key}" if path else str(key)
-            found = first_path(recorded.get(key, ABSENT), replayed.get(key, ABSENT), inner)
-            if found is not None:
-                return found
-        return None
-    if _is_list(recorded) and _is_list(replayed):
-        for index in range(max(len(recorded), len(replayed))):
-            found = first_path(_item(recorded, index), _item(replayed, index), f"{path}[{index}]")
-            if found is not None:
-                return found
-        return None
-    same = type(recorded) is type(replayed) and recorded == replayed
-    return None if same else (path, recorded, replayed)
+        names = (*recorded, *(name for name in replayed if name not in recorded))
+        pairs = [(f"{path}.{name}" if path else str(name), name) for name in names]
+        sides = ((inner, recorded.get(name, ABSENT), replayed.get(name, ABSENT)) for inner, name in pairs)
+    elif _is_list(recorded) and _is_list(replayed):
+        longest = range(max(len(recorded), len(replayed)))
+        sides = ((f"{path}[{index}]", _item(recorded, index), _item(replayed, index)) for index in longest)
+    else:
+        same = type(recorded) is type(replayed) and recorded == replayed
+        return None if same else (path, recorded, replayed)
+    return next(filter(None, (first_path(before, after, inner) for inner, before, after in sides)), None)
 
 
 def _is_list(value: Any) -> bool:
@@ -142,7 +126,5 @@ def _item(values: Sequence[Any], index: int) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if value is ABSENT:
-        return "nothing"
-    text = repr(value)
+    text = "nothing" if value is ABSENT else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

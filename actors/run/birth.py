@@ -72,10 +72,22 @@ class Birth:
 
     def content(self) -> str:
         """Digest of what makes this start the same as another one with the same run id; the title is a label only."""
-        due = None if self.deadline is None else timestamp(self.deadline)
-        return content_digest(
-            [self.agent.key, self.text, self.thread_id, self.session_id, self.by, self.workspace, due, self.execution]
-        )
+        places = (self.thread_id, self.session_id, self.by, self.workspace)
+        return _content(self.agent.key, self.text, places, self.deadline, self.execution)
+
+
+def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: Any) -> str:
+    return content_digest([agent, text, *places, None if deadline is None else timestamp(deadline), mode])
+
+
+def mode_given(info: RunInfo, text: str) -> bool:
+    """True if `start` was given a run's mode, and did not take the agent's: the digest tells. `text`: its input."""
+    return any(
+        info.content
+        == _content(info.agent, text, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
+        for thread_id in (None, info.thread_id)
+        for by in (None, info.by)
+    )
 
 
 def _check_id(name: str, value: Any) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
 import trio
 
 from ..abc import Receipt
-from ..contract.decisions import Command
+from ..contract.decisions import InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
+from ..contract.recording import Taken
 from ..contract.rows import RunOutline
 from ..engine.burial import buried
+from ..engine.recording import Buried, Entry, NotRecorded
 from ..errors import StoreDown, StoreError
 from .services import Services, logger, patiently
 
@@ -37,16 +40,16 @@ async def bury_if_needed(services: Services, run_id: str, why: str, held: Iterab
         outline = await patiently(services.store.outline, run_id)
         if outline is None or outline.status is RunStatus.DONE:
             return True
-        commands = await _unread(services, outline)
-        needed = wanted or commands is None or any(command.kind == "cancel" for command in commands)
+        items = await _unread(services, outline)
+        needed = wanted or items is None or any(item.command.kind == "cancel" for item in items)
         if not needed and not await _waited_for(services, run_id, held):
             return False
-        if await _bury(services, outline, commands or (), why):
+        if await _bury(services, outline, items or (), why):
             logger.error("run %s was given up and is ended now: %s", run_id, services.redactor.text(why))
             return True
 
 
-async def _unread(services: Services, outline: RunOutline) -> Sequence[Command] | None:
+async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem] | None:
     """The accepted commands that have not acted; None if there are some and they can not be read."""
     if outline.posted <= outline.consumed:
         return ()
@@ -56,7 +59,7 @@ async def _unread(services: Services, outline: RunOutline) -> Sequence[Command] 
         raise
     except StoreError:
         return None
-    return [item.command for item in items if item.position > outline.consumed]
+    return [item for item in items if item.position > outline.consumed]
 
 
 async def _waited_for(services: Services, run_id: str, held: Iterable[str]) -> bool:
@@ -67,13 +70,15 @@ async def _waited_for(services: Services, run_id: str, held: Iterable[str]) -> b
     return False
 
 
-async def _bury(services: Services, outline: RunOutline, commands: Sequence[Command], why: str) -> bool:
+async def _bury(services: Services, outline: RunOutline, items: Sequence[InboxItem], why: str) -> bool:
     """Write the end; False if the run has changed meanwhile: look again."""
     store, run_id = services.store, outline.info.run_id
     claim = await patiently(store.claim, run_id)
     if claim is None:
         return False
-    commit = buried(outline, commands, why, services.clock.now())
+    commit = buried(outline, [item.command for item in items], why, services.clock.now())
+    entry: Entry = Buried(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)
+    commit = msgspec.structs.replace(commit, taken=(Taken(commit.at, entry if services.record else NotRecorded()),))
     frames = EventEncoder(outline.info, services.redactor).frames(commit.expected_last, commit.at, commit.events)
     arrived, receipts = trio.Event(), list[Receipt]()
 

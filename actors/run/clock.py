@@ -21,7 +21,7 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ..engine.state import RunState, shifted
+from ..engine.state import RunState
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARGIN: Final = 0.001
@@ -143,18 +143,19 @@ class ClockWatch:
 class RunTime:
     """The time of one run's inputs: wall time that never goes back, and what of it was no activity."""
 
-    __slots__ = ("_apart", "_clock", "_newest")
+    __slots__ = ("_apart", "_clock", "_newest", "begins")
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock = clock
         self._newest = _newest_of(state)
-        self._apart = max(clock.now(), self._newest).timestamp() - trio.current_time()
+        self.begins = max(clock.now(), self._newest)
+        self._apart = self.begins.timestamp() - trio.current_time()
 
-    def next(self, state: RunState) -> tuple[datetime, RunState]:
-        """The time of the next input, and the state as it is to be taken then.
+    def next(self) -> tuple[datetime, float]:
+        """The time of the next input, and by how many seconds the wall clock went on more than the steady one.
 
         A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like one without an
-        owner: it is not active time.
+        owner: it is not active time (`state.shifted`). 0 if they are together.
         """
         now = self._clock.now()
         if now < self._newest:
@@ -165,8 +166,8 @@ class RunTime:
             skew = now.timestamp() - trio.current_time() - self._apart
             if not -JUMP < skew < JUMP:
                 self._apart += skew
-                state = shifted(state, skew)
-        return now, state
+                return now, skew
+        return now, 0.0
 
 
 def _newest_of(state: RunState) -> datetime:

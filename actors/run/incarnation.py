@@ -49,7 +49,8 @@ from ..engine.inputs import (
     WorkStopped,
 )
 from ..engine.machine import due, step, timed
-from ..engine.state import RunState
+from ..engine.recording import ClockMoved, Recorder
+from ..engine.state import RunState, shifted
 from ..state.fitting import misfit
 from ..state.snapshot import Snapshot
 from .children import EXPIRE, SLACK, Child, Children, ClaimLost, Left
@@ -109,6 +110,7 @@ class Incarnation:
         self._children: Children = performer.children
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
+        self._record = Recorder(state, self._time.begins, bare=performer.agent is None, on=services.record)
         self.durable = state
         self._outbox: list[_Entry] = []  # short: an empty deque would be 0.8 KB of every run that waits
         self._receipts: list[Receipt] = []
@@ -152,13 +154,18 @@ class Incarnation:
 
     def feed(self, message: Input) -> None:
         """Step the machine, submit, put aside what must wait, perform the rest."""
-        now, before = self._time.next(self._state)
+        now, skew = self._time.next()
+        before, message = self._state, self._record.watched(message, self._spec)
+        if skew:
+            before = shifted(before, skew)
+            self._record.add(now, ClockMoved(seconds=skew))
         taken = step(self._spec, before, message, now)
         self._state = taken.state
+        self._record.add(now, message)
         if taken.commit is None:
             self._spread(taken.effects)
             return
-        commit = taken.commit
+        commit = msgspec.structs.replace(taken.commit, taken=self._record.carry())
         history = self._performer.history
         if history is not None:
             history.extend(commit.messages)
@@ -267,6 +274,7 @@ class Incarnation:
         if self._closing is None:
             raise ClaimLost("inbox_ahead without an ending")
         self._state, again = self._closing
+        self._record.undo()
         self._closing = None
         history = self._performer.history
         if history is not None:

@@ -96,6 +96,7 @@ async def open_runtime(
     passivate_after: float | None = 60.0,
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
+    record: bool = True,
 ) -> AsyncIterator[Runtime]:
     """A runtime for the time of the block. Every run in the store that is not done is taken up again.
 
@@ -121,6 +122,9 @@ async def open_runtime(
             provider, because nobody else has them.
         secrets: values that must not appear in events, ticket views and messages of errors.
         clock: another one than the system's: give the same one again to reopen a store in virtual time.
+        record: keep what each run's machine takes, so that `Runtime.replay` can run it again. It is private, as rows
+            are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is added to records
+            from now on, and runs that were worked on meanwhile can not be replayed.
 
     Raises:
         StoreOpenError: the store can not be opened. UsageError: an argument can not be.
@@ -148,6 +152,7 @@ async def open_runtime(
                 deps=deps,
                 max_running=max_running,
                 passivate_after=passivate_after,
+                record=record,
             )
             exits.of_run = parts.roster.ended
             await _open_store(supervisor, real_store, parts.reports)

@@ -74,6 +74,7 @@ def assemble(
     deps: Any,
     max_running: int | None,
     passivate_after: float | None,
+    record: bool,
 ) -> Parts:
     """The parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     board, rests, redactor = Board(), Board(), Redactor(secrets)
@@ -95,6 +96,7 @@ def assemble(
         passivation=Passivation(passivate_after),
         jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
         directory=directory,
+        record=record,
     )
     roster = Roster(services, supervisor, max_running)
     commands = RunCommands(services, roster, table)

@@ -1,111 +1,80 @@
-"""Replaying a stored run: loading it, and answering what the replay asks. Reads only."""
+"""Replaying a stored run: reading what a replay needs, and driving it. Writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import attrs
 import trio
 
 from ..abc import Store
 from ..agent import Agent
-from ..contract.envelope import timestamp
-from ..contract.ids import content_digest
+from ..contract.recording import Recorded
 from ..contract.redaction import Redactor
-from ..contract.rows import RunInfo, RunRecord
-from ..contract.spec import ExecutionMode
-from ..engine.inputs import PhaseDone
-from ..engine.state import RunState
+from ..engine.recording import Born
 from ..errors import UnknownRun
-from ..replay.machine import Asked, Replaying, replaying
-from ..replay.record import Log, Record, make_record
+from ..replay.comparison import Replay, Stored
 from ..replay.report import ReplayReport
+from .birth import mode_given
 
-PAGE = 1000
-"""Events that are read and decoded at once; between two pages others may work."""
-
-PhaseAnswers = Callable[[Asked], Awaitable[tuple[PhaseDone, ...] | None]]
-"""What hooks and gates say of a phase: each answer that they may have given; None: what the record tells.
-
-The place for live hooks.
-"""
+PAGE: Final = 1000
+"""Events, or commits, that are read at once; between two pages others may work."""
+BREATH: Final = 32
+"""Entries that are folded before others may work."""
 
 
-async def answer_phase(asked: Asked) -> None:
-    """What the record tells: no hook, no gate and no predicate is called."""
+async def replay_of(store: Store, run_id: str, agent: Agent[Any], redactor: Redactor, *, own: bool) -> Replay:
+    """The replay of a stored run with an agent.
 
-
-async def load_record(store: Store, run_id: str, redactor: Redactor) -> Record:
-    """All that is stored of a run. The log is read first: what it tells of is in the rows that are read after it.
+    With `own` it has the mode of execution that the run had. Another agent brings its own mode, unless `start` was told
+    one; a fork keeps the one it has.
 
     Raises:
-        UnknownRun: there is no such run.
+        UnknownRun: there is no such run. StoreError: what is stored is damaged.
     """
-    log, read = Log(), 0
-    while page := await store.events(run_id, after=read, limit=PAGE):
-        log.read(page)
-        read += len(page)
-        if len(page) < PAGE:
-            break
+    stored = await _load(store, run_id)
+    info, born = stored.info, stored.record[0].taken[0].entry if stored.record else None
+    waits = born.row.pending_input if isinstance(born, Born) else ()
+    if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
+        stored = attrs.evolve(stored, info=attrs.evolve(info, execution=agent.execution))
+    return Replay(stored, agent.spec, redactor)
+
+
+async def played(replay: Replay) -> ReplayReport:
+    """Drive a replay to its end."""
+    for number, _ in enumerate(replay.steps(), 1):
+        if number % BREATH == 0:
+            await trio.lowlevel.checkpoint()
+    return replay.report()
+
+
+async def _load(store: Store, run_id: str) -> Stored:
+    """Read a run that may be worked on meanwhile.
+
+    The record is read before the log and once more after it: an event that is in the log by then has its commit in the
+    record, and a commit that was in the record before has its events in the log.
+    """
+    early = await _record(store, run_id, 0)
+    frames: list[bytes] = []
+    while page := await store.events(run_id, after=len(frames), limit=PAGE):
+        frames += page
+    late = await _record(store, run_id, len(early))
     rows = await store.load(run_id, calls="all")
     if rows is None:
         raise UnknownRun(run_id)
-    thread = await store.messages(rows.info.thread_id)
-    return make_record(rows, log, thread, await store.commands(run_id), redactor=redactor)
-
-
-async def replay_run(
-    record: Record, agent: Agent[Any], mode: ExecutionMode, answer: PhaseAnswers = answer_phase
-) -> ReplayReport:
-    """Re-run a record with an agent, in a mode of execution."""
-    info = attrs.evolve(record.info, execution=mode)
-    birth = RunState(info=info, row=record.birth.row)
-    return await _drive(replaying(attrs.evolve(record, birth=birth), agent.spec), answer)
-
-
-async def _drive(replay: Replaying, answer: PhaseAnswers) -> ReplayReport:
-    reply: tuple[PhaseDone, ...] | None = None
-    while True:
-        try:
-            asked = replay.send(reply)
-        except StopIteration as ended:
-            report: ReplayReport = ended.value
-            return report
-        if asked is None:
-            await trio.lowlevel.checkpoint()
-            reply = None
-        else:
-            reply = await answer(asked)
-
-
-async def mode_for(store: Store, record: Record, agent: Agent[Any]) -> ExecutionMode:
-    """The mode that the run would have with another agent: the one that `start` was given, else the agent's."""
-    info, text = record.info, _input(record)
-    while info.forked_from is not None:
-        parent = await store.load(info.forked_from)
-        if parent is None:
-            return info.execution
-        info, text = parent.info, await _text_of(store, parent)
-    return info.execution if _chosen(info, text) else agent.execution
-
-
-def _input(record: Record) -> str:
-    first = record.messages.get(f"{record.info.run_id}.m1") or next(iter(record.birth.row.pending_input), None)
-    return "" if first is None else first.content
-
-
-async def _text_of(store: Store, record: RunRecord) -> str:
-    thread = (*await store.messages(record.info.thread_id), *record.row.pending_input)
-    return next((message.content for message in thread if message.id == f"{record.info.run_id}.m1"), "")
-
-
-def _chosen(info: RunInfo, text: str) -> bool:
-    """Whether `start` was given the mode: the digest of what it was asked for tells."""
-    due = None if info.deadline is None else timestamp(info.deadline)
-    return any(
-        info.content
-        == content_digest([info.agent, text, thread_id, info.session_id, by, info.workspace, due, info.execution])
-        for thread_id in (None, info.thread_id)
-        for by in (None, info.by)
+    return Stored(
+        info=rows.info,
+        definitions={call.call_id: call.definition for call in rows.calls},
+        frames=frames,
+        record=(*early, *(one for one in late if one.last <= len(frames))),
     )
+
+
+async def _record(store: Store, run_id: str, after: int) -> Sequence[Recorded]:
+    found: list[Recorded] = []
+    while True:
+        page = await store.record(run_id, after=after + len(found), limit=PAGE)
+        found += page
+        if len(page) < PAGE:
+            return found

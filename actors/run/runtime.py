@@ -28,7 +28,7 @@ from .handle import Run
 from .listing import query_of
 from .parts import Parts
 from .reader import RunReader
-from .replaying import load_record, mode_for, replay_run
+from .replaying import played, replay_of
 
 T = TypeVar("T")
 
@@ -238,11 +238,15 @@ class Runtime:
         return parts.handle(run_id, outline.info.thread_id)
 
     async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:
-        """Re-run a stored run against what is recorded of it, and report the first difference.
+        """Run a stored run again from its record, and report the first event that does not come again.
 
-        Nobody is asked and nothing is touched: no model, no tool, no hook or predicate, no write. The model's answers,
-        the results of calls and what people said are the recorded ones. Of a run that is not done, what is recorded so
-        far is compared. The runtime must have the secrets that it had when the run was recorded.
+        The run's machine takes again what it took, at the times that are recorded with it, and each event that comes of
+        that is compared byte for byte. No model, tool, hook or predicate is asked and nothing is written. The agent's
+        own functions that the machine calls run again: stop conditions, `denial`, the check of the output, and the
+        reducers of the state keys that it declares. Of a run that is not done, what is recorded so far is compared. The
+        runtime must have the secrets that it had when the run was recorded.
+
+        A run that an older release began, or that was worked on with `record=False`, is reported as unreplayable.
 
         Args:
             run_id: of the run.
@@ -250,16 +254,19 @@ class Runtime:
 
         Raises:
             UnknownRun: no such run. UnknownAgent: none was given and the run's agent is not here.
-            UsageError: `agent` is no Agent. RuntimeClosed: the runtime is closed.
+            UsageError: `agent` is no Agent. RuntimeClosed: the runtime is closed. StoreError: the record is damaged.
         """
         if agent is not None and not isinstance(agent, Agent):
             raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
         parts = self._parts
-        with parts.services.board.looking():
-            record = await load_record(self.store, run_id, parts.services.redactor)
-            tried = parts.agents.find(record.info.agent) if agent is None else agent
-            mode = record.info.execution if agent is None else await mode_for(self.store, record, tried)
-        return await replay_run(record, tried, mode)
+        services = parts.services
+        with services.board.looking():
+            outline = await services.store.outline(run_id)
+            if outline is None:
+                raise UnknownRun(run_id)
+            tried = parts.agents.find(outline.info.agent) if agent is None else agent
+            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None)
+        return await played(replay)
 
     async def closed(self) -> None:
         """Wait until the runtime is closed: nothing can be looked up or followed any more."""

@@ -103,6 +103,7 @@ class Services:
         passivation: says when runs that rest leave memory.
         jitter: a random number in [0.5, 1.5): a factor of the back-off.
         directory: the runtime.
+        record: commits carry what the machines took.
     """
 
     store: Store
@@ -119,6 +120,7 @@ class Services:
     passivation: Passivation
     jitter: Callable[[], float]
     directory: Directory
+    record: bool
 
 
 async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -12,6 +12,7 @@ from ..abc import Created
 from ..agent import Agent
 from ..contract.envelope import EventEncoder
 from ..contract.rows import NewRun, RunInfo
+from ..engine.recording import birth_of
 from ..engine.state import RunState
 from ..errors import RunExists, RunPruned, ThreadBusy, ThreadForbidden
 from ..state.snapshot import Snapshot
@@ -90,6 +91,8 @@ class Starter:
             RunExists, RunPruned: the id is taken. _ThreadChanged: the thread is not as `new.thread_runs` says.
         """
         info = new.info
+        if self._services.record:
+            new = attrs.evolve(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
         with self._services.board.looking():

@@ -15,6 +15,7 @@ from ..contract.decisions import Answer, Command, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.messages import Message
 from ..contract.phases import LEAVING
+from ..contract.recording import Recorded
 from ..contract.rows import (
     CallRow,
     Claim,
@@ -104,7 +105,7 @@ class Run:
         consumed: position of the newest consumed inbox item.
         newest_ticket: call -> ticket id. ids, targets: command id, target key -> position in the inbox.
         ended: milliseconds; None while the run is not done. since: milliseconds; None while the run does not wait.
-        open_tickets: the tickets that are open, in their order.
+        open_tickets: the tickets that are open, in their order. record: what the commits carry of the record.
     """
 
     number: int
@@ -125,6 +126,7 @@ class Run:
     ids: dict[str, int] = attrs.field(factory=dict)
     targets: dict[str, int] = attrs.field(factory=dict)
     state: History = attrs.field(factory=History)
+    record: list[Recorded] = attrs.field(factory=list)
 
     @property
     def pending(self) -> int:
@@ -305,6 +307,8 @@ class Ledger:
             thread.active = run_id
         thread.append(messages)
         run.write_state(new.state, new.row.step)
+        if new.taken:
+            run.record.append(Recorded(1, new.taken))
         claim = Claim(run_id=run_id, token=run.token)
         return Created(claim=claim, held=behind is not None, behind=behind)
 
@@ -362,6 +366,8 @@ class Ledger:
             run.thread.append(commit.messages)
         if commit.state:
             run.write_state(commit.state, commit.written_at)
+        if commit.taken:
+            run.record.append(Recorded(commit.last, commit.taken))
         run.note_wait(commit.at)
 
     def _end(self, run: Run, commit: Commit) -> str | None:

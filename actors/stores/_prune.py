@@ -30,7 +30,7 @@ _PAGES: Final = 16
 INCREMENTAL: Final = 2
 """`PRAGMA auto_vacuum` of a file that can give pages back without being written anew."""
 
-_RUN_TABLES: Final = ("events", "calls", "tickets", "inbox")
+_RUN_TABLES: Final = ("events", "record", "calls", "tickets", "inbox")
 # The runs that are left see what they wrote themselves, and of what was written before the oldest of them the newest.
 _DROP_HIDDEN: Final = (
     "DELETE FROM state WHERE thread = :thread AND run < :oldest AND rowid NOT IN"
@@ -185,7 +185,13 @@ def forecast(connection: sqlite3.Connection, before: int) -> Pruned:
     runs, size = connection.execute(
         "SELECT count(*), coalesce(sum(length(info) + length(row)), 0) FROM runs WHERE ended_at < :before", values
     ).fetchone()
-    for table, column in (("events", "frame"), ("calls", "body"), ("tickets", "body"), ("inbox", "body")):
+    for table, column in (
+        ("events", "frame"),
+        ("record", "body"),
+        ("calls", "body"),
+        ("tickets", "body"),
+        ("inbox", "body"),
+    ):
         sql = f"SELECT coalesce(sum(length({column})), 0) FROM {table} WHERE run IN ({old})"  # noqa: S608 - constants
         size += connection.execute(sql, values).fetchone()[0]
     sql = f"SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE thread IN ({threads})"  # noqa: S608 - constants

@@ -17,6 +17,7 @@ from ..contract.codec import SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message
+from ..contract.recording import Recorded
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
@@ -25,6 +26,7 @@ from ._moments import milliseconds, moment
 from ._outages import Damaged, Misread, is_outage, is_suspect, passes
 from ._schema import DUE, TO_DO
 from ._sql import OPEN, active_run, find_ticket, load_row
+from ._taken import load_taken
 from .faults import READ, Faults
 
 T = TypeVar("T")
@@ -337,6 +339,17 @@ def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]
     """Every accepted command of a run, in order."""
     found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     return () if found is None else _inbox(connection, found[0], 0)
+
+
+def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[Recorded]:
+    """A page of a run's record. What came in through the inbox is kept there only."""
+    sql = (
+        "SELECT last, body FROM record WHERE run = (SELECT number FROM runs WHERE run_id = ?)"
+        " ORDER BY rowid LIMIT ? OFFSET ?"
+    )
+    found = connection.execute(sql, (run_id, limit, after)).fetchall()
+    items = {item.position: item for item in commands(connection, run_id)} if found else {}
+    return tuple(Recorded(last, load_taken(body, items)) for last, body in found)
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:

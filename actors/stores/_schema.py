@@ -189,6 +189,15 @@ _SIXTH: Final = Migration(
     ),
 )
 
+_SEVENTH: Final = Migration(
+    summary="the record of a run: what its machine took, commit by commit",
+    statements=(
+        # In the order of the commits; last: sequence of the newest event after the commit.
+        "CREATE TABLE record(run INTEGER NOT NULL, last INTEGER NOT NULL, body BLOB NOT NULL)",
+        "CREATE INDEX record_run ON record(run)",
+    ),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """At every opening: a claim's token is above its generation's base, so all older claims are void at once."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -197,7 +206,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may grow other events than the original, under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
 """In order, never changed once released: the n-th makes version n out of version n - 1."""
 
 

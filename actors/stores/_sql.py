@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -18,6 +18,7 @@ from ..contract.titles import searched
 from ..contract.waiting import apart, waiting, whole
 from ._derived import brief_of
 from ._moments import milliseconds
+from ._taken import dump_taken
 
 Row = tuple[Any, ...]
 
@@ -30,6 +31,10 @@ trio thread computes: fewer statements keep a commit's latency low under load.""
 
 _INSERT_EVENTS: Final = {
     size: "INSERT INTO events(run, seq, frame) VALUES " + ", ".join(["(?, ?, ?)"] * size)  # noqa: S608 - constants
+    for size in _CHUNKS
+}
+_INSERT_RECORD: Final = {
+    size: "INSERT INTO record(run, last, body) VALUES " + ", ".join(["(?, ?, ?)"] * size)  # noqa: S608 - constants
     for size in _CHUNKS
 }
 
@@ -84,6 +89,7 @@ class Blobs:
             when it was opened, brief, body).
         messages: (id, step, body). state: (whether of the thread, key, revision, value).
         size: bytes of all of it, and of the frames.
+        taken: what the record gets; empty if that is nothing.
     """
 
     row: bytes
@@ -93,6 +99,7 @@ class Blobs:
     state: Sequence[tuple[bool, str, int, bytes]]
     size: int
     info: bytes = b""
+    taken: bytes = b""
 
 
 def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
@@ -107,18 +114,22 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = _encode_messages(commit.messages)
     state = _encode_state(commit.state)
-    size = len(row) + sum(map(len, frames))
+    taken = dump_taken(commit.taken) if commit.taken else b""
+    size = len(row) + len(taken) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state):
         size += sum(len(one[-1]) for one in rows)
-    return Blobs(row, calls, tickets, messages, state, size)
+    return Blobs(row, calls, tickets, messages, state, size, taken=taken)
 
 
 def encode_new(new: NewRun, frame: bytes) -> Blobs:
     """Encode the rows of a new run. Raises what `encode_commit` raises."""
     row, info = codec.dump(new.row), codec.dump(new.info)
     messages, state = _encode_messages(new.messages), _encode_state(new.state)
-    size = len(row) + len(info) + len(frame) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
-    return Blobs(row, (), (), messages, state, size, info)
+    taken = dump_taken(new.taken) if new.taken else b""
+    size = (
+        len(row) + len(info) + len(frame) + len(taken) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
+    )
+    return Blobs(row, (), (), messages, state, size, info, taken)
 
 
 def _ticket_row(ticket: Ticket) -> Row:
@@ -167,10 +178,19 @@ def insert_run(
 
 def add_events(connection: sqlite3.Connection, values: Sequence[Any]) -> None:
     """Append events: run, sequence and frame of the first, of the second, and so on, in one flat sequence."""
+    _add(connection, _INSERT_EVENTS, values)
+
+
+def add_record(connection: sqlite3.Connection, values: Sequence[Any]) -> None:
+    """Append to records: run, sequence of the newest event and body, flat as for events."""
+    _add(connection, _INSERT_RECORD, values)
+
+
+def _add(connection: sqlite3.Connection, statements: Mapping[int, str], values: Sequence[Any]) -> None:
     start, left = 0, len(values) // 3
     for size in _CHUNKS:
         while left >= size:
-            connection.execute(_INSERT_EVENTS[size], values[start : start + 3 * size])
+            connection.execute(statements[size], values[start : start + 3 * size])
             start, left = start + 3 * size, left - size
 
 

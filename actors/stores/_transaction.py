@@ -49,6 +49,7 @@ class _Changes:
     Attributes:
         known: run -> number and thread. broken: number -> the token whose commits fail. gone: runs that have ended.
         events: that are still to be written: run, sequence, frame, and so on. written: how many were.
+        record: what is still to be written of records: run, sequence, body, and so on.
     """
 
     known: dict[str, tuple[int, int]] = attrs.field(factory=dict)
@@ -56,6 +57,7 @@ class _Changes:
     gone: list[str] = attrs.field(factory=list)
     commits: int = 0
     events: list[Any] = attrs.field(factory=list)
+    record: list[Any] = attrs.field(factory=list)
     written: int = 0
     posts: int = 0
     size: int = 0
@@ -193,17 +195,25 @@ class Transactor:
                 raise
             self._connection.execute("ROLLBACK TO request")
             self._changes.events.clear()
+            self._changes.record.clear()
             result = self._refused(request, error)
         self._connection.execute("RELEASE request")
         return result
 
     def _add_events(self) -> None:
-        """Write the events of the batch so far: the fewer statements, the less the trio thread is in the way."""
+        """Write the events and records of the batch so far.
+
+        The fewer statements, the less the trio thread is in the way.
+        """
         events = self._changes.events
         if events:
             _sql.add_events(self._connection, events)
             self._changes.written += len(events) // 3
             events.clear()
+        record = self._changes.record
+        if record:
+            _sql.add_record(self._connection, record)
+            record.clear()
 
     def _refused(self, request: Request, error: Exception) -> Receipt | Result[Any]:
         """The result of a request that can not be written."""
@@ -270,6 +280,8 @@ class Transactor:
         changes = self._changes
         for sequence, frame in enumerate(request.frames, commit.expected_last + 1):
             changes.events += (number, sequence, frame)
+        if blobs.taken:
+            changes.record += (number, commit.last, blobs.taken)
         _sql.add_rows(self._connection, number, thread, commit.written_at, blobs)
         if commit.row.status is RunStatus.WAITING:
             _sql.wait_since(self._connection, number)
@@ -322,6 +334,8 @@ class Transactor:
             copied = _sql.copy_messages(connection, thread, new.thread_parent)
             blobs = attrs.evolve(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
         self._changes.events += (number, 1, request.frame)
+        if blobs.taken:
+            self._changes.record += (number, 1, blobs.taken)
         _sql.add_rows(connection, number, thread, new.row.step, blobs)
         self._changes.known[info.run_id] = (number, thread)
         self._changes.size += blobs.size

@@ -14,6 +14,7 @@ from ..abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, St
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
+from ..contract.recording import Recorded
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun
@@ -209,6 +210,11 @@ class MemoryStore(Front):
         """Every accepted command of a run, in order."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else run.journal(0)
+
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+        """A page of a run's record. See `Store.record`."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else tuple(run.record[after : after + limit])
 
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""

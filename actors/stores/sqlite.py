@@ -16,6 +16,7 @@ import trio
 from ..abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
+from ..contract.recording import Recorded
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
@@ -380,6 +381,10 @@ class SQLiteStore(Front):
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
         """Every accepted command of a run, in order."""
         return await self._read(_reads.commands, run_id)
+
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+        """A page of a run's record. See `Store.record`."""
+        return await self._read(_reads.record, run_id, after, limit)
 
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""

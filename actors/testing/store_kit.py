@@ -24,6 +24,7 @@ from . import (
     _store_input,
     _store_lists,
     _store_model,
+    _store_record,
     _store_state,
     _store_threads,
     _store_tools,
@@ -53,6 +54,7 @@ _DECLARING: Final = (
     _store_lists,
     _store_state,
     _store_threads,
+    _store_record,
     _store_model,
 )
 """The modules that declare scenarios, by being imported."""

@@ -7,6 +7,7 @@ else a replay keeps: it touches nothing, and finds what is changed, in the agent
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -310,7 +311,7 @@ def edited(frame: bytes, path: str, value: Any) -> bytes:
         ("run.message.completed", "payload.text", "undone", "text"),
         ("run.step.finished", "payload.usage.output", 999, "usage.output"),
         ("run.completed", "payload.active_seconds", 99.0, "active_seconds"),
-        ("run.completed", "timestamp", "2000-01-01T00:00:00.000Z", "active_seconds"),
+        ("run.completed", "timestamp", "2000-01-01T00:00:00.000Z", "timestamp"),
         ("run.started", "type", "run.resumed", "type"),
         ("run.step.started", "agentId", "mallory", "agent_id"),
     ],
@@ -319,7 +320,7 @@ def edited(frame: bytes, path: str, value: Any) -> bytes:
 async def test_an_edited_event_is_found(
     kind: str, folder: Any, autojump_clock: Any, type_: str, where: str, value: Any, path: str
 ) -> None:
-    """At its sequence; a time that is moved shows in what was counted by it, or as itself."""
+    """At its sequence, and where in it."""
     shelf = Shelf(kind, folder)
     helper = agent([call("plain", id="A", n=7)], "done", tools=[plain])
     async with home(shelf.open(), agents=[helper]) as runtime:
@@ -329,7 +330,7 @@ async def test_an_edited_event_is_found(
         overwrite(shelf, runtime.store, position + 1, edited(frames[position], where, value))
         found = (await runtime.replay("r")).difference
         assert found is not None
-        assert (found.sequence, found.path) in ((position + 1, path), (position + 1, "timestamp"))
+        assert (found.sequence, found.path) == (position + 1, path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -346,18 +347,112 @@ async def test_bytes_that_are_no_event_are_said_to_be_none(kind: str, folder: An
         assert (report.unreplayable.missing, report.unreplayable.sequence) == ("bytes", 7)
 
 
-async def test_an_answer_that_is_gone_is_not_guessed(folder: Any, autojump_clock: Any) -> None:
-    """A replay says what it would need."""
-    shelf, helper = Shelf("memory", folder), agent("done")
+FORGED = [0.1, 0.4, 0.7, 1.0]
+
+
+@gr.tool
+async def slow(ctx: gr.ToolContext[Any]) -> str:
+    """Tells how far it is."""
+    for fraction in (0.25, 0.5, 0.75, 0.9):
+        await ctx.progress(fraction)
+        await trio.sleep(1)
+    return "there"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("which", range(4))
+async def test_a_forged_progress_event_is_found(kind: str, folder: Any, autojump_clock: Any, which: int) -> None:
+    """What is said in an event alone is in the record, too. The input that came before it is named."""
+    shelf, helper = Shelf(kind, folder), agent([call("slow", id="A")], "done", tools=[slow])
+    async with home(shelf.open(), agents=[helper]) as runtime:
+        await (await runtime.start(helper, "hi", run_id="r")).wait()
+        frames = list(await runtime.store.events("r", limit=1000))
+        told = [n for n, frame in enumerate(frames, 1) if json.loads(frame)["type"] == "run.tool.progress"]
+        assert len(told) == len(FORGED)
+        overwrite(shelf, runtime.store, told[which], edited(frames[told[which] - 1], "payload.fraction", FORGED[which]))
+        found = (await runtime.replay("r")).difference
+        assert found is not None
+        assert (found.sequence, found.path) == (told[which], "fraction")
+        assert "CallProgressed(call_id='A', attempt=1, fraction=" in found.input
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_rows_and_messages_that_are_gone_change_no_replay(kind: str, folder: Any, autojump_clock: Any) -> None:
+    """The record has all that the machine took, but for commands, which the inbox keeps."""
+    shelf, helper = Shelf(kind, folder), agent([call("plain", id="A")], "done", tools=[plain])
     async with home(shelf.open(), agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi", run_id="r")
         await run.wait()
         store: Any = runtime.store
-        del store._ledger.threads[run.thread_id].messages[-1]
+        if kind == "memory":
+            store._ledger.threads[run.thread_id].messages.clear()
+        else:
+            with sqlite3.connect(shelf.path) as connection:
+                connection.execute("DELETE FROM messages")
+            connection.close()
+        assert (await runtime.replay("r")).equal
+
+
+# --- runs that were not recorded --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recorded", [(False, False), (False, True), (True, False)])
+async def test_a_run_that_was_not_recorded_says_so(
+    kind: str, folder: Any, autojump_clock: Any, recorded: tuple[bool, bool]
+) -> None:
+    """From its creation, or from where a runtime went on with it that keeps no record. The run itself is the same."""
+    shelf, helper = Shelf(kind, folder), agent([call("sign", id="A")], "done", tools=TOOLS)
+    given: dict[str, Any] = {"agents": [helper], "deps": lambda _: None}
+    first, second = recorded
+    async with home(shelf.open(), record=first, **given) as runtime:
+        waiting = await (await runtime.start(helper, "hi", run_id="r")).wait()
+        assert isinstance(waiting, gr.Waiting)
+        began = await runtime.replay("r")
+        assert began.equal == first
+    async with home(shelf.open(), record=second, **given) as runtime:
+        run = await runtime.get("r")
+        await run.decide(waiting.tickets[0].approve())
+        assert isinstance(await run.wait(), gr.Completed)
+        report = await runtime.replay("r")
+        assert (report.equal, report.difference) == (False, None)
+        assert report.unreplayable is not None
+        assert report.unreplayable.missing == "record"
+        assert report.unreplayable.sequence == report.events + 1
+        assert report.events == (began.events if first else 0)
+        assert "record=False" in report.unreplayable.text
+
+
+async def test_what_a_file_of_an_older_release_has_is_said_to_be_unrecorded(folder: Any, autojump_clock: Any) -> None:
+    """Its runs have no record at all."""
+    shelf, helper = Shelf("sqlite", folder), agent("done")
+    async with home(shelf.open(), agents=[helper]) as runtime:
+        await (await runtime.start(helper, "hi", run_id="r")).wait()
+    with sqlite3.connect(shelf.path) as connection:
+        connection.execute("DELETE FROM record")
+    connection.close()
+    async with home(shelf.open(), agents=[helper]) as runtime:
         report = await runtime.replay("r")
         assert report.unreplayable is not None
-        assert report.unreplayable.missing == "message"
-        assert "r.m2 is not in the thread" in report.unreplayable.text
+        assert (report.unreplayable.missing, report.unreplayable.sequence, report.events) == ("record", 1, 0)
+        assert "older release" in report.unreplayable.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_record_is_private_and_goes_with_its_run(kind: str, folder: Any, autojump_clock: Any) -> None:
+    """No event has anything of it; a prune deletes it."""
+    shelf, helper = Shelf(kind, folder), agent("done")
+    async with home(shelf.open(), agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r")
+        await run.wait()
+        assert len(await runtime.store.record("r")) == 3
+        assert not any(b"ModelAnswered" in frame for frame in await runtime.store.events("r"))
+        await runtime.store.prune(runtime.clock.now() + timedelta(days=1))
+        assert await runtime.store.record("r") == ()
+    if kind == "sqlite":
+        with sqlite3.connect(shelf.path) as connection:
+            assert connection.execute("SELECT count(*) FROM record").fetchone() == (0,)
+        connection.close()
 
 
 # --- lives that the scenes do not have --------------------------------------------------------------------------------

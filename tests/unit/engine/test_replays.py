@@ -1,36 +1,35 @@
-"""Every life of a run can be run again from what a store keeps of it."""
+"""Every life of a run can be run again from its record: an exact fold, whatever happened."""
 
-from collections import defaultdict
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.decisions import Block, InboxItem
+from greenroom.actors.contract.decisions import Block, InboxItem, Suspend
 from greenroom.actors.contract.envelope import EventEncoder
-from greenroom.actors.contract.lifecycle import Termination, TerminationKind
+from greenroom.actors.contract.lifecycle import TERMINAL, Termination, TerminationKind
 from greenroom.actors.contract.messages import ModelResponse, Usage
 from greenroom.actors.contract.phases import Cursor, Phase
+from greenroom.actors.contract.recording import Recorded, Taken
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import Commit, EventDraft, RunRow
+from greenroom.actors.contract.rows import Commit, ContextMessage, RequestChanges
 from greenroom.actors.contract.spec import MODES, AgentSpec
-from greenroom.actors.contract.state import Batch, Write
+from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
 from greenroom.actors.engine import inputs as inp
-from greenroom.actors.engine.effects import RunPhase
-from greenroom.actors.engine.machine import step
-from greenroom.actors.engine.state import Step
-from greenroom.actors.replay import machine
-from greenroom.actors.replay.machine import Asked, replaying
-from greenroom.actors.replay.record import Log, Record, make_record
+from greenroom.actors.engine import recording as rec
+from greenroom.actors.engine.birth import created
+from greenroom.actors.engine.state import RunState, Step
+from greenroom.actors.replay.comparison import Replay, Stored
 from greenroom.actors.replay.report import ReplayReport
+from greenroom.actors.stores._taken import dump_taken, load_taken
 
 from .chaos import TOOLS, Chaos
 from .test_properties import specs
@@ -38,66 +37,86 @@ from .world import START, World, call
 from .writers import KEYS, Writers
 
 
+class Once(rec.Recorder):
+    """A recorder for a world that steps its machine twice with each input."""
+
+    __slots__ = ()
+
+    def add(self, now: Any, entry: msgspec.Struct) -> None:
+        """Note half of what the reducers returned."""
+        del self._reduced[len(self._reduced) // 2 :]
+        super().add(now, entry)
+
+
 class Remembered(World):
-    """A world whose store keeps the bytes of events, and that remembers what its hooks have answered."""
+    """A world whose store keeps the bytes of events, and what its machine took, as bytes too."""
 
     def __init__(self, spec: AgentSpec, **options: Any) -> None:
-        self.answers: dict[Any, list[inp.PhaseDone]] = defaultdict(list)
+        self._carried: list[tuple[Commit, tuple[Taken, ...]]] = []
+        self._durable: list[Commit] = []
         super().__init__(spec, **options)
 
     def feed(self, message: inp.Input) -> Step:
-        if isinstance(message, inp.PhaseDone):
-            known = self.answers[message.phase, message.step, message.call_id]
-            if message not in known:
-                known.append(message)
         if not hasattr(self, "frames"):
             self._watch()
-        return super().feed(message)
+        return super().feed(self.recorder.watched(message, self.spec))
 
     def _watch(self) -> None:
         encoder, apply = EventEncoder(self.store.info, Redactor()), self.store.apply
-        created = EventDraft("run.created", self.store.events[0])
-        self.frames = list(encoder.frames(0, START, (created,)))
+        self.recorder = Once(self.state, self.now, bare=False, on=True)
+        self._born = Taken(START, rec.Born(row=self.store.row, text="hello"))
+        self.frames = list(encoder.frames(0, START, (created(self.store.info, "hello"),)))
 
         def kept(commit: Commit) -> None:
             apply(commit)
+            self._durable.append(commit)
             self.frames.extend(encoder.frames(commit.expected_last, commit.at, commit.events))
 
         self.store.apply = kept  # type: ignore[method-assign]
 
+    def _take(self, before: RunState, message: inp.Input, taken: Step) -> Step:
+        self._message = message
+        return super()._take(before, message, taken)
+
+    def _carry_out(self, taken: Step) -> None:
+        self.recorder.add(self.now, self._message)
+        if taken.commit is not None:
+            self._carried.append((taken.commit, self.recorder.carry()))
+        super()._carry_out(taken)
+
+    def ack(self) -> None:
+        commit = self.unacked[0][0]
+        if commit.row.stage in TERMINAL and len(self.store.inbox) > commit.row.inbox:
+            self.recorder.undo()
+        super().ack()
+
+    def lose_owner(self) -> None:
+        super().lose_owner()
+        self.recorder = Once(self.state, self.now, bare=False, on=True)
+
+    def stored(self) -> Stored:
+        """What the store has. The record has been bytes."""
+        durable = {id(commit) for commit in self._durable}
+        items = {n: InboxItem(position=n, command=command) for n, (command, _) in enumerate(self.store.inbox, 1)}
+        record = [Recorded(1, (self._born,))]
+        record += [Recorded(commit.last, taken) for commit, taken in self._carried if id(commit) in durable]
+        return Stored(
+            info=self.store.info,
+            definitions={name: row.definition for name, row in self.store.calls.items()},
+            frames=self.frames,
+            record=[Recorded(one.last, load_taken(dump_taken(one.taken), items)) for one in record],
+        )
+
     def replay(self, spec: AgentSpec | None = None) -> ReplayReport:
         """The replay of what the store has."""
-        return played(self.recorded(), spec or self.spec, self.answers)
-
-    def recorded(self) -> Record:
-        """What the store has."""
-        store = self.store
-        rows = attrs.evolve(store.record(), calls=tuple(store.calls.values()), tickets=tuple(store.tickets.values()))
-        commands = [InboxItem(position=n, command=command) for n, (command, _) in enumerate(store.inbox, 1)]
-        record = make_record(
-            rows, Log().read(self.frames), store.messages, commands, redactor=Redactor(), birth=RunRow(last_sequence=1)
-        )
-        return attrs.evolve(record, created=EventDraft("run.created", store.events[0]))
+        return played(self.stored(), spec or self.spec)
 
 
-def played(record: Record, spec: AgentSpec, answers: Any) -> ReplayReport:
-    replay, reply = replaying(record, spec), None
-    try:
-        while True:
-            asked = replay.send(reply)
-            reply = None if asked is None else answered(asked, spec, answers)
-    except StopIteration as ended:
-        report: ReplayReport = ended.value
-        return report
-
-
-def answered(asked: Asked, spec: AgentSpec, answers: Any) -> tuple[inp.PhaseDone, ...] | None:
-    """Where there are plugins, what the record tells of them.
-
-    Where there is none, predicates alone are asked; a life here has them say what only gates may.
-    """
-    effect = asked.effect
-    return None if spec.hooked else tuple(answers[effect.phase, effect.step, effect.call_id])
+def played(stored: Stored, spec: AgentSpec) -> ReplayReport:
+    replay = Replay(stored, spec, Redactor())
+    for _ in replay.steps():
+        pass
+    return replay.report()
 
 
 def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remembered, Chaos]:
@@ -130,12 +149,9 @@ def test_every_life_of_a_run_is_replayed(
         if ends:
             chaos.finish()
         report = world.replay()
-        missing = report.unreplayable
-        if missing is not None and missing.missing == "time" and any(isinstance(s, stop.Timeout) for s in spec.stop):
-            continue  # an owner was lost where its return leaves no event, and a limit of active time was looked at
         if not report.equal:
             note("\n".join(world.trace))
-        assert report.equal, report.difference or missing
+        assert report.equal, report.difference or report.unreplayable
         assert report.events == len(world.frames)
 
 
@@ -207,8 +223,8 @@ def test_a_gate_that_had_judged_before_a_task_wrote_is_replayed() -> None:
     assert report.equal, report.difference
 
 
-def test_a_limit_of_active_time_that_nobody_can_know_of_is_no_difference() -> None:
-    """Without an owner for a while, unseen; and the end would first have told that a decision was of no use."""
+def test_time_without_an_owner_that_left_no_event_is_known() -> None:
+    """The record says when the next owner came: a limit of active time is met in the replay when it was met."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.TOOL_GATE}), stop=(stop.Timeout(60.0),)))
     w.says(calls=[call("A", "read", n=1)])
     assert w.decide("A").code == "early"
@@ -218,10 +234,7 @@ def test_a_limit_of_active_time_that_nobody_can_know_of_is_no_difference() -> No
     judged(w, "A")
     w.returns("A")
     assert w.row.cursor is Cursor.PAUSED
-    report = w.replay()
-    assert report.difference is None
-    assert report.unreplayable is not None
-    assert report.unreplayable.missing == "time"
+    assert w.replay().equal
 
 
 def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> None:
@@ -269,113 +282,49 @@ def test_a_body_that_had_returned_unseen_before_a_cancel_is_replayed() -> None:
     assert report.equal, report.difference
 
 
-# --- how long it takes ------------------------------------------------------------------------------------------------
-
-
-def crowd(steps: int, calls: int) -> Remembered:
-    """A run whose calls go side by side, with hooks in every phase that have nothing to say."""
-    w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset(Phase)), execution="parallel_streaming")
-
-    def hooks() -> None:
-        while asked := [key for key in w.outstanding if key[0] == "phase"]:
-            for effect in [w.outstanding[key] for key in asked]:
-                assert isinstance(effect, RunPhase)
-                w.phase(effect.phase, effect.call_id)
-
-    hooks()
-    for number in range(steps):
-        names = [f"c{number}.{one}" for one in range(calls)]
-        w.says(calls=[call(name, "read", n=1) for name in names])
-        hooks()
-        for name in names:
-            w.returns(name)
-        hooks()
-    return w
-
-
-@attrs.define
-class Effort:
-    """What a replay tries: inputs in all, and the most without a breath."""
-
-    tried: int = 0
-    longest: int = 0
-
-    def replay(self, monkeypatch: pytest.MonkeyPatch, record: Record, spec: AgentSpec) -> ReplayReport:
-        now = 0
-
-        def counted(*args: Any) -> Step:
-            nonlocal now
-            now += 1
-            self.tried += 1
-            self.longest = max(self.longest, now)
-            return step(*args)
-
-        monkeypatch.setattr(machine, "step", counted)
-        replay = replaying(record, spec)
-        try:
-            while True:
-                if replay.send(None) is None:
-                    now = 0
-        except StopIteration as ended:
-            report: ReplayReport = ended.value
-            return report
-
-
-def test_calls_side_by_side_under_hooks_are_replayed_in_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the many orders in which their hooks may have answered the first that explains the record is enough."""
-    w, effort = crowd(steps=5, calls=8), Effort()
-    report = effort.replay(monkeypatch, w.recorded(), w.spec)
-    assert report.equal, report.unreplayable
-    assert effort.tried < 60 * len(w.frames)
-    assert effort.longest <= machine.BREATH
-
-
-def test_a_replay_gives_up_after_so_much_work_and_lets_others_work_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That none of the orders explains the record would be known too late: that is said, and no difference."""
-    w, effort = crowd(steps=1, calls=12), Effort()
-    w.frames[-1] = w.frames[-1].replace(b'"type":"run.', b'"type":"run.x')
-    monkeypatch.setattr(machine, "EFFORT", 256)
-    report = effort.replay(monkeypatch, w.recorded(), w.spec)
-    assert report.difference is None
-    assert report.unreplayable is not None
-    assert report.unreplayable.missing == "ambiguous"
-    assert effort.tried < 60 * (machine.EFFORT + machine.WIDTH * len(w.frames))
-    assert effort.longest <= machine.BREATH
-
-
-LOG_ALONE = (
-    *("run.message.delta", "run.reasoning.delta", "run.tool.progress", "run.tool.output.delta"),
-    *("run.task.progress", "run.task.output.delta"),
-    *("run.cleanup.overrun", "run.degraded", "run.gate.overruled"),
-)
-"""Events whose payload is stored nowhere else: they are their own evidence."""
-ALONE = (
-    *(("run.inference.completed", "model"), ("run.task.started", "arguments")),
-    *(("run.state.changed", "keys"), ("run.tool.edited", "by")),
-)
-"""And so are these in others."""
+# --- what is found ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 2)
 @given(spec=specs, seed=st.integers(0, 2**32 - 1), moves=st.integers(0, 60), data=st.data())
 def test_an_event_that_was_edited_is_found(spec: AgentSpec, seed: int, moves: int, data: st.DataObject) -> None:
-    """Whatever event it is, and whatever in it: there, or where it first shows."""
+    """Whatever event it is, and whatever in it: at its place, with the input that it came of."""
     world, _ = begun(spec, seed, moves)
-    frames = list(world.frames)
-    at = data.draw(st.integers(0, len(frames) - 1))
-    event = msgspec.json.decode(frames[at])
-    assume(event["type"] not in LOG_ALONE)
+    at = data.draw(st.integers(0, len(world.frames) - 1))
+    event = msgspec.json.decode(world.frames[at])
     name = data.draw(st.sampled_from(sorted(event["payload"])))
-    assume((event["type"], name) not in ALONE)
     event["payload"][name] = {"edited": event["payload"][name]}
-    frames[at] = msgspec.json.encode(event)
-    world.frames[:] = frames
-    report = world.replay()
-    found = report.difference or report.unreplayable
+    world.frames[at] = msgspec.json.encode(event)
+    found = world.replay().difference
     assert found is not None
-    assert found.sequence > at
-    assert not report.equal
+    assert (found.sequence, found.path.split(".")[0]) == (at + 1, name)
+    assert found.input.startswith("input ")
+
+
+def test_events_that_were_added_dropped_or_exchanged_are_found() -> None:
+    """At their place, or at the first one that is not where it was."""
+    for number, forge in enumerate((lambda log: log.insert(3, log[2]), lambda log: log.pop(3), list.reverse)):
+        world = Remembered(AgentSpec(key="a", tools=TOOLS))
+        world.says("done")
+        forge(world.frames)
+        found = world.replay().difference
+        assert found is not None
+        assert found.sequence == (4, 4, 1)[number]
+
+
+def test_a_log_that_ends_too_early_or_too_late_is_found() -> None:
+    """Events that nothing leads to are named, and so are those that should follow."""
+    world = Remembered(AgentSpec(key="a", tools=TOOLS))
+    world.says("done")
+    last = world.frames.pop()
+    found = world.replay().difference
+    assert found is not None
+    assert (found.sequence, found.recorded) == (len(world.frames) + 1, None)
+    world.frames += [last, last]
+    found = world.replay().difference
+    assert found is not None
+    assert (found.sequence, found.replayed) == (len(world.frames), None)
 
 
 @pytest.mark.slow
@@ -387,26 +336,82 @@ def test_another_agent_leads_to_a_report_and_never_to_an_error(
     """And what agrees up to there is what the report says."""
     world, _ = begun(spec, seed, moves)
     report = world.replay(other)
+    assert report.unreplayable is None
     if report.difference is not None:
         assert report.difference.sequence == report.events + 1
-    assert report.equal == (report.difference is None and report.unreplayable is None)
+    assert report.equal == (report.difference is None)
     assert report.events == len(world.frames) or not report.equal
 
 
-@pytest.mark.parametrize("ends", ["answers", "fails"])
-def test_a_log_of_a_release_that_did_not_tell_waits_costs_and_reasons_is_replayed(ends: str) -> None:
-    """Its events have neither delay_ms nor usage nor finish, and its failed requests do not count."""
-    world = Remembered(AgentSpec(key="a", tools=TOOLS))
-    old: dict[str, Any] = {"kind": "overloaded", "text": "later", "retryable": True, "usage": Usage(), "delay_ms": 0}
-    world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
-    world.lose_owner()
-    world.feed(inp.Activate(agent_digest=world.spec.digest, counts=False))
-    world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
-    if ends == "answers":
-        world.answer(inp.ModelAnswered(message_id=world.in_flight(), response=ModelResponse(text=("done",))))
-    else:
-        world.answer(inp.ModelFailed(message_id=world.in_flight(), **old))
-    assert world.ended
-    assert not any(word in frame for frame in world.frames for word in (b"delay_ms", b"finish_", b'"finish"'))
-    assert world.row.usage.requests == (ends == "answers")
-    assert world.replay().equal
+# --- reducers that the agent does not declare -------------------------------------------------------------------------
+
+
+def failing(value: Any, update: Any) -> Any:
+    raise KeyError(f"{value} and {update}")
+
+
+@pytest.mark.parametrize("reduce", [lambda value, update: [value, update], failing])
+def test_what_an_undeclared_reducer_returned_or_raised_is_recorded(reduce: Any) -> None:
+    """It is a function that only the bodies know; a replay has none to call."""
+    w = Remembered(AgentSpec(key="a", tools=TOOLS), execution="parallel_streaming")
+    w.says(calls=[call(name, "read", n=number) for number, name in enumerate("AB")])
+    key = KeyId("run", "turn")
+    for name, number in (("A", 1), ("B", 5)):
+        w.returns(name, batch=updates(number), keys={key: KeySpec(key=key, reduce=reduce)})
+    assert ("run.state.conflict" in w.types()) == (reduce is failing)
+    replay = Replay(w.stored(), w.spec, Redactor())
+    folded = list(replay.steps())
+    assert replay.report().equal, replay.report()
+    assert folded[-1].after.snapshot == w.state.snapshot
+
+
+# --- entries as bytes -------------------------------------------------------------------------------------------------
+
+KEY = KeyId("thread", "k")
+ENTRIES: Sequence[msgspec.Struct] = (
+    *(
+        inp.Activate(admitted=False, agent_digest="d"),
+        inp.Admit(),
+        inp.Admit(state=(StateWrite(key="k", scope="run", value=[1]),)),
+    ),
+    inp.PhaseDone(phase=Phase.TOOL_GATE, step=2, call_id="c", verdict=Suspend(message="may it?", expires_after=2.5)),
+    inp.PhaseDone(
+        phase=Phase.TOOL_GATE,
+        step=2,
+        verdict=Block("no"),
+        overruled=(inp.Overruled(plugin="p", verdict="deny", by="q"),),
+    ),
+    inp.PhaseDone(
+        phase=Phase.BEFORE_INFERENCE,
+        step=3,
+        batch=Batch(base=1, writes=(Write(name="k", scope="thread", value={"a": None}),)),
+        keys={KEY: KeySpec(key=KEY, persistent=False)},
+        request=RequestChanges(messages=(ContextMessage(content="brief"),), include=("a",), settings={"t": 0.5}),
+        edits=(inp.CallEdit(call_id="c", by="p", arguments={"n": [1]}),),
+        holds=(Suspend(reason="manual_pause"),),
+    ),
+    inp.ModelStreamed(message_id="m", text="a\nb", reasoning="c"),
+    inp.ModelAnswered(message_id="m", response=ModelResponse(text=("a", "b"), calls=(call("c", "t", n=1),))),
+    inp.ModelFailed(message_id="m", kind="overloaded", text="later", retry_after=float("inf"), usage=Usage(input=3)),
+    inp.CallReturned(call_id="c", attempt=1, result={"deep": [None, 1.5, "x"]}, shown="x", large=True),
+    inp.WorkStopped(stubborn=(inp.Stubborn(call_id="c", tool="t", stack="line"),)),
+    inp.SpawnAsked(ask=1, spawner="c", attempt=1, tool="t", arguments={"n": 1}, mark="m", nth=1),
+    rec.TakenUp(bare=True, state=()),
+    rec.ClockMoved(seconds=-0.1),
+    rec.Buried(why="crashes", posted=3, readable=False),
+    rec.NotRecorded(why="so"),
+)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
+def test_an_entry_is_the_same_after_it_has_been_bytes(entry: msgspec.Struct) -> None:
+    taken = Taken(START, entry, (({"a": 1},), ("KeyError", "no")))
+    read = load_taken(dump_taken((taken, taken)), {})
+    assert repr(read) == repr((taken, taken)), "a Suspend is an exception, and equal to itself only"
+
+
+def test_what_can_not_be_encoded_ends_the_record_and_nothing_else() -> None:
+    """A commit does not fail of it."""
+    (entry,) = load_taken(dump_taken((Taken(START, inp.Abandon(detail=object())),)), {})  # type: ignore[arg-type]
+    assert isinstance(entry.entry, rec.NotRecorded)
+    assert "object" in entry.entry.why

@@ -1,0 +1,106 @@
+"""A replay: the record of a run is folded, and the events that come of it are compared with the stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import msgspec
+
+from ..contract.envelope import Event, decode_event
+from ..contract.recording import Recorded, Taken
+from ..contract.redaction import Redactor
+from ..contract.rows import RunInfo
+from ..contract.spec import AgentSpec
+from .fold import Fold, Folded, NoRecord
+from .report import Difference, Missing, ReplayReport, Unreplayable, compared
+from .shown import shown
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What a store has of a run, as far as a replay needs it.
+
+    Attributes:
+        info: of the run.
+        definitions: call id -> the mark of its tool's definition, as it was.
+        frames: the log. record: whole commits, up to the end of the log.
+    """
+
+    info: RunInfo
+    definitions: Mapping[str, str]
+    frames: Sequence[bytes]
+    record: Sequence[Recorded]
+
+
+class Replay:
+    """A replay in progress: iterate over `steps`, then see `report`."""
+
+    def __init__(self, stored: Stored, spec: AgentSpec, redactor: Redactor) -> None:
+        """Begin. Args as for `Fold`."""
+        self._stored, self._redactor = stored, redactor
+        self._fold = Fold(stored.info, spec, stored.definitions, redactor)
+        self._position = self._number = 0
+        self._newest: Taken | None = None
+        self._found: Difference | Unreplayable | None = None
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self._stored.info.run_id} at event {self._position}>"
+
+    def steps(self) -> Iterator[Folded]:
+        """What each entry of the record comes to, up to the end of the record or the first difference."""
+        for commit in self._stored.record:
+            for taken in commit.taken:
+                self._number, self._newest = self._number + 1, taken
+                try:
+                    folded = self._fold.take(taken)
+                except NoRecord as gap:
+                    self._stop("record", str(gap))
+                    return
+                for frame in folded.frames:
+                    self._compare(frame)
+                yield folded
+            if self._position < commit.last:
+                self._compare(None)
+            if self._found is not None:
+                return
+        if self._number == 0:
+            self._stop("record", "nothing of it is recorded: an older release or a runtime with record=False wrote it")
+        elif self._position < len(self._stored.frames):
+            self._compare(None)
+
+    def _compare(self, frame: bytes | None) -> None:
+        """The next event of the log with the next one of the replay; None: it has none there."""
+        if self._found is not None:
+            return
+        frames, position = self._stored.frames, self._position
+        stored = frames[position] if position < len(frames) else None
+        if stored is not None and stored == frame:
+            self._position += 1
+            return
+        recorded = None if stored is None else _readable(stored)
+        if stored is not None and recorded is None:
+            self._stop("bytes", "the stored bytes are no event; restore the store from a backup")
+            return
+        line = "" if self._newest is None else shown(self._number, self._newest, self._redactor)
+        self._found = compared(position + 1, recorded, None if frame is None else decode_event(frame), line)
+
+    def _stop(self, missing: Missing, why: str) -> None:
+        sequence = self._position + 1
+        self._found = Unreplayable(sequence=sequence, missing=missing, text=f"event {sequence}: {why}")
+
+    def report(self) -> ReplayReport:
+        """What the replay came to; to be asked when `steps` has ended."""
+        run_id, events, found = self._stored.info.run_id, self._position, self._found
+        if isinstance(found, Difference):
+            return ReplayReport(run_id=run_id, equal=False, events=events, difference=found)
+        return ReplayReport(run_id=run_id, equal=found is None, events=events, unreplayable=found)
+
+
+def _readable(frame: bytes) -> Event | None:
+    try:
+        event = decode_event(frame)
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return None
+    sound = isinstance(event.payload, dict) and isinstance(event.type, str) and event.timestamp.tzinfo is not None
+    return event if sound else None

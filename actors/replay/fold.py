@@ -1,0 +1,133 @@
+"""Folding a record: the machine takes again what it took, and says again what it said.
+
+The state begins as the run was created. Each entry of the record leads to the next one: an input through `step`, at the
+time that is recorded with it; what the run's owner did to the state beside that, likewise (`engine/recording.py`). The
+events that come of an entry are encoded as they were when they were written. Nothing waits here, and no effect is
+performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from ..contract.envelope import EventEncoder
+from ..contract.recording import Taken
+from ..contract.redaction import Redactor
+from ..contract.rows import EventDraft, RunInfo, RunOutline
+from ..contract.spec import AgentSpec
+from ..engine.birth import created
+from ..engine.burial import buried
+from ..engine.effects import Effect
+from ..engine.inputs import CallReturned, Input, PhaseDone
+from ..engine.machine import step
+from ..engine.recording import Born, Buried, ClockMoved, NotRecorded, TakenUp, restored, standing_in, with_reducers
+from ..engine.state import RunState, shifted
+from ..state.snapshot import Snapshot
+
+NEVER: Final = "its record does not begin with its creation: an older release or a runtime with record=False began it"
+CEASED: Final = "from here on a runtime with record=False worked on it"
+
+
+class NoRecord(Exception):
+    """The fold can not go on: a stretch of the run was not recorded. Says why."""
+
+
+@attrs.frozen
+class Folded:
+    """What one entry of a record came to.
+
+    Attributes:
+        taken: the entry.
+        before: the state that it met; None for the first one. after: the state that it left.
+        events, effects: what the machine said and wanted.
+        frames: the events as bytes.
+    """
+
+    taken: Taken
+    before: RunState | None
+    after: RunState
+    events: tuple[EventDraft, ...]
+    effects: tuple[Effect, ...]
+    frames: tuple[bytes, ...]
+
+
+class Fold:
+    """A run that is run again, entry by entry."""
+
+    def __init__(self, info: RunInfo, spec: AgentSpec, definitions: Mapping[str, str], redactor: Redactor) -> None:
+        """Begin before the run's creation.
+
+        Args:
+            info: of the run.
+            spec: of the agent that is tried; its key and digest do not matter.
+            definitions: call id -> the mark of its tool's definition, as it was.
+            redactor: with the secrets that the runtime had when the events were written.
+        """
+        self._info, self._encoder = info, EventEncoder(info, redactor)
+        self._agent = self._spec = attrs.evolve(spec, key=info.agent, recorded=definitions)
+        self._state: RunState | None = None
+        self._reduced: list[tuple[Any, ...]] = []
+        self._stand_in = standing_in(self._reductions())
+
+    def __repr__(self) -> str:
+        return f"<Fold of {self._info.run_id}>"
+
+    def take(self, taken: Taken) -> Folded:
+        """Take the next entry.
+
+        Raises:
+            NoRecord: there is a gap before it.
+        """
+        before, entry = self._state, taken.entry
+        events, effects = tuple[EventDraft, ...](), tuple[Effect, ...]()
+        if isinstance(entry, Born):
+            after = RunState(info=self._info, row=entry.row)
+            text = entry.row.pending_input[0].content if entry.text is None else entry.text
+            events = (created(self._info, text),)
+        elif before is None or isinstance(entry, NotRecorded):
+            raise NoRecord((entry.why if isinstance(entry, NotRecorded) else "") or (CEASED if before else NEVER))
+        elif isinstance(entry, TakenUp):
+            after = self._taken_up(before, entry)
+        elif isinstance(entry, ClockMoved):
+            after = shifted(before, entry.seconds)
+        elif isinstance(entry, Buried):
+            commands = [item.command for item in entry.items]
+            commit = buried(_outline(before, entry), commands, entry.why, taken.at)
+            after, events = msgspec.structs.replace(before, row=commit.row), commit.events
+        else:
+            self._reduced[:] = taken.reduced
+            done = step(self._spec, before, self._with_reducers(cast("Input", entry)), taken.at)
+            after, effects = done.state, done.effects
+            events = () if done.commit is None else done.commit.events
+        self._state = after
+        frames = self._encoder.frames(0 if before is None else before.row.last_sequence, taken.at, events)
+        return Folded(taken, before, after, events, effects, tuple(frames))
+
+    def _taken_up(self, before: RunState, entry: TakenUp) -> RunState:
+        self._spec = AgentSpec(key=self._info.agent) if entry.bare else self._agent
+        state = restored(before)
+        if entry.state is None:
+            return state
+        return msgspec.structs.replace(state, snapshot=Snapshot.restored(state.row.revision, entry.state))
+
+    def _with_reducers(self, message: Input) -> Input:
+        if not isinstance(message, PhaseDone | CallReturned):
+            return message
+        return msgspec.structs.replace(message, keys=with_reducers(message.keys, self._spec, self._stand_in))
+
+    def _reductions(self) -> Iterator[tuple[Any, ...]]:
+        """What the reducers returned while the present entry was taken."""
+        while True:
+            yield self._reduced.pop(0) if self._reduced else ("LookupError", "no result of this reducer is recorded")
+
+
+def _outline(state: RunState, entry: Buried) -> RunOutline:
+    row, outlined = state.row, state.row if entry.readable else None
+    last = row.last_sequence
+    return RunOutline(
+        info=state.info, stage=row.stage, step=row.step, last_sequence=last, posted=entry.posted, row=outlined
+    )
