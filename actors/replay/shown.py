@@ -11,13 +11,17 @@ from ..contract.recording import Taken
 from ..contract.redaction import Redactor
 
 SHOWN: Final = 300
-"""Characters of an entry that a line shows."""
+"""Characters of an entry that are shown."""
 
 
 def shown(number: int, taken: Taken, redactor: Redactor) -> str:
-    """An entry as one line: its number, its time, its name and the fields that do not have their default."""
-    entry: Any = taken.entry
-    values = ((field, getattr(entry, field.name)) for field in msgspec.structs.fields(type(entry)))
-    parts = ", ".join(f"{field.name}={value!r}" for field, value in values if value != field.default)
-    text = redactor.text(f"input {number} at {timestamp(taken.at)}: {type(entry).__name__}({parts})")
+    """An entry as one line: its number, its time, and what it was."""
+    return f"input {number} at {timestamp(taken.at)}: {struct_text(taken.entry, redactor)}"
+
+
+def struct_text(value: Any, redactor: Redactor) -> str:
+    """A struct as its name and the fields that do not have their default, redacted and cut."""
+    values = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(type(value)))
+    parts = ", ".join(f"{field.name}={given!r}" for field, given in values if given != field.default)
+    text = redactor.text(f"{type(value).__name__}({parts})")
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

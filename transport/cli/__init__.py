@@ -1,4 +1,4 @@
-"""The command line: `greenroom run | demo | runs | show | prune | serve | follow | approve | deny | cancel | ...`.
+"""The command line: `greenroom run | demo | runs | show | replay | prune | serve | follow | approve | deny | ...`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
     greenroom run support.py:agent "refund order 7"   anybody's agent
@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "demo": "demo:demo",
     "runs": "look:runs",
     "show": "look:show",
+    "replay": "replay:replay",
     "prune": "prune:prune",
     "serve": "serve:serve",
     "follow": "follow:follow",

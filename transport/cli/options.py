@@ -58,6 +58,12 @@ examples:
   greenroom show run_4f1c --db support.db --events    every event
   greenroom show run_4f1c --db support.db --json --events
 """,
+    "replay": """\
+examples:
+  greenroom replay run_4f1c --db support.db --agent support.py          does every event come again as it is stored?
+  greenroom replay run_4f1c --db support.db --agent support.py --step   input by input: state before, effects, events
+  greenroom replay run_4f1c --db support.db --agent new.py:support      where would another agent go another way?
+""",
     "prune": """\
 examples:
   greenroom prune --older-than 30d --db support.db --dry-run    says what would go
@@ -131,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     _demo(commands)
     _runs(commands)
     _show(commands)
+    _replay(commands)
     _prune(commands)
     _serve(commands)
     _follow(commands)
@@ -290,6 +297,24 @@ def _show(commands: _Commands[_Parser]) -> None:
     one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     one.add_argument("--events", action="store_true", help="show every event")
     one.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _replay(commands: _Commands[_Parser]) -> None:
+    text = (
+        "Run a stored run again from its record, and name the first event that does not come again as it is stored,\n"
+        "with the input before it. No model and no tool is asked, nothing is written. Works while a process has the\n"
+        "database open. Hide the same secrets as the process that worked on the run: they are hidden in its events."
+    )
+    one = _command(commands, "replay", "run a stored run again and compare", text)
+    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    one.add_argument(
+        "--agent",
+        metavar="AGENT",
+        help="file.py:name or package.module:name; without a name, the agent with the run's key (default: the demo's)",
+    )
+    one.add_argument("--step", action="store_true", help="show each input: the state it met, its effects, its events")
+    one.add_argument("--json", action="store_true", help="one JSON object; with --step one per input before it")
 
 
 def _prune(commands: _Commands[_Parser]) -> None:

@@ -1,0 +1,156 @@
+"""`greenroom replay`: run a stored run again from its record, and name the first event that does not come again."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.engine.state import RunState
+from greenroom.actors.replay.comparison import Replay
+from greenroom.actors.replay.fold import Folded
+from greenroom.actors.replay.shown import shown, struct_text
+from greenroom.actors.run.replaying import BREATH, replay_of
+
+from ..demo.census import KEY, census
+from ..terminal import words
+from ..terminal.open_screen import open_screen
+from ..terminal.screen import Screen
+from . import exits, places
+from .agents import load_agents
+from .hidden import hidden_values
+from .look import info_of, reading
+
+WIDE: Final = 200
+"""Characters of an event's payload that are shown."""
+
+
+def replay(given: argparse.Namespace) -> int:
+    """Replay one run.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    hidden = hidden_values(given)
+    redactor, screen = Redactor(hidden), open_screen(machine=given.json, secrets=hidden)
+    return trio.run(_replayed, given, redactor, screen)
+
+
+async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
+    database = places.database(given.db)
+    info = await info_of(database, given.run_id)
+    agent = _agent_for(info.agent, given.agent, database)
+    async with reading(database) as store:
+        found = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent)
+    walk = _Walk(screen, redactor)
+    for number, folded in enumerate(found.steps(), 1):
+        if given.step:
+            walk.show(number, folded)
+        if number % BREATH == 0:
+            await trio.lowlevel.checkpoint()
+    return _told(found, screen)
+
+
+def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[Any]:
+    """The agent with the run's key in the file that is named, or the only one there.
+
+    Raises:
+        UsageError: there is none. NotAnAgent: the file has none.
+    """
+    if target is None:
+        if key == KEY:
+            return census()
+        raise gr.UsageError(
+            f"the run is of the agent {key!r}, which {database} does not hold; name it: --agent FILE.py"
+        )
+    agents = load_agents(target)
+    same = [agent for agent in agents if agent.key == key]
+    if same or len(agents) == 1:
+        return (same or list(agents))[0]
+    raise gr.UsageError(f"{target} has no agent {key!r}; name another one to try it: {target}:NAME")
+
+
+def _told(found: Replay, screen: Screen) -> int:
+    report = found.report()
+    difference, gap = report.difference, report.unreplayable
+    outcome = "equal" if report.equal else "different" if difference is not None else "unreplayable"
+    screen.outcome(
+        {
+            "type": "replay",
+            "runId": report.run_id,
+            "result": outcome,
+            "events": report.events,
+            "difference": None if difference is None else _difference(difference),
+            "unreplayable": None if gap is None else attrs.asdict(gap),
+        }
+    )
+    events = words.plural(report.events, "event")
+    if report.equal:
+        screen.row(f"{report.run_id}: {events}, each of them as it is stored", "good")
+        return exits.COMPLETED
+    screen.row(f"{report.run_id}: {events} as stored, then:", "bad")
+    if difference is not None:
+        if difference.input:
+            screen.row(words.clean(f"  after {difference.input}"))
+        screen.row(words.clean(f"  {difference.text}"))
+    elif gap is not None:
+        screen.row(words.clean(f"  {gap.text}"))
+    return exits.FAILED
+
+
+def _difference(difference: gr.Difference) -> dict[str, Any]:
+    return {
+        "sequence": difference.sequence,
+        "path": difference.path,
+        "text": difference.text,
+        "input": difference.input,
+    }
+
+
+@attrs.frozen
+class _Walk:
+    """Shows a replay input by input: the state that an input met, what it was, and what came of it."""
+
+    screen: Screen
+    redactor: Redactor
+
+    def show(self, number: int, folded: Folded) -> None:
+        """One entry of the record."""
+        state = "" if folded.before is None else _state(folded.before)
+        head = shown(number, folded.taken, self.redactor)
+        effects = [struct_text(effect, self.redactor) for effect in folded.effects]
+        events = [decode_event(frame) for frame in folded.frames]
+        self.screen.outcome(
+            {
+                "type": "step",
+                "number": number,
+                "state": state,
+                "input": head,
+                "effects": effects,
+                "events": [{"sequence": event.sequence, "type": event.type} for event in events],
+            }
+        )
+        if state:
+            self._row(f"  state   {state}", "dim")
+        self._row(head)
+        for effect in effects:
+            self._row(f"  effect  {effect}", "dim")
+        for event in events:
+            self._row(f"  event   {event.sequence} {event.type} {words.value(event.payload, WIDE)}")
+
+    def _row(self, text: str, style: Any = "") -> None:
+        self.screen.row(words.clean(text).replace("\n", " "), style)
+
+
+def _state(state: RunState) -> str:
+    """Where a run is: its stage, the cursor, the step, and the calls of the step."""
+    row = state.row
+    calls = ", ".join(f"{call.call_id} {call.status.value} at {call.at.value}" for call in state.calls.values())
+    place = f"{row.stage.value}, {row.cursor.value}, step {row.step}, event {row.last_sequence}, inbox {row.inbox}"
+    return f"{place}; calls: {calls}" if calls else place
