@@ -159,7 +159,7 @@ async def test_a_fork_that_was_told_of_its_parents_tasks_is_replayed(watched: An
         await trio.sleep(5)
         for parent, step, name in (("r", 1, "f1"), ("f1", 0, "f2")):
             fork = await runtime.fork(parent, step=step, new_run_id=name)
-            assert any("stays with" in message.content for message in (await fork.view()).messages)
+            assert any("F.task1" in message.content for message in (await fork.view()).messages)
             await fork.result()
             assert (await events_of(fork))[0].payload["input"] == "hi", "that is what was asked, not what it is told"
         await run.result()

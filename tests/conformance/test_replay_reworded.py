@@ -1,0 +1,32 @@
+"""The engine's sentences are for people: replaced by random words, they change no test of replay."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ("tests/conformance/test_replay.py", "tests/conformance/test_replay_plugins.py")
+PROBE = """
+import tests.support.reworded as reworded
+from greenroom.actors.engine import recovery
+assert "lost its owner" not in recovery.UNKNOWN.message, recovery.UNKNOWN.message
+assert len(reworded.REWORDED) > 20, reworded.REWORDED
+"""
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, for the engine is imported here already."""
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_plugin_of_this_test_rewords_the_engine() -> None:
+    done = python("-c", PROBE)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_no_test_of_replay_reads_what_the_engine_says() -> None:
+    done = python("-m", "pytest", "-q", "-n", "0", "-p", "tests.support.reworded", "-p", "no:cacheprovider", *TESTS)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
