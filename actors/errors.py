@@ -19,11 +19,16 @@
     │   ├── StoreUnavailable           it does not answer now; the same call may work later
     │   ├── StoreDown                  it has failed for good in this process
     │   └── LeaseLost                  the claim is not the newest; somebody else owns the run
+    ├── OutcomeError                   an outcome without output was asked for it (`outcome.output`)
+    │   ├── RunFailed                  the run has failed
+    │   ├── RunCancelled               the run was cancelled
+    │   └── RunWaiting                 the run waits for decisions
     ├── RunDegraded                    nobody works on the run here: its agent or deps are missing
     ├── RuntimeClosed                  the runtime is closing or closed
     └── RuntimeFailed                  the runtime can not go on; raised from its cause
 
-Outcomes of runs (failed, cancelled) and wrong decisions are values, not exceptions.
+Outcomes of runs (failed, cancelled) and wrong decisions are values, not exceptions. OutcomeError and its kinds stand
+beside the outcomes, in `contract/outcomes.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from __future__ import annotations
 import difflib
 import math
 from typing import Any, Final, Literal, get_args
+
+from greenroom.supervision.public import restored
 
 from .contract.messages import Usage
 
@@ -53,7 +60,10 @@ MODEL_ERROR_KINDS: Final[tuple[str, ...]] = get_args(ModelErrorKind)
 
 
 class GreenroomError(Exception):
-    """Every error that Greenroom raises on purpose."""
+    """Every error that Greenroom raises on purpose. It can be pickled, and comes out of the pickle whole."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args, vars(self))
 
 
 class UsageError(GreenroomError, ValueError):

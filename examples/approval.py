@@ -59,7 +59,7 @@ async def main(database: str | None) -> None:
                 answer = await run.decide(ticket.approve(reason="a good customer"))
                 print(answer.status)
             outcome = await run.wait()
-        print(outcome.output if isinstance(outcome, gr.Completed) else outcome)
+        print(outcome.output)
 
 
 if __name__ == "__main__":

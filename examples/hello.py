@@ -25,7 +25,7 @@ agent = gr.Agent("adder", tools=[add], model=ScriptedModel([call("add", a=19, b=
 async def main() -> None:
     """Run the agent once and print what it came to."""
     outcome = await gr.run(agent, "How much is 19 and 23?")
-    print(outcome.output if isinstance(outcome, gr.Completed) else outcome)
+    print(outcome.output)
 
 
 if __name__ == "__main__":

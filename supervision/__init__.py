@@ -35,6 +35,7 @@ from .intensity import Window as Window
 from .mailbox import CAPACITY as CAPACITY
 from .mailbox import Mailbox as Mailbox
 from .nursery import open_collapsing_nursery as open_collapsing_nursery
+from .public import publish
 from .ref import Monitor as Monitor
 from .ref import Ref as Ref
 from .registry import Registry as Registry
@@ -109,3 +110,5 @@ __all__ = [
     "report_overrun",
     "sole_cancellation",
 ]
+
+publish(__name__, globals(), __all__)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .public import restored
 
 if TYPE_CHECKING:
     from .exits import Exit
 
 
 class SupervisionError(Exception):
-    """Base of every error that this package raises by itself."""
+    """Base of every error that this package raises by itself. It comes whole out of a pickle."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args, vars(self))
 
 
 class MailboxFull(SupervisionError):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from greenroom.supervision.public import publish
+
 if TYPE_CHECKING:
     from .client import Client as Client
     from .client import connect as connect
@@ -33,4 +35,6 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{home}", __name__), name)
+    module = importlib.import_module(f".{home}", __name__)
+    publish(__name__, vars(module), [name])
+    return getattr(module, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -128,6 +129,9 @@ class Suspend(Exception):
     on_expiry: Literal["deny", "cancel_run"] | SetResult = attrs.field(default="deny", kw_only=True)
     reviewers: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     reason: TicketReason = attrs.field(default="user_input", validator=_known_reason, kw_only=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Suspend, **attrs.asdict(self, recurse=False)), ()
 
     @expires_after.validator
     def _positive(self, _: object, value: float | None) -> None:

@@ -1,16 +1,71 @@
-"""What a run came to: values, not exceptions."""
+"""What a run came to: values, not exceptions.
+
+`match` tells the four apart. A caller that wants the output and nothing else writes `outcome.output`: a Completed has
+one, each of the others raises its own error there.
+
+    outcome = await gr.run(agent, "hi")
+    print(outcome.output)                       # or RunFailed, RunCancelled, RunWaiting
+"""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import attrs
 
+from ..errors import GreenroomError
 from .decisions import Ticket
 from .lifecycle import Termination, TerminationKind
 from .messages import FinishReason, Usage
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+class OutcomeError(GreenroomError):
+    """An outcome without output was asked for its `output`.
+
+    Attributes:
+        outcome: what the run came to.
+    """
+
+    outcome: Waiting | Failed | Cancelled
+
+    def __init__(self, outcome: Waiting | Failed | Cancelled) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+class RunFailed(OutcomeError):
+    """The run has failed: there is no output."""
+
+    outcome: Failed
+
+    def __str__(self) -> str:
+        return f"the run failed ({self.outcome.code}): {self.outcome.message}"
+
+
+class RunCancelled(OutcomeError):
+    """The run was cancelled: there is no output."""
+
+    outcome: Cancelled
+
+    def __str__(self) -> str:
+        whom = "" if self.outcome.by is None else f" by {self.outcome.by}"
+        why = self.outcome.reason or self.outcome.code
+        return f"the run was cancelled{whom}" + ("" if why is None else f": {why}")
+
+
+class RunWaiting(OutcomeError):
+    """The run waits for decisions: there is no output yet. Decide about `outcome.tickets`, then `Run.result` waits."""
+
+    outcome: Waiting
+
+    def __str__(self) -> str:
+        tickets = self.outcome.tickets
+        names = ", ".join(dict.fromkeys(ticket.tool or ticket.reason for ticket in tickets)) or "background tasks"
+        return (
+            f"the run waits for people ({names}) and has no output yet; decide about its tickets, then await result()"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +107,15 @@ class Waiting:
     tickets: tuple[Ticket, ...]
 
     @property
+    def output(self) -> NoReturn:
+        """None yet.
+
+        Raises:
+            RunWaiting: always.
+        """
+        raise RunWaiting(self)
+
+    @property
     def termination(self) -> Termination:
         """Why the run left its loop for now: suspended. The detail names the tickets' reasons, each once."""
         reasons = dict.fromkeys(ticket.reason for ticket in self.tickets)
@@ -70,6 +134,15 @@ class Failed:
     termination: Termination
     outcome_unknown: tuple[str, ...] = ()
 
+    @property
+    def output(self) -> NoReturn:
+        """None: the run has failed.
+
+        Raises:
+            RunFailed: always.
+        """
+        raise RunFailed(self)
+
 
 @attrs.frozen(kw_only=True)
 class Cancelled:
@@ -82,3 +155,12 @@ class Cancelled:
     by: str | None
     code: str | None = None
     outcome_unknown: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> NoReturn:
+        """None: the run was cancelled.
+
+        Raises:
+            RunCancelled: always.
+        """
+        raise RunCancelled(self)

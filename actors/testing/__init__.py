@@ -1,5 +1,7 @@
 """What tests are made with: models that play a script or ask a function, and clocks."""
 
+from greenroom.supervision.public import publish
+
 from ..run.clock import Clock as Clock
 from .clocks import FakeWall as FakeWall
 from .models import FunctionModel as FunctionModel
@@ -29,3 +31,5 @@ __all__ = [
     "text",
     "think",
 ]
+
+publish("greenroom.testing", globals(), __all__)

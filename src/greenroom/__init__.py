@@ -50,6 +50,10 @@ from greenroom.actors.contract.messages import Usage as Usage
 from greenroom.actors.contract.outcomes import Cancelled as Cancelled
 from greenroom.actors.contract.outcomes import Completed as Completed
 from greenroom.actors.contract.outcomes import Failed as Failed
+from greenroom.actors.contract.outcomes import OutcomeError as OutcomeError
+from greenroom.actors.contract.outcomes import RunCancelled as RunCancelled
+from greenroom.actors.contract.outcomes import RunFailed as RunFailed
+from greenroom.actors.contract.outcomes import RunWaiting as RunWaiting
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.phases import Phase as Phase
@@ -110,6 +114,7 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
 
@@ -150,6 +155,7 @@ __all__ = [
     "Mutation",
     "MutationError",
     "NotAnAgent",
+    "OutcomeError",
     "Phase",
     "PhaseContext",
     "Plugin",
@@ -158,10 +164,12 @@ __all__ = [
     "ReplayReport",
     "Retry",
     "Run",
+    "RunCancelled",
     "RunCommands",
     "RunCounts",
     "RunDegraded",
     "RunExists",
+    "RunFailed",
     "RunInfo",
     "RunPage",
     "RunPruned",
@@ -170,6 +178,7 @@ __all__ = [
     "RunStatus",
     "RunSummary",
     "RunView",
+    "RunWaiting",
     "Runtime",
     "RuntimeClosed",
     "RuntimeFailed",
@@ -217,3 +226,5 @@ __all__ = [
     "stop_at_tools",
     "tool",
 ]
+
+_publish(__name__, globals(), __all__)

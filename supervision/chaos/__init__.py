@@ -1,5 +1,6 @@
 """Deterministic scheduling and fault injection for trio programs: find what a cancel or a crash at any step breaks."""
 
+from ..public import publish
 from ._internals import TrioChangedError as TrioChangedError
 from ._internals import self_test as self_test
 from .faults import CancelAt as CancelAt
@@ -55,3 +56,5 @@ __all__ = [
     "waits_for_children",
     "waits_outside",
 ]
+
+publish(__name__, globals(), __all__)

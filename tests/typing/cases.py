@@ -11,12 +11,15 @@ import attrs
 
 from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
-from greenroom.actors.contract.decisions import Block, Decision, Deny, SetResult, Suspend
+from greenroom.actors.contract.decisions import Block, Decision, Deny, SetResult, Suspend, Ticket
 from greenroom.actors.contract.messages import Message, ModelRequest
+from greenroom.actors.contract.outcomes import Failed, RunCancelled, RunFailed, RunWaiting
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.plugins.contexts import GateContext, PhaseContext
 from greenroom.actors.plugins.mutation import Mutation
 from greenroom.actors.plugins.plugin import Plugin
+from greenroom.actors.run.opening import run
+from greenroom.actors.run.runtime import Runtime
 from greenroom.actors.state.access import State, WritableState
 from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text
@@ -174,6 +177,29 @@ Agent("a", execution="parallel")  # type: ignore[arg-type]
 Agent("a", stop=[3])  # type: ignore[list-item]
 Agent("a", "instructions")  # type: ignore[call-arg]
 Agent("a", model=3)  # type: ignore[arg-type]
+
+
+# --- the output of an outcome: the other outcomes raise --------------------------------------------------------------
+
+
+async def outputs(runtime: Runtime) -> None:
+    reporter = Agent("reporter", output_type=Report)
+    assert_type((await run(reporter, "x")).output, Report)
+    assert_type((await run(plain, "x")).output, str)
+    started = await runtime.start(reporter, "x")
+    assert_type((await started.wait()).output, Report)
+    assert_type((await started.result()).output.title, str)
+    assert_type((await (await runtime.start("reporter", "x")).result()).output, Any)
+    (await run(plain, "x")).output.close()  # type: ignore[attr-defined]
+    try:
+        assert_type((await started.wait()).output, Report)
+    except RunFailed as error:
+        assert_type(error.outcome, Failed)
+        assert_type(error.outcome.code, str)
+    except RunWaiting as error:
+        assert_type(error.outcome.tickets, tuple[Ticket, ...])
+    except RunCancelled as error:
+        assert_type(error.outcome.by, str | None)
 
 
 # --- state keys ------------------------------------------------------------------------------------------------------

@@ -3,8 +3,12 @@
 import ast
 import importlib
 import inspect
+import pickle
 import pydoc
+import traceback
+import typing
 from pathlib import Path
+from types import FunctionType
 
 import attrs
 import pytest
@@ -12,6 +16,7 @@ import pytest
 import greenroom as gr
 import greenroom.actors.testing
 import greenroom.testing
+from greenroom import supervision
 
 NAMES = (
     *(
@@ -63,7 +68,7 @@ def test_every_import_of_the_facade_is_a_re_export():
     tree = ast.parse(Path(gr.__file__).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
-            assert all(alias.asname == alias.name for alias in node.names), ast.unparse(node)
+            assert all(alias.asname in (alias.name, f"_{alias.name}") for alias in node.names), ast.unparse(node)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +241,67 @@ def test_help_lists_every_public_name(name):
         assert public in told, public
     tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
     exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert exported - {None} <= set(package.__all__)
+    assert {name for name in exported if name and not name.startswith("_")} <= set(package.__all__)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["greenroom", "greenroom.testing", "greenroom.supervision", "greenroom.supervision.chaos", "greenroom.transport"],
+)
+def test_what_a_package_exports_says_that_it_is_from_there(name):
+    """Tracebacks, help and pickles name the place that users import from; the types of fields are still found."""
+    package = importlib.import_module(name)
+    for public in package.__all__:
+        value = getattr(package, public)
+        if isinstance(value, type | FunctionType) and value.__name__ == public:
+            assert value.__module__ == name, public
+            assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 - our own
+        if isinstance(value, type) and value is not gr.StateKey:  # one of its names is there for type checkers only
+            assert all(not isinstance(hint, str) for hint in typing.get_type_hints(value).values())
+        if attrs.has(value) and value is not gr.StateKey:
+            attrs.resolve_types(value)
+
+
+ERRORS = [
+    gr.UnknownRun("r1"),
+    gr.RunPruned("a run had it", same=True),
+    gr.ThreadBusy("busy", active="r1"),
+    gr.ModelError("slow down", kind="rate_limited", retry_after=2.0, usage=gr.Usage(requests=1)),
+    gr.RunDegraded("r1", "deps_missing", "no deps"),
+    gr.RunFailed(gr.Failed(code="x", message="m", termination=gr.Termination(kind=gr.TerminationKind.ERROR))),
+    gr.RunCancelled(gr.Cancelled(reason="enough", by="ann")),
+    gr.RunWaiting(gr.Waiting(tickets=())),
+    gr.Suspend(action="pay", expires_after=3.0, on_expiry=gr.SetResult(1)),
+    supervision.ActorExited("a/b", supervision.Shutdown()),
+    supervision.UnknownChild("a", "b"),
+    *(kind("said") for kind in (gr.UsageError, gr.ToolError, gr.StoreDown, gr.RuntimeClosed, gr.UnknownAgent)),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_comes_whole_out_of_a_pickle(error):
+    """A worker process may raise it; its text, its attributes and its class are the same on the other side."""
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(again), str(again), repr(again), vars(again)) == (type(error), str(error), repr(error), vars(error))
+    assert type(error).__module__.startswith("greenroom"), error
+    assert traceback.format_exception_only(error)[-1].startswith(f"{type(error).__module__}.{type(error).__name__}")
+
+
+def test_an_outcome_has_its_output_or_raises_why_there_is_none():
+    done = gr.Termination(kind=gr.TerminationKind.NATURAL_END)
+    assert gr.Completed(output=3, usage=gr.Usage(), termination=done).output == 3
+    failed = gr.Failed(code="tool_error", message="It broke.", termination=done)
+    for outcome, error, words in (
+        (failed, gr.RunFailed, "the run failed (tool_error): It broke."),
+        (gr.Cancelled(reason="enough", by="ann"), gr.RunCancelled, "the run was cancelled by ann: enough"),
+        (gr.Cancelled(reason=None, by=None, code="approval_rejected"), gr.RunCancelled, "cancelled: approval_rejected"),
+        (gr.Cancelled(reason=None, by=None), gr.RunCancelled, "the run was cancelled"),
+        (gr.Waiting(tickets=()), gr.RunWaiting, "the run waits"),
+    ):
+        with pytest.raises(gr.OutcomeError) as caught:
+            _ = outcome.output
+        assert (type(caught.value), caught.value.outcome) == (error, outcome)
+        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(("effect", "meant"), [("writes", "write"), ("Write", "write"), ("networks", "network")])
