@@ -19,6 +19,7 @@ from .contract.state import Keys
 from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
 from .models.answers import Output, read_output_type
+from .options import checks_fields, did_you_mean
 from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared
@@ -90,6 +91,7 @@ def _copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(value) if isinstance(value, Mapping) else value
 
 
+@checks_fields(AgentDefinitionError)
 @attrs.frozen(eq=False)
 class Agent(Generic[T]):
     """A model, its instructions and its tools, under a key that is unique in a runtime.
@@ -217,7 +219,8 @@ def _check_parts(agent: Agent[Any]) -> None:
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():
         if getattr(agent, name) not in choices:
-            raise _fault(agent, f"{name}={getattr(agent, name)!r}: use one of {', '.join(map(repr, choices))}")
+            near = did_you_mean(getattr(agent, name), choices)
+            raise _fault(agent, f"{name}={getattr(agent, name)!r}: {near}use one of {', '.join(map(repr, choices))}")
     for name, least in (("output_retries", 0), ("max_bodies", 1), ("max_tasks", 1)):
         value = getattr(agent, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -282,7 +285,8 @@ def _check_names(agent: Agent[Any], names: Sequence[str], where: str) -> None:
     known = [tool.name for tool in agent.tools]
     for name in names:
         if name not in known:
-            raise _fault(agent, f"{where} names the tool {name!r}; the tools are: {', '.join(known) or 'none'}")
+            near = did_you_mean(name, known)
+            raise _fault(agent, f"{where} names the tool {name!r}; {near}the tools are: {', '.join(known) or 'none'}")
 
 
 def _check_stop(agent: Agent[Any]) -> None:

@@ -1,7 +1,7 @@
 """The error tree. The type says whose fault it is; the message names the value and the way out.
 
     GreenroomError
-    ├── UsageError (also ValueError)   the caller gave something that can not be
+    ├── UsageError (also ValueError)   a wrong argument, of whatever kind
     │   ├── UnknownRun                 no run has this id
     │   ├── UnknownAgent               no agent of this runtime has this key
     │   ├── RunExists                  the run id is taken by a run with other content

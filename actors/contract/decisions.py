@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from ..errors import UsageError
+from ..options import checks_fields, did_you_mean, unknown_option, unknown_value
 from .codec import normalise
 from .ids import canonical_json
 
@@ -88,14 +90,15 @@ class Deny:
 
 def _known_reason(_: object, __: object, value: str) -> None:
     if value not in TICKET_REASONS:
-        raise ValueError(f"reason={value!r} is not known; use one of {', '.join(TICKET_REASONS)}")
+        raise unknown_value("reason", value, TICKET_REASONS)
 
 
 def _known_mode(_: object, __: object, value: str) -> None:
     if value not in RESUME_MODES:
-        raise ValueError(f"resume_mode={value!r} is not known; use one of {', '.join(RESUME_MODES)}")
+        raise unknown_value("resume_mode", value, RESUME_MODES)
 
 
+@checks_fields(UsageError)
 @attrs.frozen
 class Suspend(Exception):
     """A tool's (or gate's) wish to wait for a decision. Return it or raise it.
@@ -117,7 +120,7 @@ class Suspend(Exception):
             read is `message`.
 
     Raises:
-        ValueError: resume_mode, on_expiry or reason is not known, or expires_after is not positive.
+        UsageError: resume_mode, on_expiry or reason is not known, or expires_after is not positive.
     """
 
     action: str = attrs.field(default="", kw_only=True)
@@ -137,12 +140,13 @@ class Suspend(Exception):
     def _positive(self, _: object, value: float | None) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and value > 0):
-            raise ValueError(f"expires_after={value!r} seconds: give a positive number, or None to wait for ever")
+            raise UsageError(f"expires_after={value!r} seconds: give a positive number, or None to wait for ever")
 
     @on_expiry.validator
     def _known_expiry(self, _: object, value: object) -> None:
         if value not in ("deny", "cancel_run") and not isinstance(value, SetResult):
-            raise ValueError(f"on_expiry={value!r} is not known; use 'deny', 'cancel_run' or gr.SetResult(value)")
+            near = did_you_mean(value, ("deny", "cancel_run"))
+            raise UsageError(f"on_expiry={value!r} is not known; {near}use 'deny', 'cancel_run' or gr.SetResult(value)")
 
 
 Verdict = Allow | Suspend | SetResult | Deny | Block
@@ -165,7 +169,7 @@ class Decision:
         decided_by: a principal.
 
     Raises:
-        ValueError: the action is neither "resume" nor "cancel".
+        UsageError: the action is neither "resume" nor "cancel".
     """
 
     target: str
@@ -180,7 +184,10 @@ class Decision:
 
     def __attrs_post_init__(self) -> None:
         if self.action not in ACTIONS:
-            raise ValueError(f"action={self.action!r:.100} is not known; use 'resume' (approve) or 'cancel' (deny)")
+            near = did_you_mean(self.action, ACTIONS)
+            raise UsageError(
+                f"action={self.action!r:.100} is not known; {near}use 'resume' (approve) or 'cancel' (deny)"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -257,10 +264,10 @@ class Ticket:
         reason.
 
         Raises:
-            ValueError: the text is no str.
+            UsageError: the text is no str.
         """
         if text is not None and not isinstance(text, str):
-            raise ValueError(f"deny(text={text!r}): give a str, which the model is told, or None")
+            raise UsageError(f"deny(text={text!r}): give a str, which the model is told, or None")
         return Decision(
             target=self.ticket_id,
             action="cancel",
@@ -275,21 +282,21 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
     """The decision that somebody's `decide(target, action, **options)` means.
 
     Raises:
-        ValueError: the arguments do not say one; names the value and the way out.
+        UsageError: the arguments do not say one; names the value and the way out.
     """
     if isinstance(target, Decision):
         given = [name for name, value in (("an action", action), *options.items()) if value is not None]
         if given:
             way = "say it in ticket.approve(...) or ticket.deny(...)"
-            raise ValueError(f"decide: a whole Decision was given, and {', '.join(given)} beside it; {way}")
+            raise UsageError(f"decide: a whole Decision was given, and {', '.join(given)} beside it; {way}")
         return target
     if isinstance(target, Ticket):
         way = f"approve it with .approve(...), deny it with .deny(...), or name it: decide({target.ticket_id!r}, ...)"
         text = f"decide: the ticket {target.ticket_id} is no decision yet; {way}"
-        raise ValueError(text)  # noqa: TRY004 - as for every other wrong argument of decide
+        raise UsageError(text)
     unknown = sorted(set(options) - set(names))
     if unknown:
-        raise ValueError(f"decide() has no option {unknown[0]!r}; it has {', '.join(names)}")
+        raise unknown_option("decide", unknown[0], names)
     more = dict(options)
     name, by = more.pop("decision_id", None), more.pop("by", None)
     return Decision(target=target, action=action, decision_id=name or "", decided_by=by, **more)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..errors import UsageError
 from .events import FOREIGN, FOREIGN_SCHEMAS
 from .excerpt import Large, LargeText, shown_large
 from .shapes import LONGEST_KEY
@@ -56,9 +57,9 @@ class Redactor:
         values = set(secrets)
         for value in values:
             if len(value) < SHORTEST:
-                raise ValueError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
+                raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
             if len(value) > LONGEST:
-                raise ValueError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
+                raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
         self.finder = Finder(set().union(*map(spellings, values)))
         self._search: Callable[[str], Any] = self.finder.search
         digits = any(not value.strip("0123456789.eE+-") for value in values)

@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import attrs
 
+from ..errors import UsageError
+
 
 @attrs.frozen
 class MaxRounds:
@@ -76,11 +78,11 @@ def _compiles(_: object, __: object, value: str) -> None:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"ContentMatch({value!r}) is not a regular expression: {error}") from error
+        raise UsageError(f"ContentMatch({value!r}) is not a regular expression: {error}") from error
     try:
         _linear(value)
     except ValueError as error:
-        raise ValueError(
+        raise UsageError(
             f"ContentMatch({value!r}) can not be searched in linear time: {error}; write the pattern without"
             " back-references, look-around and counts above 1,000"
         ) from error

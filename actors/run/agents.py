@@ -19,6 +19,7 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
 from ..models import resolve_model
+from ..options import did_you_mean
 from .journal import DEPS, Journal
 from .services import Degraded
 
@@ -68,7 +69,9 @@ class Agents:
         agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
         if agent is None:
             keys = ", ".join(sorted(self.by_key)) or "none"
-            raise UnknownAgent(f"no agent has the key {wanted!r}; this runtime knows: {keys}")
+            raise UnknownAgent(
+                f"no agent has the key {wanted!r}; {did_you_mean(wanted, self.by_key)}this runtime knows: {keys}"
+            )
         return agent
 
     def startable(self, wanted: Agent[Any] | str) -> Agent[Any]:

@@ -22,6 +22,7 @@ from ..contract.titles import title_of
 from ..engine.birth import created, row_at_birth
 from ..engine.tasks import left_behind, newest_input
 from ..errors import UsageError
+from ..options import unknown_value
 from .foreign import input_of, text_of
 
 LOCAL: Final = "local"
@@ -62,9 +63,9 @@ class Birth:
         for name in ("run_id", "thread_id", "session_id"):
             _check_id(name, getattr(self, name))
         if self.execution is not None and self.execution not in tuple(MODES):  # it may be anything, also unhashable
-            raise UsageError(f"execution={self.execution!r} is not known; use one of {', '.join(MODES)}")
+            raise unknown_value("execution", self.execution, MODES)
         if self.on_busy not in ("queue", "refuse"):
-            raise UsageError(f"on_busy={self.on_busy!r} is not known; use 'queue' or 'refuse'")
+            raise unknown_value("on_busy", self.on_busy, ("queue", "refuse"))
         if self.deadline is not None and (not isinstance(self.deadline, datetime) or self.deadline.tzinfo is None):
             raise UsageError(
                 f"deadline={self.deadline!r}: give a datetime with a timezone, such as datetime.now(UTC) + ..."

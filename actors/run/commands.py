@@ -13,7 +13,8 @@ from ..agent import Agent
 from ..contract.decisions import Answer, Command, Decision
 from ..contract.rows import Facts, RunRecord
 from ..engine.judge import ArgumentCheck, Judge, reject
-from ..errors import StoreDown, StoreUnavailable, UsageError
+from ..errors import StoreDown, StoreUnavailable
+from ..options import unknown_value
 from .agents import Agents
 from .birth import LOCAL
 from .foreign import Unusable, command_of, data_of, decision_of, object_of
@@ -51,7 +52,7 @@ class RunCommands:
         """Decide about a ticket or a call of a run; see `Run.decide`.
 
         Raises:
-            ValueError: a field of the decision is invalid. UnknownRun: no such run.
+            UsageError: a field of the decision is invalid. UnknownRun: no such run.
         """
         decision = decision_of(decision)
         name = decision.decision_id or self.new_id()
@@ -89,7 +90,7 @@ class RunCommands:
             UsageError: the mode is not known. UnknownRun: no such run.
         """
         if mode not in ("now", "after_step"):
-            raise UsageError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
+            raise unknown_value("mode", mode, ("now", "after_step"))
         command = Command(command_id=command_id or self.new_id(), kind="cancel", mode=mode, reason=reason, by=by)
         return await self.post(run_id, command)
 

@@ -12,6 +12,7 @@ import trio
 from ..contract.decisions import Action, Answer, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..entry import checks_options
 from ..errors import UsageError
 from .commands import RunCommands
 from .follow import Follower
@@ -42,6 +43,7 @@ class Run(Generic[T]):
 
     # --- following ---------------------------------------------------------------------------------------------------
 
+    @checks_options
     def events(
         self, *, after: int = 0, until: Literal["end", "rest"] = "end"
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
@@ -130,7 +132,7 @@ class Run(Generic[T]):
             options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:
-            ValueError: the action or an option is not known, or options stand beside a whole Decision. UnknownRun: no
+            UsageError: the action or an option is not known, or options stand beside a whole Decision. UnknownRun: no
                 such run.
         """
         return await self._commands.decide(self.id, decision_of(target, action, options, _DECIDE))
@@ -139,7 +141,7 @@ class Run(Generic[T]):
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
 
         Raises:
-            UsageError: it is one decision and no list. ValueError: one of them is no Decision; none has been sent.
+            UsageError: it is one decision and no list, or one of them is no Decision; none has been sent.
             UnknownRun: no such run.
         """
         if isinstance(decisions, Decision):
@@ -147,6 +149,7 @@ class Run(Generic[T]):
         meant = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
         return [await self.decide(decision) for decision in meant]
 
+    @checks_options
     async def cancel(
         self,
         *,
@@ -165,10 +168,11 @@ class Run(Generic[T]):
             command_id: to repeat a cancel whose answer was lost.
 
         Raises:
-            ValueError: the mode is not known. UnknownRun: no such run.
+            UsageError: the mode is not known. UnknownRun: no such run.
         """
         return await self._commands.cancel(self.id, mode=mode, reason=reason, by=by, command_id=command_id)
 
+    @checks_options
     async def pause(self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None) -> Answer:
         """Hold the run before its next step, or at once if it waits for people already. Accepted means journaled.
 
@@ -186,6 +190,7 @@ class Run(Generic[T]):
         """
         return await self._commands.pause(self.id, reason=reason, by=by, command_id=command_id)
 
+    @checks_options
     async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
         """Give the run more input; it joins the thread at the next step. Accepted means journaled.
 

@@ -12,6 +12,7 @@ from ..contract.asked import shown_asked
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
 from ..errors import UsageError
+from ..options import unknown_value
 
 
 def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
@@ -23,8 +24,7 @@ def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
     try:
         wanted = None if status is None else RunStatus(status)
     except ValueError as error:
-        known = ", ".join(item.value for item in RunStatus)
-        raise UsageError(f"status={status!r:.100} is not known; use one of {known}") from error
+        raise unknown_value("status", status, [item.value for item in RunStatus]) from error
     for name in ("agent", "thread_id", "by", "text", "cursor"):
         if given[name] is not None and not isinstance(given[name], str):
             raise UsageError(f"{name}={given[name]!r:.200}: give a str")

@@ -39,6 +39,7 @@ from ..contract.codec import message_of
 from ..contract.ids import error_id
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor
+from ..entry import checks_options
 from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
@@ -84,6 +85,7 @@ def _need_trio() -> None:
         raise UsageError(f"greenroom runs on trio, and this is not called in a trio program; {way}") from None
 
 
+@checks_options
 @asynccontextmanager
 async def open_runtime(
     store: Store | str | Path | None = None,
@@ -288,6 +290,7 @@ async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -
         raise refused
 
 
+@checks_options
 async def run(agent: Agent[T], text: str, /, *, deps: Any = None) -> Completed[T] | Waiting | Failed | Cancelled:
     """Run an agent once in memory and return what it came to.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets as random_ids
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
@@ -19,7 +18,9 @@ from ..agent import Agent
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
 from ..contract.spec import ExecutionMode
+from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
+from ..options import unknown_option
 from ..replay.report import ReplayReport
 from .birth import Birth, fork_of, inheriting, new_run
 from .clock import Clock
@@ -126,9 +127,7 @@ class Runtime:
         known = parts.agents.startable(agent)
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
-            known_names, wrong = list(StartOptions.__annotations__), sorted(unknown)[0]
-            near = "".join(f"; did you mean {name}?" for name in get_close_matches(wrong, known_names, n=1))
-            raise UsageError(f"start() has no option {wrong!r}{near}; it has {', '.join(known_names)}")
+            raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
         deps, values = options.get("deps"), dict[str, Any](options)
         may_join = values.pop("may_join", None)
         values.pop("deps", None)
@@ -150,6 +149,7 @@ class Runtime:
             raise UnknownRun(run_id)
         return self._parts.handle(run_id, outline.info.thread_id)
 
+    @checks_options
     async def runs(
         self,
         *,
@@ -185,6 +185,7 @@ class Runtime:
         )  # fmt: skip
         return await self.reader.page(query)
 
+    @checks_options
     async def fork(
         self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: Any = None
     ) -> Run[Any]:
@@ -221,6 +222,7 @@ class Runtime:
             new = inheriting(new, await self.store.state_at(run_id, step))
         return await parts.starter.begin(new, agent, deps)
 
+    @checks_options
     async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
         """Work again on a run that had no agent or deps here; harmless for one that is worked on.
 
@@ -237,6 +239,7 @@ class Runtime:
             parts.roster.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)
 
+    @checks_options
     async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:
         """Run a stored run again from its record, and report the first event that does not come again.
 

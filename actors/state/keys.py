@@ -9,6 +9,7 @@ import attrs
 
 from ..contract.state import SCOPES, KeyId, KeySpec
 from ..errors import StateError
+from ..options import checks_fields, did_you_mean
 from .values import Unfit, check_kind, copied, read, shown, write
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def commutative(reduce: Callable[[T, Any], T], update: Any = None) -> Commutativ
     return Commutative(reduce, update)
 
 
+@checks_fields(StateError)
 @attrs.frozen(eq=False, hash=False)
 class StateKey(Generic[T]):
     """Names a piece of state and says what it holds. `ctx.state[key]` is a T for the type checker.
@@ -84,7 +86,8 @@ class StateKey(Generic[T]):
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT or " " in name:
             raise StateError(f"state key {name!r}: use 1 to {NAME_LIMIT} printable characters without spaces")
         if self.scope not in SCOPES:
-            raise StateError(f"state key {name!r}: scope={self.scope!r} is not known; use 'run' or 'thread'")
+            near = did_you_mean(self.scope, SCOPES)
+            raise StateError(f"state key {name!r}: scope={self.scope!r} is not known; {near}use 'run' or 'thread'")
         merge: Any = self.merge
         if merge != "exclusive" and not isinstance(merge, Commutative):
             way = "use 'exclusive' or gr.commutative(function)"

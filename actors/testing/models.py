@@ -28,7 +28,8 @@ import trio
 from ..abc import Model, ModelEvent, ReasoningDelta, TextDelta
 from ..contract.ids import canonical_json
 from ..contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
-from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind
+from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind, UsageError
+from ..options import did_you_mean
 
 KEEP: Final = 1_000
 """Requests that a test model keeps unless it is told otherwise: each holds on to the messages of its thread."""
@@ -128,11 +129,11 @@ def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # n
         id: the provider's id of the call.
 
     Raises:
-        ValueError: the text is a JSON object after all.
+        UsageError: the text is a JSON object after all.
     """
     made = CallRequest.from_json(tool, arguments)
     if made.fault is None:
-        raise ValueError(f"malformed({tool!r}, {arguments!r}): these are sound arguments; use call(...)")
+        raise UsageError(f"malformed({tool!r}, {arguments!r}): these are sound arguments; use call(...)")
     return Call(tool, {}, id or "", made.fault)
 
 
@@ -148,10 +149,12 @@ def fail(
         usage: what the request has cost.
 
     Raises:
-        ValueError: a part of it is none of a ModelError.
+        UsageError: a part of it is none of a ModelError.
     """
     if kind not in MODEL_ERROR_KINDS:
-        raise ValueError(f"fail({kind!r}): the kinds are {', '.join(MODEL_ERROR_KINDS)}")
+        raise UsageError(
+            f"fail({kind!r}): {did_you_mean(kind, MODEL_ERROR_KINDS)}the kinds are {', '.join(MODEL_ERROR_KINDS)}"
+        )
     ModelError("", kind=kind, retry_after=retry_after, usage=usage)  # says what is wrong with the others
     return Fail(kind, f"scripted {kind}" if message is None else message, retry_after, usage)
 
@@ -160,10 +163,11 @@ def finish(reason: FinishReason) -> Finish:
     """Why the answer ends, such as "length" for one that was cut. Stands anywhere in a step; it streams nothing.
 
     Raises:
-        ValueError: the reason is not one of FinishReason.
+        UsageError: the reason is not one of FinishReason.
     """
     if reason not in get_args(FinishReason):
-        raise ValueError(f"finish({reason!r}): the reasons are {', '.join(get_args(FinishReason))}")
+        near = did_you_mean(reason, get_args(FinishReason))
+        raise UsageError(f"finish({reason!r}): {near}the reasons are {', '.join(get_args(FinishReason))}")
     return Finish(reason)
 
 
@@ -171,10 +175,10 @@ def delay(seconds: float) -> Delay:
     """The model is silent for a while (`trio.sleep`: costs nothing under an autojump clock).
 
     Raises:
-        ValueError: seconds is not a number, 0 or more.
+        UsageError: seconds is not a number, 0 or more.
     """
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
-        raise ValueError(f"delay({seconds!r}): give seconds, 0 or more")
+        raise UsageError(f"delay({seconds!r}): give seconds, 0 or more")
     return Delay(seconds)
 
 
@@ -188,9 +192,9 @@ class _TestModel(Model):
 
     def __init__(self, chunk: int | None, keep: int | None) -> None:
         if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
-            raise ValueError(f"chunk={chunk!r}: give a number of characters, 1 or more, or None for whole texts")
+            raise UsageError(f"chunk={chunk!r}: give a number of characters, 1 or more, or None for whole texts")
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 0):
-            raise ValueError(f"keep={keep!r}: give a number of requests, 0 or more, or None for all of them")
+            raise UsageError(f"keep={keep!r}: give a number of requests, 0 or more, or None for all of them")
         self._chunk = chunk
         self._requests: deque[ModelRequest] = deque(maxlen=keep)
         self._asked = 0
@@ -262,7 +266,7 @@ class ScriptedModel(_TestModel):
         keep: of the requests, the newest so many are kept (1,000); None: all.
 
     Raises:
-        ValueError: a step is not one, with its index and why; or chunk or keep is out of range.
+        UsageError: a step is not one, with its index and why; or chunk or keep is out of range.
     """
 
     name = "scripted"
@@ -270,7 +274,7 @@ class ScriptedModel(_TestModel):
     def __init__(self, steps: Sequence[Step], *, chunk: int | None = None, keep: int | None = KEEP) -> None:
         super().__init__(chunk, keep)
         if isinstance(steps, str) or not isinstance(steps, Sequence):
-            raise ValueError(f"steps={steps!r}: give a list of steps")  # noqa: TRY004 - one error type for what is no script
+            raise UsageError(f"steps={steps!r}: give a list of steps")
         self._steps = tuple(_parts(step, f"step {index}") for index, step in enumerate(steps))
         self._playing: dict[tuple[str, str], int] = {}  # (run, agent) -> answers, of those that have not got all
         self._played: dict[tuple[str, str], int] = {}  # and of those that have
@@ -334,7 +338,7 @@ class FunctionModel(_TestModel):
         keep: of the requests, the newest so many are kept (1,000); None: all.
 
     Raises:
-        ValueError: chunk or keep is out of range.
+        UsageError: chunk or keep is out of range.
     """
 
     name = "function"
@@ -362,9 +366,9 @@ def _parts(step: Any, where: str) -> tuple[Part, ...]:
     parts = tuple(_part(one, where) for one in (step if many else (step,)))
     for position, part in enumerate(parts):
         if isinstance(part, Fail) and position + 1 < len(parts):
-            raise ValueError(f"{where}: what stands behind fail({part.kind!r}) can not be reached")
+            raise UsageError(f"{where}: what stands behind fail({part.kind!r}) can not be reached")
         if isinstance(part, Refuse) and any(isinstance(other, Text | Call | Fail) for other in parts):
-            raise ValueError(f"{where}: a refusal stands alone")
+            raise UsageError(f"{where}: a refusal stands alone")
     return parts
 
 
@@ -375,21 +379,21 @@ def _part(part: Any, where: str) -> Part:
         case Call():
             return _checked_call(part, where)
         case Text() | Think() | Refuse() if not isinstance(part.text, str):
-            raise ValueError(f"{where}: {part!r}: the text is a str")
+            raise UsageError(f"{where}: {part!r}: the text is a str")
         case Text() | Think() | Refuse() | Fail() | Delay() | Finish():
             return part
         case _:
             hint = "write call(...), text(...), fail(...), delay(...), think(...), a str, or a list of them"
-            raise ValueError(f"{where}: {part!r} is not a step; {hint}")
+            raise UsageError(f"{where}: {part!r} is not a step; {hint}")
 
 
 def _checked_call(part: Call, where: str) -> Call:
     if not isinstance(part.tool, str) or not part.tool:
-        raise ValueError(f"{where}: call({part.tool!r}): give the tool's name as a str")
+        raise UsageError(f"{where}: call({part.tool!r}): give the tool's name as a str")
     try:
         canonical_json(part.arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: call({part.tool!r}): the arguments are plain JSON data ({error})") from error
+        raise UsageError(f"{where}: call({part.tool!r}): the arguments are plain JSON data ({error})") from error
     return part
 
 

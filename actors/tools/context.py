@@ -96,13 +96,13 @@ def _named(tool: Spawnable | str) -> str:
 def _fraction(value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0.0 <= value <= 1.0:
-        raise ValueError(f"progress({value!r}): the fraction done is a number from 0.0 to 1.0")
+        raise UsageError(f"progress({value!r}): the fraction done is a number from 0.0 to 1.0")
     return float(value)
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: the text is a str, not {type(value).__name__}; use str(...) or .decode()")  # noqa: TRY004
+        raise UsageError(f"{where}: the text is a str, not {type(value).__name__}; use str(...) or .decode()")
     return value
 
 

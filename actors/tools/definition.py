@@ -16,6 +16,7 @@ import attrs
 from ..contract.messages import ToolInfo
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
+from ..options import did_you_mean
 from .arguments import Arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph
@@ -282,7 +283,8 @@ def _check_options(name: str, options: ToolOptions) -> None:
             hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(ToolOptions.__annotations__)}"
             raise fault(option, f"there is no such option; {hint}")
         if option in _CHOICES and value not in _CHOICES[option]:
-            raise fault(option, f"use one of {', '.join(map(repr, _CHOICES[option]))}")
+            hint = did_you_mean(value, filter(None, _CHOICES[option]))
+            raise fault(option, f"{hint}use one of {', '.join(map(repr, _CHOICES[option]))}")
     _check_values(options, fault)
 
 

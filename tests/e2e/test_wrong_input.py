@@ -208,7 +208,7 @@ async def test_an_unknown_run_is_named_everywhere(shelf, autojump_clock):
     helper = agent("done")
     async with home(shelf, agents=[helper]) as runtime:
         known = await runtime.start(helper, "hi")
-        ghost = gr.Run("ghost", "t", runtime)
+        ghost = gr.Run("ghost", "t", runtime.reader, runtime.commands)
         for attempt in (
             lambda: runtime.get("ghost"),
             lambda: runtime.resume("ghost"),

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pickle
 import pydoc
+import re
 import traceback
 import typing
 from pathlib import Path
@@ -319,3 +320,79 @@ async def test_a_misspelt_option_of_start_is_told_what_it_may_mean():
     async with gr.open_runtime() as runtime:
         with pytest.raises(gr.UsageError, match="did you mean thread_id"):
             await runtime.start(gr.Agent("a", model=greenroom.testing.ScriptedModel(["x"])), "hi", thread_idd="t")
+
+
+MODEL = greenroom.testing.ScriptedModel(["done"])
+MISSPELT = [
+    (
+        lambda: gr.Agent("a", instrutions="Be kind."),
+        "Agent() has no option 'instrutions'; did you mean instructions? it has",
+    ),
+    (lambda: gr.Agent("a", execution="sequental"), "did you mean 'sequential'? use one of"),
+    (lambda: gr.Agent("a", on_deny="continu"), "did you mean 'continue'? use one of"),
+    (
+        lambda: gr.Agent("a", tools=[gr.tool(_pay)], stop=[gr.stop.StopOnTool("_play")]),
+        "did you mean '_pay'? the tools are",
+    ),
+    (lambda: gr.StateKey("k", int, defualt=0), "StateKey() has no option 'defualt'; did you mean default? it has"),
+    (lambda: gr.StateKey("k", int, scope="threads"), "did you mean 'thread'?"),
+    (lambda: gr.Suspend(mesage="why"), "Suspend() has no option 'mesage'; did you mean message? it has"),
+    (lambda: gr.Suspend(resume_mode="replay_tool"), "did you mean 'replay_tool_call'? use one of"),
+    (lambda: gr.Suspend(on_expiry="cancel"), "did you mean 'cancel_run'? use 'deny'"),
+    (lambda: gr.tool(concurency="shared")(_pay), "did you mean 'concurrency'?"),
+    (lambda: gr.tool(concurrency="order")(_pay), "did you mean 'ordered'? use one of"),
+    (lambda: gr.open_runtime(agnets=[]), "open_runtime() has no option 'agnets'; did you mean agents? it has"),
+    (lambda: gr.Decision(target="t", action="resum"), "did you mean 'resume'? use 'resume' (approve)"),
+    (lambda: gr.ModelError("x", kind="time_out"), "did you mean 'timeout'? the kinds are"),
+    (lambda: greenroom.testing.fail("overload"), "did you mean 'overloaded'? the kinds are"),
+    (lambda: greenroom.testing.delay(-1), "give seconds, 0 or more"),
+    (lambda: gr.stop.ContentMatch("("), "is not a regular expression"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), MISSPELT)
+def test_what_is_wrong_at_the_facade_is_a_usage_error_that_says_what_may_be_meant(wrong, words):
+    with pytest.raises(gr.UsageError, match=re.escape(words)):
+        wrong()
+
+
+async def test_so_is_what_is_wrong_in_a_call_of_a_runtime_or_a_run():
+    agent = gr.Agent("helper", model=MODEL)
+    async with gr.open_runtime(agents=[agent]) as runtime:
+        run = await runtime.start("helper", "hi", run_id="r")
+        wrong = [
+            (lambda: gr.run(agent, "hi", dep=1), "run() has no option 'dep'; did you mean deps? it has"),
+            (lambda: runtime.start("helpr", "hi"), "did you mean 'helper'? this runtime knows"),
+            (lambda: runtime.start(agent, "hi", on_busy="queued"), "did you mean 'queue'? use 'queue' or 'refuse'"),
+            (lambda: runtime.start(agent, "hi", execution="parallel"), "execution='parallel' is not known;"),
+            (lambda: runtime.runs(state="done"), "runs() has no option 'state'; did you mean"),
+            (lambda: runtime.runs(status="wait"), "did you mean 'waiting'? use one of"),
+            (lambda: runtime.fork("r", stepp=1), "fork() has no option 'stepp'; did you mean step? it has"),
+            (lambda: runtime.resume("r", dep=1), "did you mean deps?"),
+            (lambda: runtime.replay("r", agnet=None), "did you mean agent?"),
+            (lambda: run.cancel(reson="x"), "cancel() has no option 'reson'; did you mean reason? it has"),
+            (lambda: run.cancel(mode="after_steps"), "did you mean 'after_step'? use 'now' or 'after_step'"),
+            (lambda: run.pause(reson="x"), "did you mean reason?"),
+            (lambda: run.send("x", buy="x"), "did you mean by?"),
+            (lambda: run.decide("c1", "resum"), "did you mean 'resume'?"),
+            (
+                lambda: run.decide("c1", "resume", reson="x"),
+                "decide() has no option 'reson'; did you mean reason? it has",
+            ),
+        ]
+        for call, words in wrong:
+            with pytest.raises(gr.UsageError) as caught:
+                await call()
+            assert words in str(caught.value)
+        with pytest.raises(gr.UsageError, match=r"did you mean after\?"):
+            run.events(aftr=3)
+
+
+def test_what_checks_its_options_looks_as_before():
+    """Signatures, names and docstrings are those of the function, and a coroutine function is one."""
+    assert list(inspect.signature(gr.run).parameters) == ["agent", "text", "deps"]
+    assert inspect.iscoroutinefunction(gr.run)
+    assert "instructions" in inspect.signature(gr.Agent).parameters
+    assert (gr.Runtime.fork.__name__, gr.Run.cancel.__qualname__) == ("fork", "Run.cancel")
+    with pytest.raises(TypeError, match="missing"):
+        gr.Agent()

@@ -14,6 +14,7 @@ import attrs
 
 from greenroom.actors.contract.decisions import Action, Answer, Decision, decision_of
 from greenroom.actors.errors import UsageError
+from greenroom.actors.options import unknown_value
 from greenroom.actors.run.foreign import Unusable, data_of, input_of, object_of, text_of
 from greenroom.actors.run.view import RunView
 from greenroom.supervision.nursery import open_collapsing_nursery
@@ -190,7 +191,7 @@ class Client:
             ValueError: the mode is not known, or the id can not be. ConnectError: there is no connection any more.
         """
         if mode not in ("now", "after_step"):
-            raise ValueError(f"mode={mode!r} is not known; use 'now' or 'after_step'")
+            raise unknown_value("mode", mode, ("now", "after_step"))
         run = _checked(run_id, "run_id")
         return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
 

@@ -10,6 +10,8 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.entry import checks_options
+from greenroom.actors.options import unknown_value
 from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
@@ -54,6 +56,7 @@ class Address:
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={self.token}"
 
 
+@checks_options
 async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     runtime: gr.Runtime,
     *,
@@ -102,7 +105,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         who = (*who, Principal(name="operator", token=made))
     _check(who, fanout)
     if on_abort not in get_args(OnAbort):
-        raise gr.UsageError(f"on_abort={on_abort!r} is not known; use 'continue' or 'cancel'")
+        raise unknown_value("on_abort", on_abort, get_args(OnAbort))
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     addresses = [listener.socket.getsockname()[:2] for listener in listeners]
     named = tuple(hosts)

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import attrs
 
+from greenroom.actors.errors import UsageError
+
 PAGE_BYTES: Final = 1_048_576
 """Bytes after which a page of runs ends."""
 ROW_BYTES: Final = 16_384
@@ -14,7 +16,7 @@ ROW_BYTES: Final = 16_384
 
 def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ValueError(f"{attribute.name}={value!r}: give a number above 0")
+        raise UsageError(f"{attribute.name}={value!r}: give a number above 0")
 
 
 @attrs.frozen(kw_only=True)

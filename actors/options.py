@@ -1,0 +1,62 @@
+"""What is said of wrong arguments: the value or option, the one that was probably meant, and those that there are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from .errors import UsageError
+
+C = TypeVar("C", bound=type)
+
+
+def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> str:
+    """A question for the middle of a message, with a blank behind it; empty if none of the known words is near."""
+    near = get_close_matches(str(word)[:100], list(known), n=1)
+    if not near:
+        return ""
+    return f"did you mean {near[0]!r}? " if quoted else f"did you mean {near[0]}? "
+
+
+def unknown_value(name: str, value: object, known: Iterable[str]) -> UsageError:
+    """The error for a value that is none of the known ones."""
+    known = tuple(known)
+    way = f"one of {', '.join(known)}" if len(known) > 2 else " or ".join(map(repr, known))
+    return UsageError(f"{name}={value!r:.100} is not known; {did_you_mean(value, known)}use {way}")
+
+
+def unknown_option(call: str, option: str, known: Iterable[str], error: type[UsageError] = UsageError) -> UsageError:
+    """The error for a keyword that a function does not have."""
+    known = tuple(known)
+    near = did_you_mean(option, known, quoted=False)
+    return error(f"{call}() has no option {option!r}; {near}it has {', '.join(known)}")
+
+
+def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
+    """Have the constructor of a class raise `error` for a keyword that is none of its fields."""
+
+    def decorate(cls: C) -> C:
+        create = cls.__init__  # type: ignore[misc]  # wrapped, and put back into the same class
+        known = keywords_of(create)
+
+        @functools.wraps(create)
+        def init(self: Any, *args: Any, **fields: Any) -> None:
+            for field in fields:
+                if field not in known:
+                    raise unknown_option(cls.__name__, field, known, error)
+            create(self, *args, **fields)
+
+        cls.__init__ = init  # type: ignore[misc]
+        return cls
+
+    return decorate
+
+
+def keywords_of(call: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the arguments that can be given by keyword."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    found = inspect.signature(call).parameters.values()
+    return tuple(parameter.name for parameter in found if parameter.kind in kinds and parameter.name != "self")
