@@ -46,7 +46,7 @@ demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question f
 	@$(VENV)/bin/greenroom demo $(ARGS)
 
 test: lint types ## every gate: format, lint, types, tests with coverage
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .

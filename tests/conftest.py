@@ -58,11 +58,20 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not FULL:
         leave_out(config, items, config.getoption("--seed"))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
     if not config.getoption("--fast"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+def _turn(item: pytest.Item) -> int:
+    """The files whose tests start programs come first, so that no worker is left with one of them at the end."""
+    folders = ("e2e/console", "e2e", "chaos", "conformance", "unit")
+    place = item.path.relative_to(Path(__file__).parent).as_posix()
+    return next((turn for turn, folder in enumerate(folders) if place.startswith(f"{folder}/")), len(folders))
 
 
 def pytest_configure(config: pytest.Config) -> None:

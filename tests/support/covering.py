@@ -2,7 +2,8 @@
 
 A scene whose fixtures offer stores and modes has up to six variants. A session runs, of each file,
 
-- every case on its home, the first store and mode that it offers: memory and sequential, as a rule;
+- every case on its home, the first store and mode that it offers: memory and sequential, as a rule; of a function with
+  more than 24 cases 24, drawn;
 - one case of every function on one further pair, the one that the file has run least so far;
 - any pair that is still missing, on the first case that offers it: so a file covers every pair that its scenes offer.
 
@@ -25,6 +26,8 @@ from .runs import KINDS
 AXES = (tuple(KINDS), tuple(MODES))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
+MOST = 24
+"""Cases of one function in a session."""
 
 
 @attrs.frozen
@@ -57,17 +60,17 @@ def _of_file(variants: Iterable[Variant], seed: int) -> Iterator[Variant]:
         functions[variant.function][variant.case].append(variant)
     runs: Counter[Pair] = Counter()
     missing: dict[Pair, Variant] = {}
-    for cases in functions.values():
-        homes = [min(case, key=lambda one: _place(one.pair)) for case in cases.values()]
+    for function in functions.values():
+        cases = sorted(function.values(), key=lambda case: _lot(seed, case[0]))[:MOST]
+        homes = [min(case, key=lambda one: _place(one.pair)) for case in cases]
         yield from homes
         runs.update(one.pair for one in homes)
-        case = min(cases.values(), key=lambda case: _lot(seed, case[0]))
-        further = [one for one in case if one not in homes]
+        further = [one for one in cases[0] if one not in homes]
         if further:
             one = min(further, key=lambda one: (runs[one.pair], _lot(seed, one)))
             yield one
             runs[one.pair] += 1
-        for case in cases.values():
+        for case in cases:
             for one in case:
                 missing.setdefault(one.pair, one)
     for pair, one in missing.items():

@@ -5,7 +5,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.covering import AXES, Pair, Variant, chosen
+from ..support.covering import AXES, MOST, Pair, Variant, chosen
 
 pytest_plugins = ["pytester"]
 
@@ -78,6 +78,13 @@ def test_another_seed_draws_others_and_home_stays():
     assert chosen(offered, 1) == chosen(offered, 1)
     drawn = {frozenset(one for one in chosen(offered, seed) if one.pair != HOME) for seed in range(10)}
     assert len(drawn) == 10
+
+
+def test_of_a_function_with_many_cases_some_are_drawn():
+    offered = variants("a.py", "f", MOST + 30, OFFERS[0])
+    drawn = [{one.case for one in chosen(offered, seed)} for seed in range(3)]
+    assert [len(cases) for cases in drawn] == [MOST] * 3
+    assert len(set(map(frozenset, drawn))) == 3
 
 
 def test_the_pairs_of_a_file_are_run_equally_often():
