@@ -18,8 +18,7 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
-
-from .support.covering import leave_out
+from tests.support.covering import leave_out
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _turn(item: pytest.Item) -> int:
     """The files whose tests start programs come first, so that no worker is left with one of them at the end."""
     folders = ("e2e/console", "e2e", "chaos", "conformance", "unit")
-    place = item.path.relative_to(Path(__file__).parent).as_posix()
+    place = item.nodeid.removeprefix("tests/")
     return next((turn for turn, folder in enumerate(folders) if place.startswith(f"{folder}/")), len(folders))
 
 
