@@ -75,6 +75,9 @@ class NotRecorded(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+_WRITERS: Final = (PhaseDone, CallReturned)
+"""The inputs that may bring reducers. A tuple: an input is asked for its type, and a union would be made each time."""
+
 Entry = Input | Born | TakenUp | ClockMoved | Buried | NotRecorded
 
 
@@ -148,7 +151,7 @@ class Recorder:
 
     def watched(self, message: Input, spec: AgentSpec) -> Input:
         """The input, with reducers whose results are noted where the agent does not declare them."""
-        if not self._on or not isinstance(message, PhaseDone | CallReturned) or not message.keys:
+        if not isinstance(message, _WRITERS) or not message.keys or not self._on:
             return message
         keys = with_reducers(message.keys, spec, self._noting)
         return message if keys is message.keys else msgspec.structs.replace(message, keys=keys)

@@ -165,7 +165,8 @@ class Incarnation:
         if taken.commit is None:
             self._spread(taken.effects)
             return
-        commit = msgspec.structs.replace(taken.commit, taken=self._record.carry())
+        commit = taken.commit
+        msgspec.structs.force_setattr(commit, "taken", self._record.carry())  # it has just been made; a copy costs more
         history = self._performer.history
         if history is not None:
             history.extend(commit.messages)

@@ -110,7 +110,7 @@ def _struct(kind: Any) -> tuple[Write, Read]:
         found = {}
         for name, default, write_field, _ in fields:
             given = getattr(value, name)
-            if given is not default and given != default:
+            if default is msgspec.NODEFAULT or (given is not default and given != default):
                 found[name] = write_field(given)
         return found
 
