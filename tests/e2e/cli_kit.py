@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -33,7 +34,8 @@ class Cli:
         self.folder = folder
         self.command = command
         self.env = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONWARNINGS": "error", "TERM": "xterm-256color"}
-        self.env.pop("NO_COLOR", None)
+        for name in ("NO_COLOR", "COLUMNS", "LINES"):  # of the terminal that the tests run in
+            self.env.pop(name, None)
 
     def __call__(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, with pipes."""
@@ -69,10 +71,10 @@ class Cli:
                 process.kill()
 
     @contextmanager
-    def terminal(self, *arguments: str | Path) -> Iterator["Terminal"]:
+    def terminal(self, *arguments: str | Path, columns: int = 100) -> Iterator["Terminal"]:
         """Start it in a terminal."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x28\x00\x64\x00\x00\x00\x00\x00")  # 40 lines of 100 columns
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
         command = [sys.executable, "-c", _IN_TERMINAL, *map(str, arguments)]
         process = subprocess.Popen(
             command, cwd=self.folder, env=self.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True

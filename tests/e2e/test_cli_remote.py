@@ -656,7 +656,7 @@ def test_a_demo_that_can_not_serve_runs_all_the_same(cli: Cli, tree: Path, tmp_p
     (tmp_path / "state" / "greenroom" / "demo.db.token").mkdir(parents=True)
     os.chmod(tmp_path / "state" / "greenroom", 0o700)
     with cli.terminal("demo", "--pace", "0") as terminal:
-        assert "console" not in terminal.sees("May write_report run?")
+        assert "no console: the token file" in terminal.sees("May write_report run?")
         terminal.sees("leave it waiting ? ")
         terminal.types("y\n")
         assert terminal.ends() == 0

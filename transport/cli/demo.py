@@ -21,7 +21,7 @@ from ..demo.mind import task
 from ..demo.writing import check_name
 from ..terminal.open_screen import open_screen
 from ..terminal.question import Change
-from . import places
+from . import places, tokens
 from .hidden import hidden_values
 from .look import info_of, newest_unfinished
 from .run import how_to_answer
@@ -47,7 +47,7 @@ def demo(given: argparse.Namespace) -> int:
     name = _name(given.report or REPORT)
     watched = sys.stdout.isatty() and not given.json
     pace = given.pace if given.pace is not None else PACE if watched else 0.0
-    approve = how_to_answer(given)
+    approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = Job(
         agent=census(pace=pace),
@@ -60,6 +60,7 @@ def demo(given: argparse.Namespace) -> int:
         workspace=str(folder),
         deps=folder_of,
         serve=approve == "ask" and not given.no_serve,
+        shown=shown,
         again=_again(given),
         change=partial(change_of, folder),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
 from . import exits
+from .helping import Formatter
 
 N = TypeVar("N", int, float)
 
@@ -128,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
         prog="greenroom",
         description=_DESCRIPTION,
         epilog=f"{_EXAMPLES['']}\n{exits.described()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     whole.add_argument("--version", action="store_true", help="say the version and end")
     whole.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -158,7 +159,7 @@ def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -
         help=summary,
         description=text,
         epilog=f"{_EXAMPLES[name]}\n{exits.described()}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     one.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
     if name not in _REDACTED_BY_OTHERS:
@@ -232,7 +233,11 @@ def _run(commands: _Commands[_Parser]) -> None:
     one.add_argument(
         "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
     )
-    one.add_argument("--serve", action="store_true", help="a console in the browser while it works, on a free port")
+    one.add_argument(
+        "--serve",
+        action="store_true",
+        help="a console in the browser while it works, on a free port; with --json the first line says where",
+    )
     _answering(one)
 
 
@@ -272,13 +277,18 @@ def _runs(commands: _Commands[_Parser]) -> None:
         "List the runs of a database with their titles and what they ask. Works while a process has it open.",
     )
     one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument("--status", choices=STATUSES, help="only those; of waiting ones the longest waiting first")
+    one.add_argument(
+        "--status",
+        choices=STATUSES,
+        metavar="STATUS",
+        help=f"only those: {', '.join(STATUSES)}; of waiting ones the longest waiting first",
+    )
     one.add_argument("--agent", metavar="KEY", help="only those of this agent")
     one.add_argument("--by", metavar="NAME", help="only those that this user or principal started")
     one.add_argument("--text", metavar="TEXT", help="only those with this in their title or id")
     one.add_argument("--since", metavar="TIME", type=_moment, help="started since: 2h, 3d, or 2026-01-31[T09:30[Z]]")
     one.add_argument("--until", metavar="TIME", type=_moment, help="started before")
-    one.add_argument("--order", choices=ORDERS, help="newest, or waiting_longest")
+    one.add_argument("--order", choices=ORDERS, metavar="ORDER", help="newest, or waiting_longest")
     one.add_argument("--limit", metavar="N", type=_count, default=20, help="at most so many (default: 20)")
     one.add_argument("--cursor", metavar="CURSOR", help="the next page: as the page before says at its end")
     one.add_argument(
@@ -368,8 +378,9 @@ def _serve(commands: _Commands[_Parser]) -> None:
     one.add_argument(
         "--on-abort",
         choices=("continue", "cancel"),
+        metavar="WHAT",
         default="continue",
-        help="a run whose chat page closes its stream goes on, or is cancelled (default: continue)",
+        help="what becomes of a run whose chat page closes its stream: continue, or cancel (default: continue)",
     )
     one.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
     one.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")

@@ -13,7 +13,7 @@ from greenroom.actors.errors import UsageError
 
 from ..terminal.keyboard import somebody_is_there
 from ..terminal.open_screen import open_screen
-from . import places
+from . import places, tokens
 from .agents import load_agent
 from .hidden import hidden_values
 from .session import Job, work
@@ -29,7 +29,7 @@ def run(given: argparse.Namespace) -> int:
         _check_resume(given)
     elif not (given.text or "").strip():
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
-    approve = how_to_answer(given)
+    approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = Job(
         agent=load_agent(given.agent),
@@ -41,6 +41,7 @@ def run(given: argparse.Namespace) -> int:
         by=places.user(),
         title=given.title,
         serve=given.serve,
+        shown=shown,
         secrets=hidden_values(given),
         again=_again(given),
     )

@@ -60,7 +60,7 @@ def serve(given: argparse.Namespace) -> int:
         raise gr.StoreOpenError(f"the folder {database.parent.absolute()} does not exist; make it first")
     shown = tokens.shown()
     with ExitStack() as stack:
-        file = tokens.file_for(database, given.token_file, stack)
+        file = tokens.file_for(database, given.token_file, stack, printed=shown)
         gate = Gate(
             token=tokens.fresh() if file is None else tokens.kept(file),
             token_file=file,

@@ -6,6 +6,7 @@ stays open holds nobody up: the run goes on beside it, and the screen catches up
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -69,6 +70,7 @@ class Job:
         workspace, deps: of a new run; deps may be a provider.
         title: of a new run; None for the first line of the text.
         serve: whether people may look and decide in a browser and from other terminals as well.
+        shown: the token of that may stand in what is printed.
         secrets: values to be hidden.
         again: run id -> the command that goes on with it.
         change: ticket -> what it does to a file, if it does.
@@ -84,6 +86,7 @@ class Job:
     workspace: str | None = None
     deps: Any = None
     serve: bool = False
+    shown: bool = False
     title: str | None = None
     secrets: tuple[str, ...] = ()
     again: Callable[[str], str]
@@ -140,7 +143,7 @@ async def work(job: Job, screen: Screen) -> int:
         ):
             with stop.gently:
                 async with AsyncExitStack() as stack:
-                    session.console = await _console(job, runtime, stack)
+                    session.console = await _console(job, runtime, screen, stack)
                     return await session.run(runtime)
     except gr.StoreOpenError as error:
         raise _with_a_way_out(error, job.database) from error
@@ -149,25 +152,34 @@ async def work(job: Job, screen: Screen) -> int:
     return session.interrupted()
 
 
-async def _console(job: Job, runtime: gr.Runtime, stack: AsyncExitStack) -> str | None:
-    """The URL of a console beside the session; None if there is none: the run does not depend on it."""
+async def _console(job: Job, runtime: gr.Runtime, screen: Screen, stack: AsyncExitStack) -> str:
+    """What people are told of the console beside the session; without it the run goes on all the same."""
     if not job.serve:
-        return None
+        return ""
     from .hosting import Gate, hosting  # noqa: PLC0415 - a session without a console does without its import time
 
     try:
-        file = tokens.file_for(job.database, None, stack)
+        file = tokens.file_for(job.database, None, stack, printed=job.shown)
         gate = Gate(token=tokens.fresh() if file is None else tokens.kept(file), token_file=file)
         address = await stack.enter_async_context(hosting(runtime, gate))
-    except (gr.GreenroomError, OSError):
-        return None
-    return address.console if tokens.shown() else f"{address.url} (token in {words.clean(str(file))})"
+    except (gr.GreenroomError, OSError) as error:
+        return f"no console: {words.one_line(str(error), 300)}"
+    console = address.console if job.shown else f"{address.url}/"
+    screen.outcome(
+        {"type": "serving", "url": address.url, "console": console, "tokenFile": None if file is None else str(file)}
+    )
+    return f"console {console}" if job.shown else f"console {console} (token in {words.clean(str(file))})"
 
 
 def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
     if database is None or not _owned(database):
         return error
-    return gr.StoreOpenError(f"{error} ({places.program()} runs --db {database})")
+    return gr.StoreOpenError(f"{error} ({_typed('runs', '--db', database)})")
+
+
+def _typed(*words_of_it: str | Path) -> str:
+    """A command of this program, as it is typed into a shell."""
+    return shlex.join([places.program(), *map(str, words_of_it)])
 
 
 def _owned(database: Path) -> bool:
@@ -181,7 +193,7 @@ class Session:
     """The conversation about one run.
 
     Attributes:
-        console: where people can look and decide in a browser; None if nowhere.
+        console: what people are told of the console in the browser; empty for nothing.
     """
 
     def __init__(self, job: Job, screen: Screen) -> None:
@@ -190,7 +202,7 @@ class Session:
         self._keyboard = Keyboard()
         self._run_id: str | None = None
         self._asking = False
-        self.console: str | None = None
+        self.console = ""
 
     def __repr__(self) -> str:
         return f"<Session about {self._run_id or 'no run yet'}>"
@@ -215,7 +227,7 @@ class Session:
             self._say(f"Interrupted. Run {run_id} was kept in memory only; --db FILE makes runs resumable.", "warn")
         else:
             self._say("Interrupted; nothing is lost.", "warn")
-            self._how_to_go_on(run_id)
+            self._how_to_go_on(run_id, job.database)
         self._screen.outcome(self._told("interrupted", code))
         return code
 
@@ -259,8 +271,8 @@ class Session:
         where = "in memory" if self._job.database is None else f"in {words.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
-        if self.console is not None:
-            self._say(f"console {self.console}", "dim")
+        if self.console:
+            self._say(self.console, "dim")
         if note:
             self._say(note, "dim")
         self._say()
@@ -377,8 +389,8 @@ class Session:
         if job.database is None:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
-            self._how_to_go_on(view.run_id)
-            self._say(f"decide it:   {places.program()} approve {view.run_id} --db {job.database}", "dim")
+            self._how_to_go_on(view.run_id, job.database)
+            self._say(f"decide it:   {_typed('approve', view.run_id, '--db', job.database)}", "dim")
         self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
         return exits.WAITING
 
@@ -387,9 +399,9 @@ class Session:
         self._screen.outcome(self._told(told.status, told.exit, **told.more))
         return told.exit
 
-    def _how_to_go_on(self, run_id: str) -> None:
+    def _how_to_go_on(self, run_id: str, database: Path) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
-        self._say(f"look at it:  {places.program()} show {run_id} --db {self._job.database}", "dim")
+        self._say(f"look at it:  {_typed('show', run_id, '--db', database)}", "dim")
 
     def _told(self, status: str, exit_code: int, /, **more: Any) -> dict[str, Any]:
         run_id = self._run_id

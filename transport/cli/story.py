@@ -41,7 +41,7 @@ def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = No
         yield "no runs", "dim"
         return
     longest = max(len(summary.info.run_id) for summary in runs)
-    agents = max(5, *(len(words.one_line(summary.info.agent, 24)) for summary in runs))
+    agents = max(5, *(words.columns(words.one_line(summary.info.agent, 24)) for summary in runs))
     head = f"{'run':<{longest}}  {'agent':<{agents}}  {'stage':<14}  {'started':<14}  "
     narrow = width is not None and width < len(head) + 20
     yield (f"{'run':<{longest}}  stage" if narrow else f"{head}title"), "dim"
@@ -53,9 +53,9 @@ def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = No
             yield f"{info.run_id:<{longest}}  {row.stage.value}, {ago}", style
             yield words.cut(f"  {title}", width or 80), style
         else:
-            agent = words.one_line(info.agent, 24)
-            line = f"{info.run_id:<{longest}}  {agent:<{agents}}  {row.stage.value:<14}  {ago:<14}  {title}"
-            yield words.cut(line, width or len(line)), style
+            agent = words.padded(words.one_line(info.agent, 24), agents)
+            line = f"{info.run_id:<{longest}}  {agent}  {row.stage.value:<14}  {ago:<14}  {title}"
+            yield (line if width is None else words.cut(line, width)), style
         yield from _asks(summary, now)
 
 

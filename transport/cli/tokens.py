@@ -40,8 +40,10 @@ def shown() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def file_for(database: Path | None, given: Path | None, stack: ExitStack | AsyncExitStack) -> Path | None:
-    """Where a gateway's token is: in the file that was named, beside the database, or nowhere if it may be printed.
+def file_for(
+    database: Path | None, given: Path | None, stack: ExitStack | AsyncExitStack, *, printed: bool
+) -> Path | None:
+    """Where a gateway's token is: in the file that was named, beside the database, or nowhere if it is `printed`.
 
     A gateway without either has a file of its own, in a folder that only its user can enter; it goes with the stack.
     """
@@ -49,7 +51,7 @@ def file_for(database: Path | None, given: Path | None, stack: ExitStack | Async
         return given.absolute()
     if database is not None:
         return beside(database)
-    if shown():
+    if printed:
         return None
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="greenroom-")))
     return folder / "token"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rich.cells import cell_len
+import attrs
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from . import words
 from .screen import SIGNS, TOOK, WHO, Screen, Style, parts_of
 from .timeline import Line
 
@@ -42,6 +42,7 @@ class RichScreen(Screen):
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._frame = 0
+        self._rows = 0  # lines of the question above its last one
 
     @property
     def width(self) -> int | None:
@@ -53,21 +54,29 @@ class RichScreen(Screen):
         if line.kind == "start":
             return
 
-        sign, _, style = SIGNS[line.kind]
-        who, took, rest = parts_of(line)
-        cut = line.kind in ("ok", "output")
+        self._catch_up()
+        style = SIGNS[line.kind][2]
+        rest = parts_of(line)[2]
         for number, text in enumerate(rest.split("\n")):
-            head = Text(f"{line.at:6.1f}s ", style="dim")
-            head.append(f" {sign if not number else ' '} ", style=_COLOURS[style])
-            head.append(f"{who:<{WHO}}", style="dim" if line.kind == "output" else "bold")
-            head.append(f"{took:>{TOOK}}  ", style="dim")
+            head = self._head(line, first=not number)
             self._wipe()
-            if cut:
-                head.append_text(self._rest(line, text, style))
+            if line.kind == "output" or (line.kind == "ok" and self._console.width - head.cell_len >= NARROW):
+                head.append_text(self._rest(_with_outcome(line, self._console.width - head.cell_len), text, style))
                 head.truncate(self._console.width, overflow="ellipsis")
                 self._console.print(head, soft_wrap=True)
             else:
                 self._flow(head, self._rest(line, text, style))
+
+    def _head(self, line: Line, *, first: bool) -> Text:
+        """What stands before a line's text; in a narrow terminal streamed output, of one line each, has less of it."""
+        sign, _, style = SIGNS[line.kind]
+        who, took, _ = parts_of(line)
+        head = Text(f"{line.at:6.1f}s ", style="dim")
+        head.append(f" {sign if first else ' '} ", style=_COLOURS[style])
+        if line.kind == "output" and self._console.width - head.cell_len - WHO - TOOK - 2 < NARROW:
+            return head.append(f"{words.cut(who, WHO)}  ", style="dim")
+        head.append(words.padded(who, WHO), style="dim" if line.kind == "output" else "bold")
+        return head.append(f"{took:>{TOOK}}  ", style="dim")
 
     @staticmethod
     def _rest(line: Line, text: str, style: Style) -> Text:
@@ -80,28 +89,33 @@ class RichScreen(Screen):
 
     def row(self, text: str = "", style: Style = "") -> None:
         """Write a line of text; one that is too long goes on below, under its own beginning."""
+        self._catch_up()
         self._wipe()
         body = text.lstrip(" ")
         self._flow(Text(" " * (len(text) - len(body))), Text(body, style=_COLOURS[style]))
 
-    def prompt(self, text: str) -> None:
-        """Write a question; the answer comes behind it."""
+    def prompt(self, text: str, *, long: bool = False) -> None:
+        """Write a question; the answer comes behind it. `long`: an answer that takes a while to be typed."""
+        self._catch_up()
         self._wipe()
-        self._prompt = text
+        self._prompt, self._busy = text, long
         *lines, last = lines_of(Text(text.rstrip(), style="bold"), max(8, self._console.width - 8))
         for line in lines:
             line.rstrip()
             self._console.print(line, soft_wrap=True)
         self._console.print(last.append(" "), end="", soft_wrap=True)
         self._console.file.flush()
+        self._rows = len(lines)
 
     def above(self, line: Line) -> None:
         """Write a line of the story while a question is open, and the question again below it."""
-        if line.kind == "start":
-            return
-        self._console.file.write("\r\x1b[K")
-        self.line(line)
-        self.prompt(self._prompt)
+        if line.kind != "start":
+            super().above(line)
+
+    def _make_room(self) -> None:
+        """Take the question away, with the lines above its last one."""
+        up = f"\x1b[{self._rows}A" if self._rows else ""
+        self._console.file.write(f"\r{up}\x1b[J")
 
     def _flow(self, head: Text, body: Text) -> None:
         """Print a text behind a head, in lines that end between words; an over-long word has a line of its own."""
@@ -116,7 +130,10 @@ class RichScreen(Screen):
             head = Text(" " * indent)
         for number, line in enumerate(lines_of(body, width - indent)):
             line.rstrip()
-            self._console.print(head + line if not number else Text(" " * indent) + line, soft_wrap=True)
+            begin = head if not number else Text(" " * indent)
+            if not begin.plain.strip():  # a word that is as long as the terminal is wide needs all of it
+                begin = Text(" " * max(0, min(indent, width - words.columns(line.plain))))
+            self._console.print(begin + line, soft_wrap=True)
 
     def status(self, text: str) -> None:
         """Replace the live line, or take it away."""
@@ -140,18 +157,17 @@ class RichScreen(Screen):
     def close(self) -> None:
         """Take the live line away and show the cursor again."""
         self._wipe()
+        super().close()
+
+
+def _with_outcome(line: Line, room: int) -> Line:
+    """The line with its arguments cut so that what came of them is seen: all of it, or as much as half the room."""
+    arrow = 3
+    least = min(words.columns(line.outcome), room // 2)
+    return attrs.evolve(line, what=words.cut(line.what, room - arrow - least)) if line.outcome else line
 
 
 def lines_of(text: Text, width: int) -> Iterator[Text]:
-    """The text in lines of at most so many columns that end between words; a longer word is a line by itself, whole.
-
-    Rich's own wrapping folds such a word, and a path or an address that is folded can not be copied.
-    """
+    """The text in lines of at most so many columns. A longer word, which rich folds, is a line by itself, whole."""
     for line in text.split("\n", allow_blank=True):
-        breaks, used = list[int](), 0
-        for word in re.finditer(r"\s*\S+\s*", line.plain):
-            if used and used + cell_len(word[0].rstrip()) > width:
-                breaks.append(word.start())
-                used = 0
-            used += cell_len(word[0])
-        yield from line.divide(breaks)
+        yield from line.divide(words.breaks(line.plain, width))

@@ -10,6 +10,8 @@ from typing import Any, Final
 import attrs
 
 from greenroom.actors.contract.decisions import Decision, Ticket
+from greenroom.actors.contract.redaction import WORKSPACE
+from greenroom.actors.contract.spans import HOME, MASK
 
 from . import words
 from .keyboard import Keyboard
@@ -161,10 +163,11 @@ class _Asked:
             case "e":
                 return await self._edited()
             case "n" | "c":
-                self.screen.prompt("Why not? (Enter for no reason) ")
+                self.screen.prompt("Why not? (Enter for no reason) ", long=True)
                 return self.ticket.deny(await self.keyboard.line() or None)
             case "u" | "a":
-                self.screen.prompt("The result (JSON, or text): " if key == "u" else "The answer (JSON, or text): ")
+                wanted = "result" if key == "u" else "answer"
+                self.screen.prompt(f"The {wanted} (JSON, or text): ", long=True)
                 value = read_value(await self.keyboard.line() or "")
                 return None if value is None else self.ticket.approve(value)
             case _:
@@ -173,8 +176,11 @@ class _Asked:
 
     async def _edited(self) -> Decision | None:
         """Approve with other arguments: those that are typed take the place of those that are there."""
-        self.screen.row(f"now: {json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)}", "dim")
-        self.screen.prompt("Arguments to change (JSON object; Enter to leave them): ")
+        shown = json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)
+        self.screen.row(f"now: {words.clean(shown)}", "dim")
+        if any(mask in shown for mask in (MASK, HOME, WORKSPACE)):
+            self.screen.row(_MASKED, "warn")
+        self.screen.prompt("Arguments to change (JSON object; Enter to leave them): ", long=True)
         typed = await self.keyboard.line()
         if not typed:
             return None
@@ -187,6 +193,12 @@ class _Asked:
             self.screen.row("write a JSON object: the arguments to change, by their names", "bad")
             return None
         return self.ticket.approve(edited_arguments={**self.ticket.arguments, **changed})
+
+
+_MASKED: Final = (
+    f"{MASK}, {HOME} and {WORKSPACE} stand for what is hidden. A value that you leave as shown keeps it; "
+    "in a value that you change, write the real text."
+)
 
 
 async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Change | None = None) -> Decision | None:

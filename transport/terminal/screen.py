@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
@@ -56,6 +58,8 @@ class Screen:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
         self._prompt = ""
+        self._busy = False  # somebody writes an answer
+        self._later: list[Line] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -71,25 +75,46 @@ class Screen:
     def line(self, line: Line) -> None:
         """Write a line of the story."""
         who, took, rest = parts_of(line)
-        head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {who:<{WHO}} {took:>{TOOK}}  "
+        self._catch_up()
+        head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {words.padded(who, WHO)} {took:>{TOOK}}  "
         for text in rest.split("\n"):
             self._write(f"{head}{text}".rstrip() + "\n")
 
     def row(self, text: str = "", style: Style = "") -> None:
         """Write a line of text."""
         del style
+        self._catch_up()
         self._write(f"{text}\n")
 
-    def prompt(self, text: str) -> None:
-        """Write a question; the answer comes behind it."""
-        self._prompt = text
+    def prompt(self, text: str, *, long: bool = False) -> None:
+        """Write a question; the answer comes behind it. `long`: an answer that takes a while to be typed."""
+        self._catch_up()
+        self._prompt, self._busy = text, long
         self._write(text)
 
     def above(self, line: Line) -> None:
-        """Write a line of the story while a question is open, and the question again below it."""
-        self._write("\n")
+        """Write a line of the story while a question is open, and the question again below it.
+
+        While somebody writes a long answer it waits until the answer is there: what is typed in a line can not be
+        written again below another one.
+        """
+        if self._busy:
+            self._later.append(line)
+            return
+        self._make_room()
         self.line(line)
         self.prompt(self._prompt)
+
+    def _make_room(self) -> None:
+        """Leave the line that the question is in."""
+        self._write("\n")
+
+    def _catch_up(self) -> None:
+        """Write what has waited for a long answer."""
+        self._busy = False
+        later, self._later = self._later, []
+        for line in later:
+            self.line(line)
 
     def status(self, text: str) -> None:
         """Say what goes on right now, or nothing if empty. Only a terminal shows it."""
@@ -99,6 +124,7 @@ class Screen:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
+        self._catch_up()
 
     def _write(self, text: str) -> None:
         self._out.write(text)
@@ -154,9 +180,9 @@ class HidingScreen(Screen):
         """Write a line of text."""
         self._screen.row(self._hide(text), style)
 
-    def prompt(self, text: str) -> None:
+    def prompt(self, text: str, *, long: bool = False) -> None:
         """Write a question; the answer comes behind it."""
-        self._screen.prompt(self._hide(text))
+        self._screen.prompt(self._hide(text), long=long)
 
     def status(self, text: str) -> None:
         """Say what goes on right now, or nothing if empty."""
@@ -183,8 +209,12 @@ class HidingScreen(Screen):
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
-    sys.stderr.write(f"greenroom: {words.one_line(text, 2000)}\n")
+    """One line on standard error; on a terminal it goes on below between words."""
+    said = f"greenroom: {words.one_line(text, 2000)}"
+    if sys.stderr.isatty():
+        begins = [0, *words.breaks(said, shutil.get_terminal_size().columns)]
+        said = "\n".join(said[begin:end].rstrip() for begin, end in pairwise([*begins, len(said)]))
+    sys.stderr.write(f"{said}\n")
     sys.stderr.flush()
 
 

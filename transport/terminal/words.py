@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,6 +12,13 @@ _HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that are not seen, or that change how others are seen."""
 _WIDE: Final = 1_000_000
 """From here on a number of bytes is given in MB."""
+
+_OPENS: Final = "（【《「『〈〔“‘"  # noqa: RUF001 - these are meant
+_CLOSES: Final = "，。、；：！？）】》」』〉〕”’…ー"  # noqa: RUF001 - these are meant
+_IDEOGRAPHS: Final = "\u2e80-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003fffd"
+_PIECE: Final = re.compile(rf"\s+|[{_OPENS}]*[{_IDEOGRAPHS}][{_CLOSES}]*\s*|[^\s{_IDEOGRAPHS}]+[{_CLOSES}]*\s*")
+"""What a line may end behind: a word with its blanks, or a character of Chinese or Japanese, which put none between
+words. No line begins with a mark that closes, none ends with one that opens."""
 
 
 def clean(text: str) -> str:
@@ -32,7 +40,7 @@ def spelled(char: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The text cleaned, in one line, with its blanks joined, cut at `width` characters."""
+    """The text cleaned, in one line, with its blanks joined, cut at `width` columns."""
     return cut(" ".join(clean(text).split()), width)
 
 
@@ -42,8 +50,48 @@ def subject(tool: str, width: int = 64) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, or its beginning and an ellipsis: at most `width` characters."""
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+    """The text, or its beginning and an ellipsis: at most `width` columns of a terminal."""
+    if columns(text) <= width:
+        return text
+    used = 1  # the ellipsis
+    for at, char in enumerate(text):
+        used += columns(char)
+        if used > width:
+            return f"{text[:at]}…"
+    raise AssertionError("a text of more columns than its characters have")
+
+
+def columns(text: str) -> int:
+    """Columns that a terminal needs for a line of text: two for a character of Chinese, none for an accent."""
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+def _columns_of(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def padded(text: str, width: int) -> str:
+    """The text with blanks behind it: at least `width` columns."""
+    return text + " " * (width - columns(text))
+
+
+def breaks(text: str, width: int) -> list[int]:
+    """Where one line of text goes on below, so that no line needs more than `width` columns.
+
+    Lines end between words, and between characters of scripts that put no blanks between words. A longer word is a
+    line by itself, whole: a path or an address that is folded can not be copied. Linear in the length of the text.
+    """
+    found, used, begun = list[int](), 0, False
+    for piece in _PIECE.finditer(text):
+        size, word = columns(piece[0]), piece[0].rstrip()
+        if begun and word and used + columns(word) > width:
+            found.append(piece.start())
+            used = 0
+        used += size
+        begun = begun or bool(word)
+    return found
 
 
 def value(data: Any, width: int) -> str:
@@ -56,7 +104,7 @@ def value(data: Any, width: int) -> str:
 
 
 def arguments(given: Mapping[str, Any], width: int = 60) -> str:
-    """The arguments of a call in one line, at most `width` characters."""
+    """The arguments of a call in one line, at most `width` columns."""
     return cut(" ".join(f"{one_line(name, 30)}={value(data, 40)}" for name, data in given.items()), width)
 
 

@@ -358,6 +358,29 @@ def test_lines_end_between_words_also_beside_a_word_that_is_longer_than_a_line(
     assert [line.strip() for line in lines if link in line] == [link, link]
 
 
+@pytest.mark.parametrize("columns", [48, 100, 200])
+def test_what_came_of_a_call_is_seen_beside_long_arguments(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    screen, out = rich_screen(monkeypatch, columns)
+    screen.line(Line(kind="ok", at=1.0, who="refund", what="note=" + "n" * 300, outcome="paid back", seconds=0.1))
+    assert "paid back" in out.getvalue()
+    assert columns == 48 or len(plain_lines(out)[0]) <= columns
+
+
+def test_lines_wait_while_a_long_answer_is_typed() -> None:
+    out = io.StringIO()
+    screen = Screen(out)
+    screen.prompt("Why not? ", long=True)
+    screen.above(Line(kind="text", at=1.0, who="helper", what="first"))
+    screen.above(Line(kind="text", at=1.0, who="helper", what="second"))
+    assert out.getvalue() == "Why not? "
+    screen.row("third")
+    assert re.findall("first|second|third", out.getvalue()) == ["first", "second", "third"]
+    screen.prompt("Why not? ", long=True)
+    screen.above(Line(kind="text", at=1.0, who="helper", what="fourth"))
+    screen.close()
+    assert "fourth" in out.getvalue()
+
+
 def test_a_screen_that_hides_texts_draws_lines_above_an_open_question() -> None:
     out = io.StringIO()
     screen = HidingScreen(Screen(out), lambda text: text.replace("hunter2", "[redacted]"))

@@ -1,6 +1,8 @@
 """Values as words: nothing invisible, nothing too long, units that people read."""
 
+import time
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -20,8 +22,54 @@ def test_nothing_invisible_is_left(text: str) -> None:
 @given(st.text(), st.integers(1, 80))
 def test_one_line_is_one_line_of_that_width(text: str, width: int) -> None:
     shown = words.one_line(text, width)
-    assert len(shown) <= width
+    assert words.columns(shown) <= width
     assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("one two three", 8, ["one two", "three"]),
+        ("  one two", 6, ["  one", "two"]),
+        ("a/path/that/is/long b", 8, ["a/path/that/is/long", "b"]),
+        ("退款申请已经收到", 8, ["退款申请", "已经收到"]),
+        ("他说“好”。再见", 7, ["他说", "“好”。", "再见"]),
+        ("退款 order-7 已完成", 9, ["退款", "order-7", "已完成"]),
+        ("", 5, [""]),
+    ],
+)
+def test_lines_end_where_a_reader_expects_it(text: str, width: int, lines: list[str]) -> None:
+    begins = [0, *words.breaks(text, width), len(text)]
+    assert [text[begin:end].rstrip() for begin, end in pairwise(begins)] == lines
+
+
+@given(st.text(), st.integers(1, 40))
+def test_a_line_is_too_wide_only_for_one_word(text: str, width: int) -> None:
+    begins = [0, *words.breaks(text, width), len(text)]
+    lines = [text[begin:end] for begin, end in pairwise(begins)]
+    assert "".join(lines) == text
+    assert begins == sorted(set(begins)) or text == ""
+    assert all(words.columns(line.rstrip()) <= width or len(line.split()) <= 1 for line in lines)
+
+
+@pytest.mark.parametrize("worst", [" ", "a", "退", "“", "（", "，", "a ", "\u3000", "e\u0301"])  # noqa: RUF001
+def test_breaking_a_line_costs_its_length(worst: str) -> None:
+    """A quadratic reader of this length would take minutes."""
+    text = worst * (200_000 // len(worst))
+    begun = time.perf_counter()
+    words.breaks(text, 48)
+    words.cut(text, 48)
+    assert time.perf_counter() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("plain", 5), ("退款", 4), ("e\u0301", 1), ("🧪", 2), ("über", 4), ("（）", 4)],  # noqa: RUF001
+)
+def test_columns_are_those_of_a_terminal(text: str, columns: int) -> None:
+    assert words.columns(text) == columns
+    assert words.columns(words.padded(text, 9)) == 9
+    assert words.columns(words.cut(text * 9, columns * 5)) <= columns * 5
 
 
 @pytest.mark.parametrize(
