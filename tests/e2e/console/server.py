@@ -9,6 +9,7 @@ be taken up.
 
 import sys
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ async def look_up(order: str) -> dict[str, Any]:
 async def refund(ctx: gr.ToolContext, order: str, cents: int, note: str = "") -> str:
     """Pay the money of an order back."""
     return f"paid back {cents} cents of order {order}"
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def settle(ctx: gr.ToolContext, password: str, place: str, cents: int) -> list[Any]:
+    """Say which values have come, in a form that hides none."""
+    return [sha256(password.encode()).hexdigest()[:12], sha256(place.encode()).hexdigest()[:12], cents]
 
 
 @gr.tool
@@ -123,7 +130,9 @@ SUPPORT = [
     "Done: your 42.00 are on their way. You will see them within three days.",
 ]
 EVIL = {"command": f"rm -rf {RLO}/srv # \u200bsafe {HOSTILE}", "blob": MEGABYTE, "number": BIG_NUMBER}
+HIDDEN = {"password": "correct horse battery", "place": "the list is in /home/ada/lists/7.txt", "cents": 4200}
 SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
+    "keeper": ([settle], [call("settle", HIDDEN), "Settled."]),
     "asker": ([ask_person], [call("ask_person", question="Where do you live?"), "Thanks."]),
     "shipper": ([ship], [call("ship", to="?", parcels=0), "Shipped."]),
     "counter": ([count], [[text("I count."), call("count", to=40, pause=0.1)], "Counted."]),
