@@ -252,6 +252,36 @@ async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
         assert (await watch.advance()).count(b"gw.run") == 1
 
 
+class Patient(Deaf):
+    """A connection whose owner may see all runs, after a second that each look takes."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.who = Principal(name="patient", token=TOKEN, sees=lambda _: clock.jump(1.0) is None)
+        self.pages = {}
+
+    def touch(self, watch):
+        super().touch(watch)
+        self.pages[watch.name] = trio.current_time()
+
+
+async def test_a_list_that_is_asked_for_does_not_wait_for_the_pause_of_the_feed(autojump_clock):
+    """The pause after a round of a second lasts five; a page of a person behind it came with the next round."""
+    async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
+        await waiting(runtime, "r1")
+        feed, person = Feed(runtime, 0.1, lambda *_: None), Patient(autojump_clock)
+        nursery.start_soon(feed.run)
+        feed.join(Watch(person, feed, "first", gr.RunQuery(), 10_000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(person.pages) == {"first"}
+        asked = trio.current_time()
+        feed.join(Watch(person, feed, "second", gr.RunQuery(), 10_000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(person.pages) == {"first", "second"}
+        assert person.pages["second"] - asked < 3
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -222,8 +222,8 @@ def test_no_with_a_reason_reaches_the_agent(cli: Cli, tree: Path) -> None:
         terminal.sees("Why not?")
         terminal.types("not today\n")
         terminal.sees("No report was written:")
-        terminal.sees("The reviewer denied this call: not today")
         assert terminal.ends() == 0
+        assert "The reviewer denied this call: not today" in " ".join(terminal.seen.split())
     assert not (tree / REPORT).exists()
 
 

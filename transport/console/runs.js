@@ -364,9 +364,15 @@ export class Runs {
   #empty() {
     if (this.note.classList.contains("is-bad")) return;
     const known = this.#main?.feed;
+    const [title, hint] = this.note.children;
+    if (this.#main && !known) {
+      // rows that wait may be there already: below them there is more to come
+      this.note.hidden = false;
+      hint.hidden = true;
+      return say(title, "runs.loading");
+    }
     this.note.hidden = !known || this.#lines.length > 0;
     if (this.note.hidden) return;
-    const [title, hint] = this.note.children;
     const searched = Object.keys(this.#query).length > 0;
     say(title, searched ? "runs.none.found" : this.#status ? "runs.none.filtered" : "runs.none");
     hint.hidden = searched || Boolean(this.#status);

@@ -194,11 +194,20 @@ class Feed:
             began = trio.current_time()
             try:
                 await self._round()
+                await self._rest(min(5.0, SHARE * (trio.current_time() - began)))
             except gr.StoreUnavailable:
                 await trio.sleep(RETRY)
             except (gr.RuntimeClosed, gr.StoreDown):
                 return  # each connection hears of it by itself
-            await trio.sleep(min(5.0, SHARE * (trio.current_time() - began)))
+
+    async def _rest(self, seconds: float) -> None:
+        """Pause. A list that is asked for meanwhile gets its first page at once: a person waits for it."""
+        until = trio.current_time() + seconds
+        while trio.current_time() < until:
+            for watch in [one for one in self._watches if one.ready and one.wants == "asked"]:
+                await self._give_page(watch)
+            with trio.move_on_at(until):
+                await self._lot.park()
 
     async def _round(self) -> None:
         changed, flood = tuple(self._changed), self._flood

@@ -163,6 +163,30 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
     assert place.sent[0]["type"] == "hello"
 
 
+def test_while_the_list_is_read_that_is_said_below_the_rows_that_wait(console: Console):
+    """Eight rows that wait look like all that there are, else."""
+    place = Place(console, [row(n, asked=[ticket()] if n == 2 else []) for n in range(1, 5)])
+    held: list[dict[str, Any]] = []
+
+    def late(frame: dict[str, Any]) -> list[Any]:
+        if frame["type"] == "watch" and frame.get("order") != "waiting_longest":
+            held.append(frame)
+            return []
+        return place._watching(frame)
+
+    place.more = late
+    place.open()
+    shows(console, "run_00002")
+    note = console.page.locator("#runs-note")
+    expect(note).to_have_text("Reading the runs…", use_inner_text=True)
+    expect(note).to_be_visible()
+    (asked,) = held
+    for answer in place._watching(asked):
+        place.send(answer)
+    shows(console, "run_00002", "run_00004", "run_00003", "run_00001")
+    expect(note).to_be_hidden()
+
+
 def test_a_row_that_changes_moves_and_its_header_agrees(console: Console):
     place = Place(console, [row(n) for n in range(1, 6)]).open()
     shows(console, "run_00005", "run_00004")
