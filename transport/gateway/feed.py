@@ -187,6 +187,7 @@ class Feed:
     async def run(self) -> None:
         """Go round until cancelled, or until the runtime is closed."""
         while True:
+            await trio.lowlevel.checkpoint()
             while not (self._changed or self._flood or any(watch.ready for watch in self._watches)):
                 await self._lot.park()
             if not any(watch.ready for watch in self._watches):
