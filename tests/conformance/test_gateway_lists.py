@@ -269,7 +269,7 @@ async def test_a_list_that_is_asked_for_does_not_wait_for_the_pause_of_the_feed(
     """The pause after a round of a second lasts five; a page of a person behind it came with the next round."""
     async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
         await waiting(runtime, "r1")
-        feed, person = Feed(runtime, 0.1, lambda *_: None), Patient(autojump_clock)
+        feed, person = Feed(runtime.reader, 0.1, lambda *_: None), Patient(autojump_clock)
         nursery.start_soon(feed.run)
         feed.join(Watch(person, feed, "first", gr.RunQuery(), 10_000))
         await trio.testing.wait_all_tasks_blocked()
