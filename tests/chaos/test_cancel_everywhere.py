@@ -108,7 +108,7 @@ async def came_to(run: gr.Run[Any], hand: Hand, kind: type = gr.Cancelled) -> li
     with trio.fail_after(60):
         outcome = await run.result()
     assert isinstance(outcome, kind), outcome
-    store = run._runtime.store
+    store = run._reader._services.store
     frames = await store.events(run.id)
     record = await store.load(run.id, calls="all")
     async with run.events() as following:

@@ -32,8 +32,8 @@ async def busy() -> str:
 @gr.tool
 async def careful() -> str:
     """The tool tidies up and hands it on."""
-    ready()
     try:
+        ready()  # in the block: the signal comes as soon as the line is read
         end = time.monotonic() + 60
         while time.monotonic() < end:
             pass
