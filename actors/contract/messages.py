@@ -9,6 +9,10 @@ import attrs
 import msgspec
 
 Role = Literal["system", "user", "assistant", "tool"]
+MessageKind = Literal["text", "task_started", "task_finished", "task_left"]
+"""What a message is about: plain text, or a background task that the call has started, that has finished, or that stays
+with the run from which a fork was made.
+"""
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "other"]
 """Why a model ended its answer: it was done, it calls tools, its limit of tokens was reached, a filter of the provider
 cut it, it refused, or something else.
@@ -119,6 +123,8 @@ class Message:
         call_id: the call that a tool message answers. A call has exactly one tool message.
         producer: the run and step that wrote it.
         final_at: where the answer's final text begins in `content`: 0 unless the model gave several texts.
+        kind: what it is about. Messages that were stored before there were kinds read as "text".
+        task_id: the background task, unless the kind is "text".
     """
 
     id: str
@@ -128,6 +134,8 @@ class Message:
     call_id: str | None = None
     producer: Producer | None = None
     final_at: int = 0
+    kind: MessageKind = "text"
+    task_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)

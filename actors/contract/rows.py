@@ -297,6 +297,7 @@ class CallFields:
         alone: its writes clashed and it runs again with nothing beside it (on_conflict="retry").
         large: the result is too large to be shown whole.
         spawned: marks of the background tasks that its body has spawned, in order.
+        task_id: the background task that runs the body of a background tool; None for any other tool.
         definition: mark of the tool's definition that the fingerprint covers; "" in rows of older releases.
         lost: an attempt of its body came to an end that is not known: "process" (its process ended meanwhile) or
             "grace" (it went on beyond its grace).
@@ -334,6 +335,7 @@ class CallFields:
     asked: bool = False
     lost: Lost = ""
     definition: str = ""
+    task_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)

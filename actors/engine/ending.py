@@ -172,6 +172,8 @@ def append_step(builder: StepBuilder) -> None:
                 content=tool_text(call),
                 call_id=call.call_id,
                 producer=producer,
+                kind="text" if call.task_id is None else "task_started",
+                task_id=call.task_id,
             )
         )
     builder.row.draft = None

@@ -12,7 +12,6 @@ spawn is the same task, whether that lives or has ended.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -33,16 +32,13 @@ from .tickets import close_call
 
 Ended = Literal["succeeded", "failed", "cancelled"]
 
-_STARTED: Final = re.compile(r'\{"task": ?"([^"]+)", ?"status": ?"running"\}')
-"""What the call of a background tool comes to, as text."""
-
 STOPPED: Final = "It was cancelled."
 """How the text begins of a task that was cancelled by itself, and not with its run."""
 UNKNOWN_TEXT: Final = (
     "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
     "start it once more."
 )
-_LEFT_BEHIND: Final = "stays with the run that this one was forked from; nothing of it comes here.]"
+LEFT_TEXT: Final = "stays with the run that this one was forked from; nothing of it comes here."
 
 
 def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
@@ -76,19 +72,20 @@ def call_in_background(builder: StepBuilder, call: CallRow) -> None:
     if fault is not None:  # no body has begun
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
-    call = builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=builder.now)
+    name = task_id(call.call_id, 1)
+    call = builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=builder.now, task_id=name)
     builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if call.ticket is not None:
         builder.do(ReleaseCall(call_id=call.call_id))
     task = TaskRow(
-        task_id=task_id(call.call_id, 1),
+        task_id=name,
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.arguments,
         started_at=builder.now,
     )
     start_task(builder, task)
-    result = {"task": task.task_id, "status": "running"}
+    result = {"task": name, "status": "running"}
     close_call(builder, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
 
 
@@ -158,48 +155,54 @@ def finish_task(
         role="user",
         content=task_text(task, status, code, shown),
         producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
+        kind="task_finished",
+        task_id=task.task_id,
     )
     builder.row.pending_input += (message,)
 
 
 def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
-    """What the model is told of a task that has ended."""
+    """The text, for the model, of a task that has ended."""
     how = f"{status} ({code})" if status == "failed" and code else status
-    return f"{task_head(task.task_id, task.tool)} {how}.]\n{shown}"
+    return f"{_task_head(task.task_id, task.tool)} {how}.]\n{shown}"
 
 
-def task_head(name: str, tool: str) -> str:
-    """How every text about a task begins."""
+def _task_head(name: str, tool: str) -> str:
     return f"[Background task {name} ({tool})"
 
 
-def task_started(content: str) -> str | None:
-    """The task that a call's tool message says is running, if it says so."""
-    found = _STARTED.fullmatch(content)
-    return None if found is None else found[1]
-
-
 def left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
-    """What a fork is told of background tasks that its history says are running: they are the parent's, not its own."""
-    calls = {call.call_id: call.tool for message in history for call in message.calls}
-    tasks: dict[str, str] = {}
+    """A note in a fork for each background task that lives at the end of its history: that task is the parent's.
+
+    A task lives if its call has a message and its end has none. A history that was stored before messages had kinds
+    names no tasks, so its forks get no notes.
+    """
+    tools = {call.call_id: call.tool for message in history for call in message.calls}
+    live: dict[str, str] = {}
     for message in history:
-        name = task_started(message.content) if message.role == "tool" else None
-        if name is not None:
-            tasks[name] = calls.get(message.call_id or "", "")
-        elif message.role == "user":
-            tasks = {one: tool for one, tool in tasks.items() if not message.content.startswith(task_head(one, tool))}
-    texts = [f"{task_head(name, tool)} {_LEFT_BEHIND}" for name, tool in tasks.items()]
+        if message.task_id is None:
+            continue
+        if message.kind == "task_started":
+            live[message.task_id] = tools.get(message.call_id or "", "")
+        else:
+            live.pop(message.task_id, None)
     return tuple(
-        Message(id=message_id(run_id, n), role="user", content=text, producer=Producer(run_id=run_id, step=0))
-        for n, text in enumerate(texts, 1)
+        Message(
+            id=message_id(run_id, n),
+            role="user",
+            content=f"{_task_head(name, tool)} {LEFT_TEXT}]",
+            producer=Producer(run_id=run_id, step=0),
+            kind="task_left",
+            task_id=name,
+        )
+        for n, (name, tool) in enumerate(live.items(), 1)
     )
 
 
 def newest_input(history: Sequence[Message]) -> str:
-    """What the newest run of a history was asked; what forks were told of tasks is no question. "" if there is none."""
-    inputs = (m.content for m in reversed(history) if m.producer is not None and m.producer.step == 0)
-    return next((text for text in inputs if not text.endswith(_LEFT_BEHIND)), "")
+    """The input of the newest run in a history; "" if there is none. A fork's notes about tasks are no input."""
+    inputs = (m for m in reversed(history) if m.producer is not None and m.producer.step == 0)
+    return next((m.content for m in inputs if m.kind == "text"), "")
 
 
 def end_tasks(builder: StepBuilder, why: str) -> None:

@@ -109,6 +109,8 @@ def make_view(
                 role="tool",
                 content=tool_text(call),
                 call_id=call.call_id,
+                kind="text" if call.task_id is None else "task_started",
+                task_id=call.task_id,
             )
             for call in record.calls
             if call.step == row.step and call.settled

@@ -96,7 +96,7 @@ def broken_tasks(events: list[gr.Event], history: Any, bodies: Counter[str]) -> 
     finishes = sum(event.type == "run.task.finished" for event in events)
     if started != set(ended) or finishes != len(ended):
         yield f"{sorted(started)} were started, {finishes} of {sorted(ended)} ended"
-    notes = Counter(one.content.split()[2] for one in history if one.content.startswith("[Background task"))
+    notes = Counter(one.task_id for one in history if one.kind == "task_finished")
     if notes != Counter(started):
         yield f"the model is told of {notes}"
     for name, end in ended.items():

@@ -111,7 +111,7 @@ class Lived:
         row, view = self.record.row, self.view
         assert (view.stage, view.state["last"]) == ("completed", "end")
         assert (row.tasks, row.holds, row.pause, dict(row.early)) == ((), (), None, {})
-        told = [message for message in view.messages if message.content.startswith("[Background task")]
+        told = [message for message in view.messages if message.kind == "task_finished"]
         assert len(told) == self.count("task.finished") == 2
         hooked = sum(one.status in ("succeeded", "failed") for one in self.record.calls)
         assert view.state["total"] == 11 + 100 * self.count("step.finished") + 1_000 * hooked

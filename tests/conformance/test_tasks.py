@@ -585,6 +585,38 @@ async def test_a_fork_has_no_tasks_of_its_parent(play, autojump_clock):
         assert not any("stays with" in text for text in told), "it had ended by then"
 
 
+async def test_a_fork_knows_a_task_whose_arguments_were_edited(play, autojump_clock):
+    """The message of its call begins with what was changed."""
+
+    @gr.tool(background=True, needs_approval=True)
+    async def mirror(url: str) -> str:
+        """Copy a site."""
+        await trio.sleep(10)
+        return "copied"
+
+    def says(request: gr.ModelRequest) -> Any:
+        return (
+            "done" if any(message.role == "tool" for message in request.messages) else call("mirror", id="M", url="x")
+        )
+
+    helper = gr.Agent("helper", model=FunctionModel(says), tools=[mirror])
+    scene = Scene(play, helper)
+    async with home(play.shelf, agents=[helper], deps=scene.outside) as runtime:
+        run = await runtime.start(helper, "hi", run_id=RUN)
+        rest = await run.wait()
+        assert isinstance(rest, gr.Waiting)
+        await run.decide(rest.tickets[0].approve(edited_arguments={"url": "y"}))
+        await trio.sleep(5)
+        (started,) = [message for message in (await run.view()).messages if message.role == "tool"]
+        assert "were changed to" in started.content
+        assert (started.kind, started.task_id) == ("task_started", "M.task1")
+        fork = await runtime.fork(run.id, step=1)
+        await fork.wait()
+        (note,) = [message for message in (await fork.view()).messages if message.kind == "task_left"]
+        assert note.task_id == "M.task1"
+        assert note.content.startswith("[Background task M.task1 (mirror) stays with the run")
+
+
 # --- definitions -----------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ import pytest
 from greenroom.actors.contract.redaction import MASK, Redactor
 from greenroom.actors.contract.shapes import PARTS, TOKENS
 from greenroom.actors.contract.stop import ContentMatch
-from greenroom.actors.engine.tasks import task_started
 from greenroom.actors.models.answers import read_output_type
 from greenroom.actors.run.holdback import HoldBack
 from greenroom.actors.tools.docstrings import parameter_texts
@@ -285,8 +284,6 @@ ANSWER = read_output_type("agent", int)
         (ANSWER.check, again("\n", "```json\n", "x")),
         (ANSWER.check, again("``` ", "```\n", "x")),
         (ANSWER.check, again(" ", "", "x")),
-        (task_started, again('{"task": "')),
-        (task_started, again("a", '{"task": "')),
         (lambda text: parameter_texts(type("Documented", (), {"__doc__": f"x\n\nArgs:\n    {text}"})), again("a")),
         (
             lambda text: parameter_texts(type("Documented", (), {"__doc__": f"x\n\nArgs:\n    {text}"})),

@@ -49,7 +49,7 @@ def crawling(*, then: str | None = "done", **more: Any) -> World:
 
 def told(w: World) -> list[str]:
     """What the model was told of tasks."""
-    return [m.content for m in w.store.messages if m.content.startswith("[Background task ")]
+    return [m.content for m in w.store.messages if m.kind == "task_finished"]
 
 
 # --- how they begin --------------------------------------------------------------------------------------------------
@@ -130,6 +130,20 @@ def test_a_result_reaches_the_model_at_the_next_step() -> None:
     w.says("42 pages it is")
     assert w.last().output == "42 pages it is"
     w.check_end()
+
+
+def test_messages_name_the_task_that_they_are_about() -> None:
+    w = crawling(then=None)
+    w.task_returns("A.task1", "42 pages")
+    w.says("done")
+    named = [(m.role, m.kind, m.task_id) for m in w.store.messages if m.kind != "text"]
+    assert named == [("tool", "task_started", "A.task1"), ("user", "task_finished", "A.task1")]
+
+
+def test_the_call_of_a_refused_task_is_about_none() -> None:
+    w = World(agent(max_tasks=1))
+    w.says(calls=[call("A", "crawl"), call("B", "crawl")])
+    assert [m.task_id for m in w.store.messages if m.role == "tool"] == ["A.task1", None]
 
 
 def test_a_failure_is_told_with_its_code() -> None:

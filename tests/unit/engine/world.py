@@ -569,7 +569,7 @@ class World:
         assert all(c.settled and c.at is CallAt.SETTLED and c.batch is None for c in store.calls.values())
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
-        told = [m.content.split()[2] for m in store.messages if m.content.startswith("[Background task ")]
+        told = [m.task_id for m in store.messages if m.kind == "task_finished"]
         assert sorted(told) == sorted(fold.finished), "each task has one message"
         for command, _ in store.inbox:
             if command.kind == "pause":
