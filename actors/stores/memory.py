@@ -19,11 +19,12 @@ from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun
 from . import _paging
-from ._desk import PATIENCE, Desk
+from ._desk import Desk
 from ._front import Front
 from ._ledger import Ledger, Run
 from ._moments import milliseconds
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request, Result
+from ._write_queue import PATIENCE, WriteQueue
 from .faults import Faults, InjectedCrash, Outage
 
 PRUNED_AT_ONCE: Final = 1_000
@@ -49,13 +50,13 @@ class MemoryStore(Front):
         self._ledger = Ledger()
         self._epoch = secrets.token_hex(8)
         self._faults = faults
-        self._desk = Desk(self._execute, patience=patience, batch=1)
+        self._queue = WriteQueue(lambda queue: Desk(queue, self._execute, patience=patience, batch=1))
         self._serving = False
         self._commits = self._events = self._posts = 0
 
     def __repr__(self) -> str:
         """How many runs it holds, and whether it is open."""
-        return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._desk.down is None else 'closed'}>"
+        return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._queue.down is None else 'closed'}>"
 
     @property
     def epoch(self) -> str:
@@ -69,18 +70,18 @@ class MemoryStore(Front):
         self._serving = True
         self._commits = self._events = self._posts = 0
         self._ledger.void_claims()
-        self._desk.open(hooks)
+        self._queue.open(hooks)
         try:
             task_status.started()
-            await self._desk.serve()
+            await self._queue.serve()
         finally:
             self._serving = False
 
     def _put(self, request: Request) -> None:
-        self._desk.put(request)
+        self._queue.put(request)
 
     def _refuse(self) -> None:
-        self._desk.refuse_outage()
+        self._queue.refuse_outage()
 
     def _execute(self, batch: Sequence[Request]) -> Sequence[Any]:
         faults = self._faults
@@ -125,8 +126,8 @@ class MemoryStore(Front):
     async def _read(self) -> Ledger:
         """The rows, for one synchronous look."""
         await trio.lowlevel.checkpoint()
-        if self._desk.down is not None:
-            raise StoreDown(str(self._desk.down))
+        if self._queue.down is not None:
+            raise StoreDown(str(self._queue.down))
         return self._ledger
 
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
@@ -247,7 +248,7 @@ class MemoryStore(Front):
             transactions=self._commits,
             events=self._events,
             posts=self._posts,
-            queued=len(self._desk),
+            queued=len(self._queue),
         )
 
 

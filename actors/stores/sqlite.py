@@ -21,7 +21,7 @@ from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from . import _lists, _paging, _prune, _reads, _sql
-from ._desk import PATIENCE, Desk, pauses
+from ._desk import Desk
 from ._front import Front
 from ._inode import Hold
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
@@ -33,7 +33,8 @@ from ._requests import CommitRequest, CreateRequest, Request
 from ._schema import MIGRATIONS, NEW_EPOCH, Migration
 from ._transaction import Transactor
 from ._verdict import BadCommit
-from ._writer import LARGEST_BATCH, ThreadDesk
+from ._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
+from ._writer import ThreadDesk
 from .faults import OPEN, Faults
 
 __all__ = ["Owner", "SQLiteStore", "lock_path", "owner_of"]
@@ -121,11 +122,7 @@ class SQLiteStore(Front):
         self._readers: Readers | None = None
         self._hold: Hold | None = None
         self._epoch = ""
-        self._desk: Desk | ThreadDesk
-        if self.threaded:
-            self._desk = ThreadDesk(self._execute, patience=patience, look=self._look)
-        else:
-            self._desk = Desk(self._execute, patience=patience, batch=LARGEST_BATCH)
+        self._queue = WriteQueue(self._make_writer)
 
     def __repr__(self) -> str:
         """Where it is, how it writes, and whether it is open."""
@@ -153,9 +150,9 @@ class SQLiteStore(Front):
             if connection is None:
                 task_status.started()
                 await trio.sleep_forever()
-            self._desk.open(hooks)
+            self._queue.open(hooks)
             task_status.started()
-            await self._desk.serve()
+            await self._queue.serve()
         finally:
             with trio.move_on_after(_CLOSING, shield=True):
                 try:
@@ -292,12 +289,17 @@ class SQLiteStore(Front):
                 request.blobs = _sql.encode_new(request.new, request.frame)
             except Exception as error:  # whatever a value does while it is encoded, it is this run's
                 raise BadCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
-        self._desk.put(request)
+        self._queue.put(request)
 
     def _refuse(self) -> None:
         if self._read_only:
             raise StoreDown(f"{self.path} was opened with read_only=True; open it for writing")
-        self._desk.refuse_outage()
+        self._queue.refuse_outage()
+
+    def _make_writer(self, queue: WriteQueue) -> Writer:
+        if self.threaded:
+            return ThreadDesk(queue, self._execute, patience=self._patience, look=self._look)
+        return Desk(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)
 
     def _execute(self, batch: Sequence[Request]) -> Sequence[object]:
         if self._transactor is None:
@@ -307,7 +309,7 @@ class SQLiteStore(Front):
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""
         counts = StoreStatistics() if self._transactor is None else self._transactor.statistics
-        return attrs.evolve(counts, queued=len(self._desk))
+        return attrs.evolve(counts, queued=len(self._queue))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

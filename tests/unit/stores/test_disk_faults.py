@@ -244,7 +244,7 @@ async def test_a_value_that_finds_no_memory_when_it_is_encoded_is_encoded_again(
         author = await create(store, new_run("r1", "t1"))
         commit, frames, receipts = author.make(), [b"{}"], []
         request = CommitRequest(author.claim, commit, frames, receipts.append, error=MemoryError())
-        store._desk.put(request)
+        store._queue.put(request)
         assert [receipt.kind for receipt in receipts] == ["committed"]
         assert isinstance(request.blobs, _sql.Blobs)
 
