@@ -30,6 +30,9 @@ from greenroom.actors.contract.phases import Cursor
 from greenroom.actors.contract.rows import Claim, Commit, EventDraft, RunRow
 from greenroom.actors.run.birth import Birth, new_run
 from greenroom.transport import serve
+from greenroom.transport.gateway import gateway
+from greenroom.transport.gateway.fanout import Pumps, Receiver
+from greenroom.transport.gateway.subscription import Subscription
 
 from ..files import database
 from ..harness import resident
@@ -198,12 +201,28 @@ async def measure(author: Author, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**report, "encodes": count.events, "other_encodes": count.others, "frames": count.frames}
 
 
+class Tasks(Pumps):
+    """What the pumps are compared with: each connection's writer is woken and takes its turn."""
+
+    def join(self, conversation: Receiver, subscription: Subscription) -> None:
+        """Wake the connection's writer at each change of the run."""
+        listeners = subscription.follower.tail.listeners
+
+        def changed() -> None:
+            conversation.touch(subscription)
+
+        listeners.add(changed)
+        subscription.on_close(lambda: listeners.discard(changed))
+
+
 async def main(asked: Mapping[str, Any]) -> None:
     """Serve, measure, report."""
     with ExitStack() as stack:
+        if asked["fanout"] == "tasks":
+            gateway.Pumps = Tasks  # type: ignore[misc]  # the product has one way
         store = stack.enter_context(database()) if asked.get("store") == "sqlite" else None
         async with gr.open_runtime(store, drain=0) as runtime, trio.open_nursery() as nursery:
-            start = partial(serve, runtime, host="127.0.0.1", port=0, token=TOKEN, fanout=asked["fanout"])
+            start = partial(serve, runtime, host="127.0.0.1", port=0, token=TOKEN)
             address = await nursery.start(start)
             author = await Author.create(runtime)
             await author.fill(asked.get("before", 0))

@@ -20,7 +20,6 @@ import greenroom as gr
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, delay, text
 from greenroom.transport.gateway.access import Doorway, Keyring, Principal
-from greenroom.transport.gateway.fanout import Pumps, Tasks
 from greenroom.transport.gateway.front import serve_connection
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.routes import ROUTES
@@ -85,7 +84,6 @@ class World:
         ended: the first client has read up to the end of its connection.
     """
 
-    way: Literal["pump", "tasks"]
     kind: Literal["websocket", "http"]
     pair: str
     strikes: Literal["connection", "client", "goodbye", "crash"]
@@ -123,10 +121,8 @@ class World:
                     doorway=Doorway(hosts=None),
                     limits=Limits(),
                     routes=ROUTES,
-                    fanout=Tasks(),
                 )
-                if self.way == "pump":
-                    self.gateway.fanout = Pumps(hall, self.gateway.log_failure)
+                self.gateway.fanout.open(hall)
                 await self._first()
                 await trio.sleep(SETTLED)
                 self.faults += [f"left after the first: {one}" for one in self.left(before)]
@@ -188,7 +184,7 @@ class World:
             yield f"counted: {gateway._of}"
         if len(gateway.runtime._parts.services.board.tails):
             yield f"tails: {gateway.runtime._parts.services.board.tails}"
-        if isinstance(gateway.fanout, Pumps) and gateway.fanout._pumps:
+        if gateway.fanout._pumps:
             yield f"pumps: {gateway.fanout._pumps}"
         new = [task for task in chaos.program_tasks() if task not in before]
         yield from (f"task {task.name}" for task in new if any(part in task.name for part in CONNECTED))
@@ -316,11 +312,6 @@ def broken_frames(world: World, client: Pieces) -> Iterator[str]:
 # --- sweeps ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["pump", "tasks"])
-def way(request: pytest.FixtureRequest) -> Any:
-    return request.param
-
-
 @pytest.fixture(params=sorted(CLIENTS))
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
@@ -343,21 +334,21 @@ def show(what: str, report: chaos.Report) -> None:
 
 
 @pytest.mark.parametrize("strikes", ["connection", "client", "goodbye"])
-def test_a_connection_that_is_struck_at_any_step_ends_well(strikes, way, kind, pair, sample, request):
+def test_a_connection_that_is_struck_at_any_step_ends_well(strikes, kind, pair, sample, request):
     """Cancelled by its owner, left by its client, or sent away with all others."""
 
     def make() -> World:
-        return World(way=way, kind=kind, pair=pair, strikes=strikes)
+        return World(kind=kind, pair=pair, strikes=strikes)
 
     report = chaos.sweep_cancel(make, World.live, broken, seeds=SEEDS, sample=sample, settle_within=BUDGET)
     show(request.node.name, report)
 
 
-def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(way, kind, sample, request):
+def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(kind, sample, request):
     """A bug in the reader, the writer or in what answers: told to the operator, and this one connection ends."""
 
     def make() -> World:
-        return World(way=way, kind=kind, pair="buffered", strikes="crash")
+        return World(kind=kind, pair="buffered", strikes="crash")
 
     def match(struck: trio.lowlevel.Task) -> bool:
         task: trio.lowlevel.Task | None = struck

@@ -1,4 +1,4 @@
-"""The Python client at the real gateway: what docs/client.md promises, with both ways of fanning out."""
+"""The Python client at the real gateway: what docs/client.md promises."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.slow
 FAST = Pace(first=0.01, slowest=0.05)
 MANY = 4 * MOST_EVENTS
 """Events of a long run: several times what a client keeps."""
-
-
-@pytest.fixture(params=["pump", "tasks"])
-def way(request):
-    return request.param
 
 
 @gr.tool(needs_approval=True, effect="write")
@@ -66,9 +61,9 @@ async def sequences(events) -> list[int]:
     return [event.sequence async for event in events]
 
 
-async def test_a_run_is_started_followed_decided_and_seen(way):
+async def test_a_run_is_started_followed_decided_and_seen():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with client_of(address) as client:
             started = await client.start("helper", "hi")
             assert not started.duplicate
@@ -97,7 +92,7 @@ async def test_a_run_is_started_followed_decided_and_seen(way):
             assert (await client.runs(prefix="nobody")).runs == ()
 
 
-async def test_the_gateway_may_restart_in_the_middle_of_everything(way):
+async def test_the_gateway_may_restart_in_the_middle_of_everything():
     """The follower misses nothing, a decision that is handed in meanwhile acts, and nobody sees an error."""
     helper = clerk()
     async with gr.open_runtime(agents=[helper]) as runtime:
@@ -124,18 +119,18 @@ async def test_the_gateway_may_restart_in_the_middle_of_everything(way):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow)
             nursery.start_soon(decide)
-            async with gateway(runtime, fanout=way, port=port):
+            async with gateway(runtime, port=port):
                 await waiting.wait()
                 await connected.wait()
             stopped.set()
-            async with gateway(runtime, fanout=way, port=port):
+            async with gateway(runtime, port=port):
                 await followed.wait()
         assert got == [event.sequence for event in await events_of(run)]
 
 
-async def test_a_slow_reader_gets_everything_while_others_are_served(way):
+async def test_a_slow_reader_gets_everything_while_others_are_served():
     helper, clerk_ = counter(), clerk(key="clerk")
-    async with gr.open_runtime(agents=[helper, clerk_]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper, clerk_]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.result()
         async with client_of(address) as client, client.follow(run.id) as slow:
@@ -151,9 +146,9 @@ async def test_a_slow_reader_gets_everything_while_others_are_served(way):
         assert got == list(range(1, (await run.view()).last_sequence + 1))
 
 
-async def test_a_slow_and_a_fast_reader_of_one_run_over_one_connection(way):
+async def test_a_slow_and_a_fast_reader_of_one_run_over_one_connection():
     helper = counter()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         async with client_of(address) as client, trio.open_nursery() as nursery:
             got = {}
@@ -173,9 +168,9 @@ async def test_a_slow_and_a_fast_reader_of_one_run_over_one_connection(way):
         assert got[0.0] == got[0.05] == everything
 
 
-async def test_a_cursor_of_another_log_is_reset_with_the_runs_snapshot(way):
+async def test_a_cursor_of_another_log_is_reset_with_the_runs_snapshot():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         last = (await run.view()).last_sequence
@@ -194,11 +189,11 @@ async def test_a_cursor_of_another_log_is_reset_with_the_runs_snapshot(way):
                 assert (await anext(events)).sequence == last + 1
 
 
-async def test_what_is_not_allowed_is_said_at_the_request_and_who_is_nobody_at_the_door(way):
+async def test_what_is_not_allowed_is_said_at_the_request_and_who_is_nobody_at_the_door():
     helper = clerk()
     looker = Principal(name="looker", token="only-looks-at-things", scopes={"follow"})
     async with gr.open_runtime(agents=[helper]) as runtime:
-        async with gateway(runtime, fanout=way, principals=[looker]) as address:
+        async with gateway(runtime, principals=[looker]) as address:
             run = await runtime.start(helper, "hi")
             await run.wait()
             async with client_of(address, token=looker.token) as client:
@@ -217,8 +212,8 @@ async def test_what_is_not_allowed_is_said_at_the_request_and_who_is_nobody_at_t
                         pytest.fail("that is nobody")
 
 
-async def test_blank_input_is_a_usage_error_as_in_the_process(way):
-    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime, fanout=way) as address:
+async def test_blank_input_is_a_usage_error_as_in_the_process():
+    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
         run = await runtime.start("helper", "hi")
         async with client_of(address) as client:
             with pytest.raises(gr.UsageError, match="the text is blank"):
@@ -235,11 +230,11 @@ async def test_a_host_that_is_not_on_the_list_is_refused_with_the_way_out():
                 pytest.fail("this name is not on the list")
 
 
-async def test_more_requests_than_the_gateway_takes_at_once_all_get_through(way):
+async def test_more_requests_than_the_gateway_takes_at_once_all_get_through():
     """The client keeps the pace that it was told."""
     helper = clerk()
     limits = Limits(messages_per_second=40)
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way, limits=limits) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, limits=limits) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         async with client_of(address) as client, trio.open_nursery() as nursery:
@@ -253,12 +248,12 @@ async def test_more_requests_than_the_gateway_takes_at_once_all_get_through(way)
         assert answers == ["accepted"] * 60
 
 
-async def test_a_run_that_nobody_works_on_says_why(way, tmp_path):
+async def test_a_run_that_nobody_works_on_says_why(tmp_path):
     helper = clerk()
     async with gr.open_runtime(tmp_path / "r.db", agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")
         await run.wait()
-    async with gr.open_runtime(tmp_path / "r.db") as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(tmp_path / "r.db") as runtime, gateway(runtime) as address:
         async with client_of(address) as client, client.follow(run.id) as events:
             with pytest.raises(gr.RunDegraded) as caught:
                 await sequences(events)
@@ -266,9 +261,9 @@ async def test_a_run_that_nobody_works_on_says_why(way, tmp_path):
             assert (await client.view(run.id)).degraded == "agent_unknown"
 
 
-async def test_a_run_is_paused_and_resumed_by_a_client(way):
+async def test_a_run_is_paused_and_resumed_by_a_client():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         async with client_of(address) as client:

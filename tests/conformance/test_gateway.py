@@ -1,4 +1,4 @@
-"""The wire protocol of docs/gateway.md, frame by frame, over real sockets; each rule with both ways of fanning out."""
+"""The wire protocol of docs/gateway.md, frame by frame, over real sockets."""
 
 import json
 from urllib.parse import quote
@@ -15,11 +15,6 @@ from greenroom.transport import Limits, Principal, serve
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["pump", "tasks"])
-def way(request):
-    return request.param
-
-
 @gr.tool(needs_approval=True, effect="write")
 async def refund(order: str, cents: int) -> str:
     """Pay back."""
@@ -34,9 +29,9 @@ def stored(frames):
     return [frame for frame in frames if not frame["type"].startswith("gw.")]
 
 
-async def test_a_run_is_started_followed_decided_and_ends_over_one_connection(way):
+async def test_a_run_is_started_followed_decided_and_ends_over_one_connection():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with talking(address) as talk:
             welcome = await talk.hear()
             assert welcome["type"] == "gw.welcome"
@@ -71,9 +66,9 @@ async def test_a_run_is_started_followed_decided_and_ends_over_one_connection(wa
             assert resolved["payload"]["by"] == "operator"
 
 
-async def test_commands_are_idempotent_by_their_id(way):
+async def test_commands_are_idempotent_by_their_id():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with welcomed(address) as talk:
             first = await talk.ask("start", id="s1", agent="helper", text="hi")
             again = await talk.ask("start", id="s1", agent="helper", text="hi")
@@ -121,9 +116,9 @@ async def test_who_comes_too_late_is_told_how_it_was_decided():
             assert (answer["current"]["status"], answer["current"]["decided_by"]) == ("denied", "ada")
 
 
-async def test_a_cursor_is_continued_on_another_connection(way):
+async def test_a_cursor_is_continued_on_another_connection():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         everything = [event.sequence for event in await events_of(run, until="rest")]
         for after in (0, 1, everything[-1] - 1, everything[-1]):
@@ -136,9 +131,9 @@ async def test_a_cursor_is_continued_on_another_connection(way):
 
 
 @pytest.mark.parametrize(("cursor", "reason"), [({"after": 3, "epoch": "another"}, "epoch"), ({"after": 999}, "ahead")])
-async def test_a_cursor_that_is_no_good_is_reset_with_a_snapshot(cursor, reason, way):
+async def test_a_cursor_that_is_no_good_is_reset_with_a_snapshot(cursor, reason):
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         view = await run.view()
@@ -153,9 +148,9 @@ async def test_a_cursor_that_is_no_good_is_reset_with_a_snapshot(cursor, reason,
             assert stored(frames)[0]["sequence"] == view.last_sequence + 1
 
 
-async def test_many_runs_on_one_connection_come_each_in_order(way):
+async def test_many_runs_on_one_connection_come_each_in_order():
     helper = agent("one", "two", "three")
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with welcomed(address) as talk:
             runs = [(await talk.ask("start", id=f"s{i}", agent="helper", text="hi"))["run"] for i in range(20)]
             for run in runs:
@@ -170,9 +165,9 @@ async def test_many_runs_on_one_connection_come_each_in_order(way):
             assert all(found == list(range(1, len(found) + 1)) for found in seen.values())
 
 
-async def test_subscribing_again_goes_on_from_the_new_position(way):
+async def test_subscribing_again_goes_on_from_the_new_position():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         last = (await run.view()).last_sequence
@@ -186,9 +181,9 @@ async def test_subscribing_again_goes_on_from_the_new_position(way):
             assert [frame["sequence"] for frame in stored(rest)] == [last]
 
 
-async def test_unsubscribing_stops_the_events_and_not_the_run(way):
+async def test_unsubscribing_stops_the_events_and_not_the_run():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         async with welcomed(address) as talk:
@@ -204,9 +199,9 @@ async def test_unsubscribing_stops_the_events_and_not_the_run(way):
         assert len(runtime._parts.services.board.tails) == 0
 
 
-async def test_closing_the_connection_cancels_nothing(way):
+async def test_closing_the_connection_cancels_nothing():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with welcomed(address) as talk:
             run = (await talk.ask("start", id="s", agent="helper", text="hi"))["run"]
             await talk.say("subscribe", run=run)
@@ -214,9 +209,9 @@ async def test_closing_the_connection_cancels_nothing(way):
         assert isinstance(outcome, gr.Waiting)
 
 
-async def test_a_run_is_paused_and_resumed_by_frames(way):
+async def test_a_run_is_paused_and_resumed_by_frames():
     helper = clerk()
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         async with welcomed(address) as talk:
@@ -372,10 +367,10 @@ async def test_scopes_and_visibility_hold_for_every_frame():
         assert isinstance(await run.wait(), gr.Waiting)
 
 
-async def test_an_idle_connection_gets_ticks_with_the_heads(way):
+async def test_an_idle_connection_gets_ticks_with_the_heads():
     helper = clerk()
     limits = Limits(heartbeat_seconds=0.1)
-    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, fanout=way, limits=limits) as address:
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, limits=limits) as address:
         run = await runtime.start(helper, "hi")
         await run.wait()
         async with welcomed(address) as talk:
@@ -398,13 +393,13 @@ async def test_a_run_whose_agent_is_not_here_ends_the_subscription_as_degraded(t
             assert "no agent has the key" in frames[-1]["detail"]
 
 
-async def test_a_cancelled_gateway_says_goodbye_and_when_to_come_back(way):
+async def test_a_cancelled_gateway_says_goodbye_and_when_to_come_back():
     async with gr.open_runtime() as runtime, trio.open_nursery() as nursery:
         scope = trio.CancelScope()
 
         async def serving(task_status):  # noqa: ASYNC128 - serve calls started()
             with scope:
-                await serve(runtime, port=0, token=TOKEN, fanout=way, task_status=task_status)
+                await serve(runtime, port=0, token=TOKEN, task_status=task_status)
 
         address = await nursery.start(serving)
         async with welcomed(address) as talk:
@@ -540,9 +535,7 @@ async def test_metrics_count_what_happens():
         assert 'greenroom_frames_received_total{type="ping"} 1.0' in text
 
 
-@pytest.mark.parametrize(
-    "options", [{"host": "0.0.0.0"}, {"token": "short"}, {"fanout": "magic"}], ids=["open", "token", "fanout"]
-)
+@pytest.mark.parametrize("options", [{"host": "0.0.0.0"}, {"token": "short"}], ids=["open", "token"])
 async def test_options_that_can_not_be_are_refused(options):
     async with gr.open_runtime() as runtime:
         with pytest.raises(gr.UsageError):

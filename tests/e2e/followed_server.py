@@ -10,9 +10,7 @@ it is over.
 import json
 import os
 import sys
-from collections.abc import Iterator
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, text
 from greenroom.transport import serve
-from greenroom.transport.gateway.fanout import Way
 
 FOLDER, PORT, TOKEN = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
@@ -100,25 +97,24 @@ WORKER = gr.Agent(
 PAYER = gr.Agent("payer", tools=[pay], model=ScriptedModel([call("pay", cents=5, id="pay"), "paid", "and more"]))
 
 
-async def main(fanout: Way) -> None:
+async def main() -> None:
     """One life."""
     async with (
         gr.open_runtime(FOLDER / "runs.db", agents=[WORKER, PAYER]) as runtime,
         trio.open_nursery() as nursery,
     ):
-        await nursery.start(partial(serve, runtime, port=PORT, token=TOKEN, fanout=fanout))
+        await nursery.start(partial(serve, runtime, port=PORT, token=TOKEN))
         say("ready")
         await trio.sleep_forever()
 
 
 def nest() -> None:
-    """A process per line; how it ended is said when it has. Events fan out in one way, then in the other."""
-    ways: Iterator[Way] = cycle(("pump", "tasks"))
-    for way, _ in zip(ways, sys.stdin, strict=False):
+    """A process per line; how it ended is said when it has."""
+    for _ in sys.stdin:
         child = os.fork()
         if child == 0:
             say(f"pid {os.getpid()}")
-            trio.run(main, way)
+            trio.run(main)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         say(f"dead {os.waitstatus_to_exitcode(status)}")

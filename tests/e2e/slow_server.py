@@ -23,10 +23,10 @@ SIZE = 8_000
 """Bytes of an event's text, about."""
 
 
-async def main(database: str, token: str, fanout: str, stall: str) -> None:
+async def main(database: str, token: str, stall: str) -> None:
     agent = gr.Agent("helper", model=ScriptedModel(["done"] * 100))
     async with gr.open_runtime(database, agents=[agent]) as runtime, trio.open_nursery() as nursery:
-        options = {"port": 0, "token": token, "fanout": fanout, "limits": Limits(stall_seconds=float(stall))}
+        options = {"port": 0, "token": token, "limits": Limits(stall_seconds=float(stall))}
         address = await nursery.start(partial(serve, runtime, **options))
         author = await Author.create(runtime, agent, "r")
         print(address.port, flush=True)  # noqa: T201

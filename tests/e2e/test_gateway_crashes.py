@@ -26,7 +26,7 @@ async def boom(text):
 
 
 async def test_a_pump_that_fails_ends_the_connections_that_follow_its_run_and_no_other():
-    async with house(fanout="pump") as here:
+    async with house() as here:
         authors = [await Author.create(here.runtime, HELPER, run) for run in ("r1", "r2")]
         async with here.talking() as one, here.talking() as two, here.talking() as other:
             for raw, runs in ((one, ["r1"]), (two, ["r1", "r2"]), (other, ["r2"])):

@@ -14,7 +14,6 @@ import greenroom as gr
 from greenroom.transport.gateway.serve import FAREWELL
 
 pytestmark = pytest.mark.slow
-BOTH = pytest.mark.parametrize("way", ["pump", "tasks"])
 BUSY = FAREWELL + 20.0
 """Seconds that the end of `serve` may take a busy machine: less than who does not read would be waited for."""
 
@@ -97,9 +96,8 @@ class Crowd:
         self.times.append(trio.current_time() - self.begun)
 
 
-@BOTH
-async def test_two_hundred_connections_of_all_kinds_hear_the_end(way):
-    async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime, fanout=way) as here:
+async def test_two_hundred_connections_of_all_kinds_hear_the_end():
+    async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd, author = Crowd(here), await Author.create(runtime, HELPER, "r")
         kinds = {crowd.follower: 80, crowd.unknown: 30, crowd.stream: 40, crowd.idle: 30, crowd.mute: 20}
         async with trio.open_nursery() as clients:
@@ -136,10 +134,9 @@ def check_byes(byes, number):
     assert all(250 <= wait <= 250 + 1000 * (0.25 + number / 500) for wait in waits)
 
 
-@BOTH
-async def test_who_does_not_read_keeps_nobody_waiting(way):
+async def test_who_does_not_read_keeps_nobody_waiting():
     """Neither those who are told the end nor the caller of `serve`, beyond the time for farewell."""
-    async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime, fanout=way) as here:
+    async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd, author = Crowd(here), await Author.create(runtime, HELPER, "r")
         async with trio.open_nursery() as clients:
             for kind in [crowd.deaf] * 10 + [crowd.half] * 3 + [crowd.late] * 3:
@@ -189,8 +186,7 @@ async def test_a_request_that_is_under_way_is_answered_and_the_next_one_is_not()
         assert here.failures.texts == []
 
 
-@BOTH
-async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so(way):
+async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so():
     runtimes, close = [], trio.Event()
 
     async def keep(*, task_status):
@@ -201,7 +197,7 @@ async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so(w
 
     async with trio.open_nursery() as nursery:
         await nursery.start(keep)
-        async with standing(runtimes[0], fanout=way) as here:
+        async with standing(runtimes[0]) as here:
             crowd, author = Crowd(here), await Author.create(here.runtime, HELPER, "r")
             kinds = {crowd.follower: 20, crowd.unknown: 5, crowd.stream: 10, crowd.idle: 5}
             async with trio.open_nursery() as clients:

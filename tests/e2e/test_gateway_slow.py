@@ -17,7 +17,6 @@ from greenroom.transport import Address, Limits
 from greenroom.transport.gateway.conversation import ANSWER_BYTES
 
 pytestmark = pytest.mark.slow
-BOTH = pytest.mark.parametrize("way", ["pump", "tasks"])
 
 
 class Reader:
@@ -63,9 +62,8 @@ async def metric(here, name):
 # --- who takes nothing -----------------------------------------------------------------------------------------------
 
 
-@BOTH
-async def test_who_stops_reading_is_cut_and_nobody_else_notices_and_the_cursor_brings_the_rest(way):
-    async with house(fanout=way, limits=Limits(stall_seconds=2.0)) as here:
+async def test_who_stops_reading_is_cut_and_nobody_else_notices_and_the_cursor_brings_the_rest():
+    async with house(limits=Limits(stall_seconds=2.0)) as here:
         author = await Author.create(here.runtime, HELPER, "r")
         stalled = Reader("r")
         async with here.talking(buffer=4096) as raw, trio.open_nursery() as nursery:
@@ -113,11 +111,10 @@ async def test_a_stalled_reader_of_a_page_or_a_stream_is_cut():
         assert await metric(here, 'greenroom_connections_cut_total{why="stalled"}') == 2
 
 
-@BOTH
-async def test_memory_does_not_grow_with_readers_that_take_nothing(way, tmp_path):
+async def test_memory_does_not_grow_with_readers_that_take_nothing(tmp_path):
     """30 readers, none of which reads, while 40 MB pass: what one has not taken is in the store and nowhere else."""
     script = str(Path(__file__).with_name("slow_server.py"))
-    command = [sys.executable, script, str(tmp_path / "runs.db"), TOKEN, way, "60"]
+    command = [sys.executable, script, str(tmp_path / "runs.db"), TOKEN, "60"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     try:
         address = Address(host="127.0.0.1", port=int(process.stdout.readline()))
@@ -182,9 +179,8 @@ async def test_who_asks_and_does_not_listen_is_not_heard_any_more(size):
 # --- who takes little ------------------------------------------------------------------------------------------------
 
 
-@BOTH
-async def test_who_reads_a_byte_every_now_and_then_is_not_cut_and_nobody_else_notices(way):
-    async with house(fanout=way, limits=Limits(stall_seconds=0.4, heartbeat_seconds=0.5, pong_seconds=5)) as here:
+async def test_who_reads_a_byte_every_now_and_then_is_not_cut_and_nobody_else_notices():
+    async with house(limits=Limits(stall_seconds=0.4, heartbeat_seconds=0.5, pong_seconds=5)) as here:
         author = await Author.create(here.runtime, HELPER, "r")
         async with here.talking(buffer=4096) as raw, trio.open_nursery() as nursery:
             await raw.send(said("subscribe", run="r"))
@@ -205,11 +201,10 @@ async def test_who_reads_a_byte_every_now_and_then_is_not_cut_and_nobody_else_no
         assert await metric(here, "greenroom_connections_cut_total") == 0
 
 
-@BOTH
-async def test_a_slow_reader_of_much_is_not_cut_however_late_it_comes_to_a_ping(way):
+async def test_a_slow_reader_of_much_is_not_cut_however_late_it_comes_to_a_ping():
     """What is on its way to it takes longer than a pong may: who makes room is alive."""
     limits = Limits(stall_seconds=30.0, heartbeat_seconds=0.2, pong_seconds=2.0)
-    async with house(fanout=way, limits=limits) as here:
+    async with house(limits=limits) as here:
         author, last = await Author.create(here.runtime, HELPER, "r"), 121
         await author.write(["x" * 4_000] * (last - 1))
         reader, pings = Reader("r"), 0
@@ -238,10 +233,9 @@ async def test_who_never_answers_a_ping_is_cut():
         assert await metric(here, 'greenroom_connections_cut_total{why="no_pong"}') == 1
 
 
-@BOTH
-async def test_a_ping_and_a_command_in_the_middle_of_a_long_replay_are_answered_in_the_middle(way):
+async def test_a_ping_and_a_command_in_the_middle_of_a_long_replay_are_answered_in_the_middle():
     """The writer does not keep the connection to itself while it has something to write."""
-    async with house(fanout=way) as here:
+    async with house() as here:
         author = await Author.create(here.runtime, HELPER, "r")
         for _ in range(20):
             await author.write(["x" * 8_000] * 100)
@@ -360,12 +354,11 @@ async def write_slowly(author, rng, events):
         await trio.sleep(rng.choice([0, 0, 0.002, 0.01]))
 
 
-@BOTH
-async def test_every_reader_gets_every_event_once_and_in_order_however_it_comes_and_goes(way, seed, sampled):
+async def test_every_reader_gets_every_event_once_and_in_order_however_it_comes_and_goes(seed, sampled):
     for number in sampled(range(30), 3):
         rng = random.Random(f"{seed} {number}")
         limits = Limits(messages_per_second=100_000)
-        async with house(fanout=way, limits=limits) as here:
+        async with house(limits=limits) as here:
             authors = [await Author.create(here.runtime, HELPER, f"r{i}") for i in range(3)]
             wanderers = [Wanderer(here, random.Random(rng.random()), [a.run for a in authors]) for _ in range(10)]
 
@@ -389,9 +382,8 @@ async def test_every_reader_gets_every_event_once_and_in_order_however_it_comes_
                     assert [wanderer.frames[author.run].get(i) for i in range(1, author.head + 1)] == list(stored)
 
 
-@BOTH
-async def test_a_hundred_readers_hear_the_end_of_a_run_and_the_gateway_forgets_it(way):
-    async with house(fanout=way) as here:
+async def test_a_hundred_readers_hear_the_end_of_a_run_and_the_gateway_forgets_it():
+    async with house() as here:
         run = await here.runtime.start("helper", "hi", run_id="r")
         async with trio.open_nursery() as nursery:
 

@@ -16,7 +16,6 @@ from trio_websocket import ConnectionClosed
 import greenroom as gr
 from greenroom.transport import Limits
 from greenroom.transport.gateway.access import Doorway, Keyring
-from greenroom.transport.gateway.fanout import Tasks
 from greenroom.transport.gateway.front import Door
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.wire import SharedStream
@@ -59,9 +58,7 @@ async def echo(gateway, stream):
 async def judged(*cases):
     """Case -> verdict."""
     async with gr.open_runtime() as runtime, trio.open_nursery() as nursery:
-        gateway = Gateway(
-            runtime=runtime, keyring=Keyring([]), doorway=Doorway(hosts=None), limits=LIMITS, routes=(), fanout=Tasks()
-        )
+        gateway = Gateway(runtime=runtime, keyring=Keyring([]), doorway=Doorway(hosts=None), limits=LIMITS, routes=())
         (listener,) = await nursery.start(partial(trio.serve_tcp, partial(echo, gateway), 0, host="127.0.0.1"))
         url = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}{PATH}"
         command = [sys.executable, str(FOLDER / "autobahn_client.py"), url, *cases]

@@ -15,7 +15,6 @@ import greenroom as gr
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel
 from greenroom.transport import Address, serve
-from greenroom.transport.gateway.fanout import Pumps
 from greenroom.transport.gateway.gateway import Gateway
 
 PATIENCE = 60.0
@@ -103,7 +102,7 @@ class House:
             yield f"counted: {gateway._of}"
         if len(board.tails):
             yield f"tails: {board.tails}"
-        if isinstance(gateway.fanout, Pumps) and gateway.fanout._pumps:
+        if gateway.fanout._pumps:
             yield f"pumps: {gateway.fanout._pumps}"
         names = [task.name for task in chaos.program_tasks()]
         yield from (f"task: {name}" for name in names if any(one in name for one in CONNECTED))

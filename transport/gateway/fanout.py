@@ -1,17 +1,14 @@
-"""How new events of a run get to those who follow it: two ways behind one interface.
+"""How new events of a run get to those who follow it: by one task per run that has followers, a pump.
 
-`Tasks`: each connection's writer is woken and takes its turn. One task switch and one write per connection and slice.
-
-`Pumps`: one task per run that has followers. In each round it writes to every connection that is up to date, without
-waiting, what has come in since; the rounds clock themselves, so that slices grow with the load. A connection whose
-socket is full goes on in its own writer until it has caught up. No queue per connection, nothing is dropped.
+In each round a pump writes to every connection that is up to date, without waiting, what has come in since; the rounds
+clock themselves, so that slices grow with the load. A connection whose socket is full goes on in its own writer until
+it has caught up. There is no queue per connection, and nothing is dropped.
 """
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -22,7 +19,6 @@ from ..protocol.codes import INTERNAL, CloseCode
 from .subscription import Subscription, as_text_frames
 from .wire import SharedStream
 
-Way = Literal["pump", "tasks"]
 BREATH: Final = 64
 """Writes after which a pump lets others run."""
 
@@ -50,35 +46,18 @@ class Receiver(Protocol):
         """Send the reason and close the connection."""
 
 
-class Fanout(abc.ABC):
-    """Wakes what follows a run."""
+class Pumps:
+    """The pumps of a gateway. They run in a nursery of its connections; `tell` hears of one that fails."""
 
-    @abc.abstractmethod
-    def join(self, conversation: Receiver, subscription: Subscription) -> None:
-        """From now on, until the subscription is over, see to it that what comes in gets to the connection."""
-
-
-class Tasks(Fanout):
-    """The simple way."""
-
-    def join(self, conversation: Receiver, subscription: Subscription) -> None:
-        """Wake the connection's writer at each change of the run."""
-        listeners = subscription.follower.tail.listeners
-
-        def heard() -> None:
-            conversation.touch(subscription)
-
-        listeners.add(heard)
-        subscription.on_close(lambda: listeners.discard(heard))
-
-
-class Pumps(Fanout):
-    """The fast way. The pumps run in the nursery that is given; `tell` hears of one that fails."""
-
-    def __init__(self, nursery: trio.Nursery, tell: Callable[[object, BaseException], None]) -> None:
-        self._nursery = nursery
+    def __init__(self, tell: Callable[[object, BaseException], None]) -> None:
         self._tell = tell
         self._pumps: dict[str, Pump] = {}
+        self._nursery: trio.Nursery
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Run pumps in this nursery from now on; those of a nursery before it have ended with it."""
+        self._nursery = nursery
+        self._pumps.clear()
 
     def __repr__(self) -> str:
         return f"<Pumps of {len(self._pumps)} runs>"

@@ -25,7 +25,7 @@ from .access import Doorway, Keyring, Principal
 from .api import Api
 from .connections import Closable
 from .descriptors import room, soft_limit
-from .fanout import Fanout
+from .fanout import Pumps
 from .feed import Feed
 from .http import Route
 from .metrics import Metrics
@@ -63,7 +63,6 @@ class Gateway:
     doorway: Doorway
     limits: Limits
     routes: Sequence[Route[Gateway]]
-    fanout: Fanout
     on_abort: OnAbort = "continue"
     metrics: Metrics = attrs.field(factory=Metrics)
     most: int = attrs.field(init=False)
@@ -78,6 +77,7 @@ class Gateway:
     idle: set[trio.CancelScope] = attrs.field(factory=set)
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
+    fanout: Pumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
     feed: Feed = attrs.field(init=False)
     server_sent: Callable[[gr.Slice], bytes] = attrs.field(init=False)
@@ -88,6 +88,7 @@ class Gateway:
         if self.most < self.limits.connections:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
+        self.fanout = Pumps(self.log_failure)
         self.api = Api(self.runtime)
         self.feed = Feed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
         self.server_sent = self._server_sent  # one object: slices keep what it made by it

@@ -17,7 +17,6 @@ from greenroom.supervision.exits import Crashed
 
 from ..protocol.limits import Limits
 from .access import Doorway, Keyring, Principal, new_token, own_hosts
-from .fanout import Fanout, Pumps, Tasks, Way
 from .front import serve_connection
 from .gateway import Gateway, OnAbort
 from .routes import ROUTES
@@ -67,7 +66,6 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     limits: Limits | None = None,
-    fanout: Way = "pump",
     on_abort: OnAbort = "continue",
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -88,7 +86,6 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         hosts: Host headers that are let in, beside those of loopback; needed for browsers if bound elsewhere.
         origins: pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
         limits: on what strangers can send and hold.
-        fanout: "pump" or "tasks", see `fanout.py`.
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
             rest (`chat.stop()`, an abort, a closed page and a lost network look the same to a server).
             "continue": the run goes on, and the client may come back for the rest.
@@ -103,7 +100,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     made = _made_token(host, token, who)
     if made is not None:
         who = (*who, Principal(name="operator", token=made))
-    _check(who, fanout)
+    _check(who)
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
@@ -118,10 +115,9 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         doorway=doorway,
         limits=limits,
         routes=ROUTES,
-        fanout=Tasks(),
         on_abort=on_abort,
     )
-    hall = Hall(gateway, fanout, [listener.socket for listener in listeners])
+    hall = Hall(gateway, [listener.socket for listener in listeners])
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
     try:
         await _serve(gateway, hall, lambda: task_status.started(address))
@@ -159,9 +155,8 @@ class Hall:
     it has listened on.
     """
 
-    def __init__(self, gateway: Gateway, way: Way, sockets: Sequence[trio.socket.SocketType]) -> None:
+    def __init__(self, gateway: Gateway, sockets: Sequence[trio.socket.SocketType]) -> None:
         self._gateway = gateway
-        self._way = way
         self._sockets = sockets
         self._accepting = trio.CancelScope()
 
@@ -172,12 +167,7 @@ class Hall:
         """Take in connections until closed, and keep them until cancelled."""
         listeners = [trio.SocketListener(socket.dup()) for socket in self._sockets]
         async with open_collapsing_nursery() as nursery:
-            gateway = self._gateway
-            ways: dict[Way, Callable[[], Fanout]] = {
-                "pump": lambda: Pumps(nursery, gateway.log_failure),
-                "tasks": Tasks,
-            }
-            gateway.fanout = ways[self._way]()
+            self._gateway.fanout.open(nursery)
             with trio.CancelScope() as self._accepting:
                 ctx.ready()
                 await trio.serve_listeners(self._connection, listeners, handler_nursery=nursery)
@@ -234,7 +224,7 @@ def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -
     return new_token()
 
 
-def _check(who: Sequence[Principal], fanout: str) -> None:
+def _check(who: Sequence[Principal]) -> None:
     names = [one.name for one in who]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -245,5 +235,3 @@ def _check(who: Sequence[Principal], fanout: str) -> None:
             raise gr.UsageError(
                 f"{one.name!r} and {by_token[one.token]!r} have the same token; give each one of its own"
             )
-    if fanout not in ("pump", "tasks"):
-        raise gr.UsageError(f"fanout={fanout!r} is not known; use 'pump' or 'tasks'")

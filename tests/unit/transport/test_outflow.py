@@ -10,7 +10,6 @@ from trio.testing import memory_stream_pair
 
 import greenroom as gr
 from greenroom.transport.gateway.access import Doorway, Keyring
-from greenroom.transport.gateway.fanout import Tasks
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http import Streamed
 from greenroom.transport.gateway.outflow import COMMENT, Outflow
@@ -49,7 +48,6 @@ async def flowing():
             doorway=Doorway(hosts=None),
             limits=Limits(),
             routes=(),
-            fanout=Tasks(),
         )
         stream, source, over = SharedStream(ours, b"", stall_seconds=30), Source(), trio.Event()
 

@@ -14,7 +14,6 @@ from wsproto.events import Ping, Pong, TextMessage
 import greenroom as gr
 from greenroom.transport.gateway.access import Doorway, Keyring, Principal
 from greenroom.transport.gateway.conversation import Conversation
-from greenroom.transport.gateway.fanout import Tasks
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.wire import SharedStream
 from greenroom.transport.protocol.codes import PATH, SUBPROTOCOL
@@ -80,7 +79,6 @@ async def connected(slow=0.0, limits=None):
             doorway=Doorway(hosts=None),
             limits=limits,
             routes=(),
-            fanout=Tasks(),
         )
         stream = SharedStream(ours, b"", stall_seconds=limits.stall_seconds)
         conversation = Conversation(gateway, stream, ANN)
