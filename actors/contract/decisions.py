@@ -20,20 +20,36 @@ from .ids import canonical_json
 
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
+ActionWord = Literal["approve", "deny", "resume", "cancel"]
+"""What callers may write for an action: each word of `ACTION_WORDS`."""
 TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
 TICKET_REASONS: Final[tuple[str, ...]] = get_args(TicketReason)
 TicketStatus = Literal["open", "approved", "denied", "expired", "withdrawn"]
 AnswerStatus = Literal["accepted", "duplicate", "rejected"]
 
 RESUME_MODES: Final = ("replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool")
-ACTIONS: Final = ("resume", "cancel")
-_SPOKEN: Final = {"approve": "resume", "deny": "cancel"}
-"""What people say -> the action."""
+ACTION_WORDS: Final[Mapping[str, Action]] = {
+    "approve": "resume",
+    "deny": "cancel",
+    "resume": "resume",
+    "cancel": "cancel",
+}
+"""Accepted word -> action: the one table for every way in (Python, frames, HTTP, AG-UI, the terminal)."""
 
 
-def action_of(said: Any) -> Any:
-    """An action, by its own name or as people say it; anything else as it is."""
-    return _SPOKEN.get(said, said) if isinstance(said, str) else said
+def action_of(word: ActionWord) -> Action:
+    """The action that a word of `ACTION_WORDS` means.
+
+    Raises:
+        UsageError: the word is not in the table; the message names the nearest one.
+    """
+    action = ACTION_WORDS.get(word) if isinstance(word, str) else None
+    if action is None:
+        near = did_you_mean(word, ACTION_WORDS)
+        raise UsageError(
+            f"action={word!r:.100} is not known; {near}use 'approve' (or 'resume'), or 'deny' (or 'cancel')"
+        )
+    return action
 
 
 REJECTIONS: Final = (
@@ -159,7 +175,7 @@ class Decision:
 
     Attributes:
         target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
-        action: "resume" or "cancel"; "approve" and "deny" mean the same, and are kept as those.
+        action: "resume" or "cancel"; the constructor also takes "approve" (resume) and "deny" (cancel).
         decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
         result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says. With cancel,
             a str is what the model is told, word for word.
@@ -169,7 +185,7 @@ class Decision:
         decided_by: a principal.
 
     Raises:
-        UsageError: the action is neither "resume" nor "cancel".
+        UsageError: the action is none of the four words.
     """
 
     target: str
@@ -181,13 +197,6 @@ class Decision:
     fingerprint: str | None = None
     decided_by: str | None = None
     decided_at: datetime | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            near = did_you_mean(self.action, ACTIONS)
-            raise UsageError(
-                f"action={self.action!r:.100} is not known; {near}use 'resume' (approve) or 'cancel' (deny)"
-            )
 
 
 @attrs.frozen(kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 import attrs
 import trio
 
-from ..contract.decisions import Action, Answer, Decision, decision_of
+from ..contract.decisions import ActionWord, Answer, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..entry import checks_options
@@ -107,7 +107,7 @@ class Run(Generic[T]):
     async def decide(
         self,
         target: str,
-        action: Action,
+        action: ActionWord,
         /,
         *,
         result: Any = None,
@@ -128,7 +128,7 @@ class Run(Generic[T]):
 
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
-            action: "resume" or "cancel".
+            action: "approve" or "deny"; "resume" and "cancel" mean the same.
             options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:

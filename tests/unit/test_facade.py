@@ -342,7 +342,7 @@ MISSPELT = [
     (lambda: gr.tool(concurency="shared")(_pay), "did you mean 'concurrency'?"),
     (lambda: gr.tool(concurrency="order")(_pay), "did you mean 'ordered'? use one of"),
     (lambda: gr.open_runtime(agnets=[]), "open_runtime() has no option 'agnets'; did you mean agents? it has"),
-    (lambda: gr.Decision(target="t", action="resum"), "did you mean 'resume'? use 'resume' (approve)"),
+    (lambda: gr.Decision(target="t", action="resum"), "did you mean 'resume'? use 'approve' (or 'resume')"),
     (lambda: gr.ModelError("x", kind="time_out"), "did you mean 'timeout'? the kinds are"),
     (lambda: greenroom.testing.fail("overload"), "did you mean 'overloaded'? the kinds are"),
     (lambda: greenroom.testing.delay(-1), "give seconds, 0 or more"),

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.decisions import ACTION_WORDS
 
 from ..terminal import words
 from ..terminal.keyboard import Keyboard, somebody_is_there
@@ -230,7 +231,8 @@ async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *
     typed = await keyboard.line()
     if typed is None:
         screen.row()
-    return (typed or "").lower() in ("y", "yes")
+    word = (typed or "").lower()
+    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[wish.verb]
 
 
 async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, overload
 
 import attrs
 
-from greenroom.actors.contract.decisions import Action, Answer, Decision, decision_of
+from greenroom.actors.contract.decisions import ActionWord, Answer, Decision, decision_of
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
 from greenroom.actors.run.foreign import Unusable, data_of, input_of, object_of, text_of
@@ -128,7 +128,7 @@ class Client:
         self,
         run_id: str,
         target: str,
-        action: Action,
+        action: ActionWord,
         /,
         *,
         result: Any = None,
@@ -146,7 +146,7 @@ class Client:
         Args:
             run_id: of the run.
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
-            action: "resume" or "cancel".
+            action: "approve" or "deny"; "resume" and "cancel" mean the same.
             options: result, edited_arguments, reason, fingerprint (of the ticket that was looked at), decision_id.
 
         Raises:

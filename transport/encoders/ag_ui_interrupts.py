@@ -2,22 +2,26 @@
 
 | resume_mode of the ticket | payload of the answer | responseSchema |
 |---|---|---|
-| replay_tool_call | `approved`, and maybe `editedArgs`, `reason`, `result`, `approvedActionFingerprint` | of that |
+| replay_tool_call | `approved` or `action`; `editedArgs`, `reason`, `result`, `approvedActionFingerprint` | of that |
 | use_decision_as_tool_result, pass_decision_to_tool | the result, or the arguments, as they are | the ticket's own |
 
 A ticket of the run itself has no call, so there is no `toolCallId` and nothing to edit: `approved` lets the run go on,
 a `result` joins the conversation, and to decline ends the run.
 
-`status: cancelled` declines, and so does `approved: false`. `editedArgs` replaces the arguments, it is not merged.
+`status: cancelled` declines, and so does `approved: false`. `action` is one of the words of a decision in place of
+`approved`: approve or resume, deny or cancel. The responseSchema names `approved` alone, so that a form made of the
+schema has one field. `editedArgs` replaces the arguments, it is not merged.
 A key of an approval that is not known is refused: a misspelt `editedArgs` must not approve the arguments as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
+
+from greenroom.actors.contract.decisions import Action, ActionWord, action_of
 
 Payload = Mapping[str, Any]
 
@@ -38,6 +42,7 @@ _SHARED: Final = ("$defs", "definitions")
 
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "approved": (bool, "true or false"),
+    "action": (str, "a string"),
     "editedArgs": (dict, "an object"),
     "reason": (str, "a string"),
     "approvedActionFingerprint": (str, "a string"),
@@ -49,7 +54,7 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
 class Wish:
     """What an answer asks for, as the fields of a decision; see `Decision`."""
 
-    action: Literal["resume", "cancel"]
+    action: Action
     result: Any = None
     edited_arguments: Mapping[str, Any] | None = None
     reason: str | None = None
@@ -134,18 +139,33 @@ def _approval(payload: Any) -> Wish:
     for name, (kind, said) in _KINDS.items():
         if name in payload and not isinstance(payload[name], kind):
             raise ValueError(f"payload.{name} must be {said}")
-    if "approved" not in payload:
-        raise ValueError("payload.approved is missing; it is true or false")
+    action = _action(payload)
     reason, mark = payload.get("reason"), payload.get("approvedActionFingerprint")
-    if not payload["approved"]:
+    if action == "cancel":
         return Wish(action="cancel", reason=reason, fingerprint=mark)
     return Wish(
-        action="resume",
+        action=action,
         result=payload.get("result"),
         edited_arguments=payload.get("editedArgs"),
         reason=reason,
         fingerprint=mark,
     )
+
+
+def _action(payload: Mapping[str, Any]) -> Action:
+    """What an approval's `approved` or `action` asks for."""
+    given = [name for name in ("approved", "action") if name in payload]
+    if not given:
+        raise ValueError("payload.approved is missing; it is true or false")
+    if len(given) == 2:
+        raise ValueError("payload.approved and payload.action are both there; give one of the two")
+    if given == ["approved"]:
+        return "resume" if payload["approved"] else "cancel"
+    word: ActionWord = payload["action"]
+    try:
+        return action_of(word)
+    except ValueError as error:
+        raise ValueError(f"payload.{error}") from error
 
 
 def _reason_of(payload: Any) -> str | None:

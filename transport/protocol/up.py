@@ -15,6 +15,9 @@ import msgspec
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
 
+from greenroom.actors.contract.decisions import ActionWord
+from greenroom.actors.options import did_you_mean
+
 from .codes import Refused
 
 MAX_ID: Final = 128
@@ -143,7 +146,7 @@ class Decide:
     id: CommandId = attrs.field(validator=_id)
     run: str
     target: str
-    action: Literal["resume", "cancel", "approve", "deny"]
+    action: ActionWord
     result: Any = None
     edited_arguments: Mapping[str, Any] | None = None
     reason: str | None = None
@@ -236,8 +239,9 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _one_of(value: Any, kind: Any) -> Any:
-    if value not in get_args(kind):
-        raise ValueError(f"expected {' or '.join(map(repr, get_args(kind)))}")
+    known = get_args(kind)
+    if value not in known:
+        raise ValueError(f"{value!r:.40} is not known; {did_you_mean(value, known)}use {' or '.join(map(repr, known))}")
     return value
 
 

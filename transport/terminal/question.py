@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import Decision, Ticket
+from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket
 from greenroom.actors.contract.redaction import WORKSPACE
 from greenroom.actors.contract.spans import HOME, MASK
+from greenroom.actors.options import did_you_mean
 
 from . import words
 from .keyboard import Keyboard
@@ -114,6 +115,10 @@ def _text(rows: list[Row], *, whole: bool) -> Iterator[Row]:
     yield f"  … {words.plural(len(rows) - PREVIEW, 'more line')}; v shows all", "dim"
 
 
+_DECIDING: Final = {"resume": "yra", "cancel": "nc"}
+"""Action -> the keys that decide so; a form begins with the one that its words approve and deny mean."""
+
+
 @attrs.frozen
 class _Form:
     """One kind of question: its title, the keys that it takes with their words."""
@@ -155,8 +160,8 @@ class _Asked:
     keyboard: Keyboard
     screen: Screen
 
-    async def decision(self, key: str | None) -> Decision | None:
-        """What a key decides, asking for what belongs to it; None if nothing yet."""
+    async def decision(self, key: str | None, typed: str) -> Decision | None:
+        """What a key decides, asking for what belongs to it; None if nothing yet. `typed` is no key if key is None."""
         match key:
             case "y" | "r":
                 return self.ticket.approve()
@@ -171,7 +176,8 @@ class _Asked:
                 value = read_value(await self.keyboard.line() or "")
                 return None if value is None else self.ticket.approve(value)
             case _:
-                self.screen.row(f"type one of: {', '.join(self.form.keys)}", "dim")
+                near = did_you_mean(typed.lower(), (*self.form.keys.values(), *ACTION_WORDS), quoted=False)
+                self.screen.row(f"{near}type one of: {', '.join(self.form.keys)}", "dim")
                 return None
 
     async def _edited(self) -> Decision | None:
@@ -223,15 +229,16 @@ async def ask(ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: Cha
             for text, style in details(ticket, change, whole=True):
                 screen.row(text, style)
             continue
-        decision = await asked.decision(key)
+        decision = await asked.decision(key, typed or "")
         if decision is not None:
             return decision
 
 
 def _chosen(typed: str, form: _Form) -> str | None:
-    """The key that is meant: the letter, or the word behind it."""
+    """The key that is meant: the letter, the word behind it, or a word of a decision."""
     word = typed.lower()
-    return next((key for key, text in form.keys.items() if word in (key, text)), None)
+    keys = _DECIDING.get(ACTION_WORDS.get(word, ""), "")
+    return next((key for key, text in form.keys.items() if word in (key, text) or key in keys), None)
 
 
 def read_value(typed: str) -> Any:

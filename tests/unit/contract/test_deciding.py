@@ -45,7 +45,15 @@ def test_options_become_the_decision() -> None:
             "a whole Decision was given, and by beside it; say it in ticket.approve",
         ),
         (TICKET.approve(), "cancel", {}, "a whole Decision was given, and an action beside it"),
-        ("c", "aprove", {}, "action='aprove' is not known; use 'resume' (approve) or 'cancel' (deny)"),
+        (
+            "c",
+            "aprove",
+            {},
+            "action='aprove' is not known; did you mean 'approve'? use 'approve' (or 'resume'), or 'deny'",
+        ),
+        ("c", "go", {}, "action='go' is not known; use 'approve'"),
+        ("c", None, {}, "action=None is not known; use 'approve'"),
+        ("c", ["approve"], {}, "action=['approve'] is not known; did you mean 'approve'?"),
         (
             "c",
             "resume",
@@ -62,8 +70,3 @@ def test_what_can_not_be_meant_is_said_with_the_way_out(target: Any, action: Any
 def test_a_wish_to_suspend_has_a_reason_of_the_list() -> None:
     with pytest.raises(ValueError, match="reason='because' is not known; use one of tool_permission, user_input"):
         gr.Suspend(reason="because")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("said", "meant"), [("approve", "resume"), ("deny", "cancel"), ("resume", "resume")])
-def test_a_decision_takes_the_words_that_people_use(said: Any, meant: str) -> None:
-    assert decision_of("c1", said, {}, ("decision_id",)).action == meant

@@ -219,6 +219,21 @@ async def test_yes_and_no_decide_exactly_the_action_that_was_shown() -> None:
     assert decision == ticket().deny()
 
 
+@pytest.mark.parametrize("word", ["approve", "resume", "Deny", "cancel"])
+async def test_the_words_of_a_decision_are_answers(word: str) -> None:
+    decision, _ = await answered(ticket(), word, "")
+    assert decision == (ticket().approve() if word in ("approve", "resume") else ticket().deny())
+    unknown, _ = await answered(ticket(reason="outcome_unknown"), word, "")
+    assert unknown is not None
+    assert unknown.action == ("resume" if word in ("approve", "resume") else "cancel")
+
+
+async def test_a_word_that_is_nearly_one_is_no_answer() -> None:
+    decision, shown = await answered(ticket(), "aprove", "q")
+    assert decision is None
+    assert "did you mean approve? type one of: y, e, n, v, q" in shown
+
+
 @pytest.mark.parametrize("lines", [[], ["q"], ["", "hm", "q"], ["n"]])
 async def test_leaving_decides_nothing(lines: list[str]) -> None:
     """Ctrl-D at the question leaves; at the reason it is a no without one."""
