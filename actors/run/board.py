@@ -1,14 +1,89 @@
-"""Where tasks wait for a run to change. Take the notice first, then look at the store, then wait: nothing is missed."""
+"""What is new about runs: one `RunSignal` for each run that a task waits for or follows, and one for the runtime.
+
+The contract: take the notice first, look at the store next, wait for the notice last. Then no change is missed. A
+signal exists while a task holds it; a run that is neither waited for nor followed costs nothing here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 import trio
 
 from ..errors import RuntimeClosed, StoreDown
-from .tails import Tails
+from .tails import Tail
+
+
+class RunSignal:
+    """Says when a run has changed and when it has come to rest, and has its newest events while it is followed.
+
+    Keep it for as long as you wait for one of its notices.
+
+    Attributes:
+        tail: the newest events, filled while the run is followed; None while it is not.
+        listeners: called, synchronously, at each change and when the runtime closes; must be short and must not raise.
+    """
+
+    __slots__ = ("__weakref__", "_change", "_closed", "_rest", "followers", "listeners", "tail")
+
+    def __init__(self) -> None:
+        self._change: trio.Event | None = None
+        self._rest: trio.Event | None = None
+        self._closed = False
+        self.followers = 0
+        self.tail: Tail | None = None
+        self.listeners: set[Callable[[], None]] = set()
+
+    def change(self) -> trio.Event:
+        """A notice that is set at the next durable change, when the run's owner is gone, or when the runtime closes.
+
+        Raises:
+            RuntimeClosed: the runtime is closed; nothing changes here any more.
+        """
+        if self._closed:
+            raise closed()
+        if self._change is None:
+            self._change = trio.Event()
+        return self._change
+
+    def rest(self) -> trio.Event:
+        """A notice that is set when the run next is done, waits or has no owner here, or when the runtime closes.
+
+        Raises:
+            RuntimeClosed: the runtime is closed; nothing changes here any more.
+        """
+        if self._closed:
+            raise closed()
+        if self._rest is None:
+            self._rest = trio.Event()
+        return self._rest
+
+    def changed(self) -> None:
+        """Set the notices of a change."""
+        if self._change is not None:
+            self._change.set()
+            self._change = None
+        for listener in tuple(self.listeners):
+            listener()
+
+    def rested(self) -> None:
+        """Set the notices of a rest."""
+        if self._rest is not None:
+            self._rest.set()
+            self._rest = None
+
+    def close(self) -> None:
+        """Set all notices, and give out no more."""
+        self._closed = True
+        self.rested()
+        self.changed()
+
+
+def closed() -> RuntimeClosed:
+    """The error of a runtime in which nothing can be looked up any more."""
+    return RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
 
 
 class _Looking:
@@ -28,10 +103,11 @@ class _Looking:
 
 
 class Board:
-    """One event per run that somebody waits for; a change wakes them all.
+    """The signals of a runtime's runs, and what is called for all runs.
 
     Attributes:
-        tails: the newest events of the runs that somebody follows.
+        runtime: the signal of the runtime itself: it comes to rest whenever a run does, and never changes.
+        followed: how many runs are followed.
         listeners: called, synchronously, with each run that has changed and the events of its commit (none: something
             else about it is new); must be short and must not raise.
         sweep_listeners: called, synchronously, after runs were deleted; must be short and must not raise.
@@ -39,37 +115,60 @@ class Board:
     """
 
     def __init__(self) -> None:
-        self.tails = Tails()
+        self.runtime = RunSignal()
+        self.followed = 0
         self.listeners: set[Callable[[str, Sequence[bytes]], None]] = set()
         self.sweep_listeners: set[Callable[[], None]] = set()
         self.closed = False
         self._looking = _Looking(self.check_open)
-        self._notices: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()  # kept by those who wait
+        self._signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        """How many runs somebody waits for."""
-        return len(self._notices)
+        """Runs that a task waits for or follows."""
+        return len(self._signals)
 
-    def notice(self, run_id: str) -> trio.Event:
-        """What will be set at the run's next durable change, or when the runtime closes.
+    # --- for those who look ------------------------------------------------------------------------------------------
+
+    def signal(self, run_id: str) -> RunSignal:
+        """The run's signal, the same for all who hold it.
 
         Raises:
-            RuntimeClosed: the runtime is closed; nothing will change here any more.
+            RuntimeClosed: the runtime is closed; nothing changes here any more.
         """
         self.check_open()
-        notice = self._notices.get(run_id)
-        if notice is None:
-            notice = self._notices[run_id] = trio.Event()
-        return notice
+        signal = self._signals.get(run_id)
+        if signal is None:
+            signal = self._signals[run_id] = RunSignal()
+        return signal
+
+    @contextmanager
+    def follow(self, run_id: str) -> Iterator[tuple[RunSignal, Tail]]:
+        """The run's signal, and its tail, which is filled from now on for the time of the block.
+
+        Raises:
+            RuntimeClosed: the runtime is closed.
+        """
+        signal = self.signal(run_id)
+        if signal.tail is None:
+            signal.tail = Tail()
+            self.followed += 1
+        signal.followers += 1
+        try:
+            yield signal, signal.tail
+        finally:
+            signal.followers -= 1
+            if not signal.followers:
+                signal.tail = None
+                self.followed -= 1
 
     def check_open(self) -> None:
-        """Raises once nothing can be looked up here any more.
+        """Raise once nothing can be looked up here any more.
 
         Raises:
             RuntimeClosed: the runtime is closed.
         """
         if self.closed:
-            raise RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
+            raise closed()
 
     def looking(self) -> _Looking:
         """A context for a read of the store.
@@ -79,38 +178,47 @@ class Board:
         """
         return self._looking
 
+    # --- for those who make changes ----------------------------------------------------------------------------------
+
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """These events of a run, up to sequence `last`, have become durable."""
-        self.tails.committed(run_id, last, frames)
-        self._publish(run_id, frames)
-
-    def changed(self, run_id: str) -> None:
-        """The run has changed durably, or nobody works on it any more."""
-        self._publish(run_id, ())
+        signal = self._signals.get(run_id)
+        if frames and signal is not None and signal.tail is not None:
+            signal.tail.append(last, frames)
+        self._changed(run_id, frames)
 
     def posted(self, run_id: str) -> None:
         """A command to the run is durable, and has not acted yet: lists say so."""
         for listener in tuple(self.listeners):
             listener(run_id, ())
 
+    def rested(self, run_id: str) -> None:
+        """The run is durably done or waits."""
+        signal = self._signals.get(run_id)
+        if signal is not None:
+            signal.rested()
+        self.runtime.rested()
+
+    def left(self, run_id: str) -> None:
+        """The run has no owner here any more."""
+        self._changed(run_id, ())
+        self.rested(run_id)
+
     def pruned(self) -> None:
         """Runs have been deleted: lists are to be read again."""
         for listener in tuple(self.sweep_listeners):
             listener()
 
-    def _publish(self, run_id: str, frames: Sequence[bytes]) -> None:
+    def _changed(self, run_id: str, frames: Sequence[bytes]) -> None:
         if self.listeners:
             for listener in tuple(self.listeners):
                 listener(run_id, frames)
-        notice = self._notices.pop(run_id, None)
-        if notice is not None:
-            notice.set()
-        self.tails.tell(run_id)
+        signal = self._signals.get(run_id)
+        if signal is not None:
+            signal.changed()
 
     def close(self) -> None:
-        """Wake everybody; whoever looks again hears that the runtime is closed."""
+        """Set all notices; a task that looks again gets RuntimeClosed."""
         self.closed = True
-        for notice in self._notices.values():
-            notice.set()
-        self._notices.clear()
-        self.tails.tell_all()
+        for signal in (self.runtime, *self._signals.values()):
+            signal.close()

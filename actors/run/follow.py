@@ -17,7 +17,7 @@ from ..abc import Store
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
 from ..errors import RunDegraded, UnknownRun
-from .board import Board
+from .board import Board, RunSignal
 from .services import patiently
 from .tails import Slice, Tail
 
@@ -51,13 +51,17 @@ class Follower:
         run_id: whose.
         after: sequence of the last event that has been given.
         ended: the terminal event has been given; nothing follows.
-        tail: where new events come in; its listeners hear of them.
+        signal: says when the run has changed.
+        tail: where new events come in.
     """
 
-    def __init__(self, log: Log, tail: Tail, run_id: str, after: int, until: Literal["end", "rest"]) -> None:
+    def __init__(
+        self, log: Log, signal: RunSignal, tail: Tail, *, run_id: str, after: int, until: Literal["end", "rest"]
+    ) -> None:
         self.run_id = run_id
         self.after = after
         self.ended = False
+        self.signal = signal
         self.tail = tail
         self._log = log
         self._until = until
@@ -78,7 +82,7 @@ class Follower:
             found = self.ready()
             if found is not None:
                 return found
-            notice = self._log.board.notice(self.run_id)
+            notice = self.signal.change()
             found = await patiently(self.fetch)
             if found is not None:
                 return found
@@ -162,6 +166,5 @@ class Follower:
 @contextmanager
 def follow(log: Log, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
     """A follower, for the time of the block. See `RunReader.follow`."""
-    log.board.check_open()
-    with log.board.tails.hold(run_id) as tail:
-        yield Follower(log, tail, run_id, after, until)
+    with log.board.follow(run_id) as (signal, tail):
+        yield Follower(log, signal, tail, run_id=run_id, after=after, until=until)

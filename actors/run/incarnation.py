@@ -136,7 +136,7 @@ class Incarnation:
         self._turn()
         if silent:
             self._tell_rest(self._state.row.status)
-            self._services.rests.changed(self._claim.run_id)
+            self._services.board.rested(self._claim.run_id)
         while not self._over():
             await self._wait()
             if self._behind:
@@ -248,7 +248,7 @@ class Incarnation:
         status = entry.state.row.status
         self._tell_rest(status, again=heard)
         if status in (RunStatus.WAITING, RunStatus.DONE):
-            self._services.rests.changed(self._claim.run_id)
+            self._services.board.rested(self._claim.run_id)
         for effect in entry.effects:
             self._perform(effect)
 

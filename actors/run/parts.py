@@ -61,7 +61,6 @@ class Parts:
     def close(self) -> None:
         """Wake everything that waits for a run: nothing can be looked up any more."""
         self.services.board.close()
-        self.services.rests.close()
 
 
 def assemble(
@@ -77,7 +76,7 @@ def assemble(
     record: bool,
 ) -> Parts:
     """The parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
-    board, rests, redactor = Board(), Board(), Redactor(secrets)
+    board, redactor = Board(), Redactor(secrets)
     journal, clock_watch = Journal(redactor), ClockWatch(clock)
     table = Agents(agents, deps, redactor, journal)
     directory = LocalDirectory(table)
@@ -89,7 +88,6 @@ def assemble(
         journal=journal,
         holdback=HoldBack(Redactor(secrets)),
         board=board,
-        rests=rests,
         threads=trio.CapacityLimiter(THREADS),
         workplace=Workplace(),
         alarm=Alarm(store, clock, clock_watch, directory.wake),

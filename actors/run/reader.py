@@ -18,6 +18,7 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..errors import RunDegraded, RuntimeClosed, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
 from .agents import Agents
+from .board import RunSignal
 from .callbacks import StoreReports
 from .follow import Follower, Log, follow
 from .journal import RUN
@@ -84,7 +85,7 @@ class RunReader:
     def statistics(self) -> RuntimeStatistics:
         """What the runtime holds now."""
         return RuntimeStatistics(
-            live=len(self._roster), followed=len(self._services.board.tails), store=self._services.store.statistics()
+            live=len(self._roster), followed=self._services.board.followed, store=self._services.store.statistics()
         )
 
     def check_open(self) -> None:
@@ -100,7 +101,7 @@ class RunReader:
         await trio.lowlevel.checkpoint()
         try:
             while True:
-                await self._services.board.notice(":runtime").wait()  # no run has an id that begins with a colon
+                await self._services.board.runtime.change().wait()
         except RuntimeClosed:
             return
 
@@ -234,6 +235,7 @@ class RunReader:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
         actor: RunActor | None = None
+        signal: RunSignal | None = None
         while True:
             live = self._roster.get(run_id)
             actor = live or actor
@@ -242,7 +244,8 @@ class RunReader:
                 record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again,
                 await self._roster.gone(run_id, record)  # also if the runtime was closed before this task's turn
                 return self._outcome_of(record)
-            notice = self._services.rests.notice(run_id)
+            signal = signal or self._services.board.signal(run_id)
+            notice = signal.rest()
             if known is not None and known.row.status in _WORKING and live is not None:
                 await notice.wait()  # its owner is here: what comes next is told here
                 continue

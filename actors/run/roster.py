@@ -67,7 +67,6 @@ class Roster:
     _queue: deque[str] = attrs.field(init=False, factory=deque)
     _held: set[str] = attrs.field(init=False, factory=set)
     _freed: set[str] = attrs.field(init=False, factory=set)
-    _idle: trio.Event = attrs.field(init=False, factory=trio.Event)
     _context: Context = attrs.field(init=False, factory=copy_context)
     closing: bool = attrs.field(init=False, default=False)
 
@@ -107,7 +106,6 @@ class Roster:
             return
         if item.command.kind == "cancel":
             actor.hurry()
-        actor.told += 1
         actor.posted = max(actor.posted, item.position)
         if actor.ref is not None:
             try:
@@ -165,7 +163,6 @@ class Roster:
             self._resting.add(run_id)
             self._working.discard(run_id)
             self._admit()
-            self._look_idle()
         else:
             self._resting.discard(run_id)
             self._working.add(run_id)
@@ -185,7 +182,7 @@ class Roster:
         await trio.lowlevel.checkpoint()
         while any(self._at_work(run_id, actor) for run_id, actor in self._actors.items()):
             self.check_open()
-            await self._idle.wait()
+            await self.services.board.runtime.rest().wait()
 
     def _at_work(self, run_id: str, actor: RunActor) -> bool:
         """False if a run waits for its thread, or rests and every command that has come has acted."""
@@ -284,12 +281,10 @@ class Roster:
                 self._inter(ref.id, why, needed=actor.needed)
             else:  # not even the barest one: it stays for the next start, and who waits for it is told
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
-        elif actor is not None and actor.told > actor.heard and not self.closing:
-            self.spawn(ref.id)  # told in its last moments, when it was leaving memory
+        elif actor is not None and actor.left_unread and not self.closing:
+            self.spawn(ref.id)  # a command came in its last moments, when it was leaving memory
         self._admit()
-        self._look_idle()
-        self.services.board.changed(ref.id)
-        self.services.rests.changed(ref.id)
+        self.services.board.left(ref.id)
 
     def _degrade(self, run_id: str, reason: tuple[str, str]) -> None:
         """Nobody works on the run here: the log is told once for each reason."""
@@ -318,11 +313,7 @@ class Roster:
     def close(self) -> None:
         """Nothing more may begin; whoever joins is told."""
         self.closing = True
-        self._look_idle()
-
-    def _look_idle(self) -> None:
-        self._idle.set()
-        self._idle = trio.Event()
+        self.services.board.runtime.rested()
 
     async def drain(self, seconds: float) -> None:
         """Refuse commands and let live runs come to a durable point, for so many seconds at most."""

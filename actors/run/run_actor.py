@@ -86,7 +86,6 @@ class RunActor:
         ref: its address.
         life: the present incarnation, or the last one.
         posted: position of the newest command that came while it had an owner here.
-        told: how many came. heard: those that came before it left memory.
         left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
         deadline: the run's, once its rows have been read.
     """
@@ -106,8 +105,6 @@ class RunActor:
     ref: Ref[Hint] | None = None
     life: Incarnation | None = None
     posted: int = 0
-    told: int = 0
-    heard: float = math.inf
     left: Mapping[str, Left] = attrs.field(factory=dict)
     deadline: datetime | None = None
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
@@ -130,6 +127,11 @@ class RunActor:
         """True if a command has come that has not acted, durably."""
         durable = self.durable
         return durable is None or durable.row.inbox < self.posted
+
+    @property
+    def left_unread(self) -> bool:
+        """True if its last life left memory, and a command has come that has not acted."""
+        return self.life is not None and self.life.passive and self.unread
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
@@ -154,7 +156,7 @@ class RunActor:
         if self.burial is not None:
             await self._bury(self.burial)
             return
-        self.life, self.heard, self._patient_until = None, math.inf, math.inf
+        self.life, self._patient_until = None, math.inf
         was_born = self.born is not None
         begun = await self._begin(ctx)
         if begun is None:
@@ -166,7 +168,6 @@ class RunActor:
             if life.durable.row.status is RunStatus.DONE:
                 self.degraded = None  # it needed nobody to end
             if life.passive:
-                self.heard = self.told
                 self.services.alarm.by(life.durable.row.next_due)
         except Degraded as error:
             self.degraded, self.passing = (error.reason, str(error)), error.passing
@@ -177,7 +178,6 @@ class RunActor:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 
     async def _bury(self, burial: Burial) -> None:
-        self.heard = self.told
         done = False
         while not done:
             needed = self.needed

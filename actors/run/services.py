@@ -96,7 +96,7 @@ class Services:
         store, clock, redactor, journal: one each.
         clock_watch: wakes who waits for a moment when the clock jumps.
         holdback: what may be shown of a text that is still coming.
-        board: every durable change of a run. rests: only those at which it is done or waits.
+        board: says what is new about runs.
         threads: slots for sync tools.
         workplace: where the tasks of all runs live.
         alarm: wakes runs that are not in memory.
@@ -113,7 +113,6 @@ class Services:
     journal: Journal
     holdback: HoldBack
     board: Board
-    rests: Board
     threads: trio.CapacityLimiter
     workplace: Workplace
     alarm: Alarm

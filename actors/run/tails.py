@@ -1,13 +1,12 @@
-"""The newest events of the runs that somebody follows, in memory: so that many followers read the store once, or never.
+"""The newest events of a followed run, in memory: so that many followers read the store once, or never.
 
-A tail exists while somebody holds it. It begins to fill with what becomes durable from then on; what is older, or has
+A tail exists while its run is followed. It begins to fill with what becomes durable from then on; what is older, or has
 been dropped, is in the store. So a follower that falls behind costs nothing here: it reads pages until it is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..contract.envelope import event_type
@@ -63,12 +62,10 @@ class Tail:
 
     Attributes:
         head: sequence of the newest event that has come in here; -1 before the first.
-        listeners: called, synchronously, when events have come in or the run has changed; must not raise.
     """
 
     def __init__(self) -> None:
         self.head = -1
-        self.listeners: set[Callable[[], None]] = set()
         self._frames: list[bytes] = []
         self._bytes = 0
         self._cached: Slice | None = None
@@ -102,11 +99,6 @@ class Tail:
         del self._frames[:drop]
         self._bytes -= size
 
-    def tell(self) -> None:
-        """Something about the run is new."""
-        for listener in tuple(self.listeners):
-            listener()
-
     def slice(self, after: int) -> Slice | None:
         """What follows `after`, as far as one write should go; None if nothing does, or it is not in memory (any more).
 
@@ -131,47 +123,3 @@ def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[b
         if size >= most:
             return frames[: index + 1], True
     return frames, False
-
-
-class Tails:
-    """The tails of a runtime's runs, held by those who follow."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, tuple[Tail, int]] = {}
-
-    def __repr__(self) -> str:
-        return f"<Tails of {len(self._held)} runs>"
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @contextmanager
-    def hold(self, run_id: str) -> Iterator[Tail]:
-        """The run's tail, filled from now on for the time of the block."""
-        tail, holders = self._held.get(run_id) or (Tail(), 0)
-        self._held[run_id] = tail, holders + 1
-        try:
-            yield tail
-        finally:
-            tail, holders = self._held[run_id]
-            if holders > 1:
-                self._held[run_id] = tail, holders - 1
-            else:
-                del self._held[run_id]
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Events of a run have become durable."""
-        held = self._held.get(run_id)
-        if held is not None and frames:
-            held[0].append(last, frames)
-
-    def tell(self, run_id: str) -> None:
-        """Something about a run is new (durable events, or nobody works on it any more)."""
-        held = self._held.get(run_id)
-        if held is not None:
-            held[0].tell()
-
-    def tell_all(self) -> None:
-        """Nothing more will come."""
-        for tail, _ in tuple(self._held.values()):
-            tail.tell()

@@ -206,7 +206,7 @@ class Tasks(Pumps):
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Wake the connection's writer at each change of the run."""
-        listeners = subscription.follower.tail.listeners
+        listeners = subscription.follower.signal.listeners
 
         def changed() -> None:
             conversation.touch(subscription)

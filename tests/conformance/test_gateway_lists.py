@@ -197,14 +197,14 @@ async def test_text_that_streams_and_too_many_changes_do_not_flood_a_list():
             for listener in tuple(runtime._parts.services.board.listeners):
                 listener("r1", [delta, delta])
         for number in range(10_000):
-            runtime._parts.services.board.changed(f"x{number}")
+            runtime._parts.services.board.left(f"x{number}")
         page = await talk.hear()
         assert (page["type"], page["reason"]) == ("gw.runs", "too_many")
         for _ in range(50):
             for listener in tuple(runtime._parts.services.board.listeners):
                 listener("r1", [delta])
         for _ in range(10):
-            runtime._parts.services.board.changed("r1")
+            runtime._parts.services.board.left("r1")
         frames = await until(talk, lambda frame: frame["type"] == "gw.run")
         assert len(frames) == 1, "ten changes of a round are one row"
 

@@ -393,7 +393,7 @@ async def test_a_hundred_readers_hear_the_end_of_a_run_and_the_gateway_forgets_i
                     assert (await raw.find("gw.unsubscribed"))["reason"] == "done"
                     await raw.send(frame("", PING))
                     assert (await raw.hear()).opcode == 10
-                    assert len(here.runtime._parts.services.board.tails) <= 1
+                    assert here.runtime._parts.services.board.followed <= 1
 
             for _ in range(100):
                 nursery.start_soon(hear)

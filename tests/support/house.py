@@ -100,8 +100,8 @@ class House:
                 yield f"{name}: {getattr(gateway, name)}"
         if gateway._of.total():
             yield f"counted: {gateway._of}"
-        if len(board.tails):
-            yield f"tails: {board.tails}"
+        if board.followed:
+            yield f"followed: {board.followed}"
         if gateway.fanout._pumps:
             yield f"pumps: {gateway.fanout._pumps}"
         names = [task.name for task in chaos.program_tasks()]

@@ -64,17 +64,17 @@ class Pumps:
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
-        pump, tail = self._pumps.get(subscription.run), subscription.follower.tail
+        pump, listeners = self._pumps.get(subscription.run), subscription.follower.signal.listeners
         if pump is None:
-            pump = self._pumps[subscription.run] = Pump(tail)
+            pump = self._pumps[subscription.run] = Pump(subscription.follower.tail)
             self._nursery.start_soon(self._go_round, subscription.run, pump)
         pump.places[subscription] = conversation
-        tail.listeners.add(pump.wake)
+        listeners.add(pump.wake)
 
         def gone() -> None:
             del pump.places[subscription]
             if not pump.places:
-                tail.listeners.discard(pump.wake)
+                listeners.discard(pump.wake)
                 self._forget(subscription.run, pump)
                 pump.stop()
 

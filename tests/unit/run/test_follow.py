@@ -331,7 +331,7 @@ async def test_a_rest_that_comes_while_the_run_is_looked_at_is_not_missed(place,
 
     def rest() -> None:
         place.at_rest = True
-        place.board.changed(RUN)
+        place.board.left(RUN)
 
     place.meanwhile += [lambda: None, lambda: None, rest]
     assert await taken(place.follow(stack, until="rest")) == place.frames
@@ -341,11 +341,11 @@ async def test_a_rest_that_comes_while_the_run_is_looked_at_is_not_missed(place,
 async def test_whoever_listens_hears_of_every_change_and_of_the_close(place, stack):
     told: list[int] = []
     follower = place.follow(stack)
-    follower.tail.listeners.add(lambda: told.append(follower.tail.head))
+    follower.signal.listeners.add(lambda: told.append(follower.tail.head))
     place.commit(2)
     place.board.committed(RUN, 2, ())
     place.commit()
-    place.board.changed(RUN)
+    place.board.left(RUN)
     place.board.committed("another", 9, (frame(9),))
     assert told == [2, 2, 3, 3]
     place.board.close()
@@ -454,10 +454,10 @@ async def test_waiting_leaves_nothing_behind(place, stack, autojump_clock):
     with pytest.raises(gr.UnknownRun):
         await taken(place.follow(stack))
     await trio.lowlevel.checkpoint()
-    gc.collect()  # exceptions and the frames that they went through know each other
-    assert len(place.board) == 0
+    assert len(place.board) == place.board.followed == 1, "all of them followed one run"
     stack.close()
-    assert len(place.board.tails) == 0
+    gc.collect()  # exceptions and the frames that they went through know each other
+    assert len(place.board) == place.board.followed == 0
 
 
 async def test_a_follower_that_is_cancelled_goes_on_where_it_was(place, stack, autojump_clock):
@@ -606,7 +606,7 @@ class Followed(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded_and_true(self) -> None:
-        assert len(self.place.board.tails) == bool(self.followers)
+        assert self.place.board.followed == bool(self.followers)
         for follower in self.followers[:1]:
             tail = follower.tail
             assert len(tail._frames) <= 2 * RING_FRAMES
@@ -632,7 +632,7 @@ class Followed(RuleBasedStateMachine):
             assert follower.after >= len(self.place.frames)
         for stack in self.stacks:
             stack.close()
-        assert len(self.place.board.tails) == 0
+        assert self.place.board.followed == 0
 
 
 TestFollowed = pytest.mark.slow(Followed.TestCase)

@@ -15,7 +15,7 @@ from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunRecord, RunRow
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
 from greenroom.actors.run.birth import Birth, fork_of, new_run
-from greenroom.actors.run.board import Board
+from greenroom.actors.run.board import Board, RunSignal
 from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.children import BUFFER_LIMIT, Stream
 from greenroom.actors.run.clock import Clock
@@ -46,32 +46,85 @@ async def test_when_a_moment_has_come_on_trios_clock_it_has_come_on_ours(autojum
 # --- board -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_between_looking_and_waiting_is_not_missed():
+NOTICES = pytest.mark.parametrize(
+    ("notice", "make"),
+    [
+        (RunSignal.change, lambda board: board.committed("r1", 1, [b"1"])),
+        (RunSignal.change, lambda board: board.left("r1")),
+        (RunSignal.rest, lambda board: board.rested("r1")),
+        (RunSignal.rest, lambda board: board.left("r1")),
+    ],
+    ids=["commit", "left", "rest", "left for good"],
+)
+
+
+@NOTICES
+async def test_a_change_between_looking_and_waiting_is_not_missed(notice, make):
     board = Board()
-    notice = board.notice("r1")
-    board.changed("r1")
+    signal = board.signal("r1")
+    taken = notice(signal)
+    make(board)
     with trio.fail_after(60):
-        await notice.wait()
+        await taken.wait()
 
 
-async def test_a_change_wakes_all_who_wait_for_that_run_and_nobody_else():
+@NOTICES
+async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, make):
     board = Board()
-    first, second, other = board.notice("r1"), board.notice("r1"), board.notice("r2")
-    board.changed("r1")
+    one, two, other = board.signal("r1"), board.signal("r1"), board.signal("r2")
+    assert one is two
+    first, second, third = notice(one), notice(two), notice(other)
+    make(board)
     assert first.is_set()
     assert second.is_set()
-    assert not other.is_set()
-    assert not board.notice("r1").is_set()
+    assert not third.is_set()
+    assert not notice(one).is_set()
 
 
-async def test_a_closed_board_wakes_everybody_and_says_so():
+async def test_a_commit_is_no_rest_and_a_rest_is_no_change():
     board = Board()
-    notice = board.notice("r1")
+    signal = board.signal("r1")
+    change, rest = signal.change(), signal.rest()
+    board.rested("r1")
+    assert (change.is_set(), rest.is_set()) == (False, True)
+    rest = signal.rest()
+    board.committed("r1", 1, [b"1"])
+    assert (change.is_set(), rest.is_set()) == (True, False)
+
+
+async def test_the_runtime_comes_to_rest_whenever_a_run_does():
+    board = Board()
+    for make in (board.rested, board.left):
+        notice = board.runtime.rest()
+        board.committed("r1", 1, [b"1"])
+        board.posted("r1")
+        assert not notice.is_set()
+        make("r1")
+        assert notice.is_set()
+
+
+async def test_a_signal_exists_while_it_is_held():
+    board = Board()
+    signal = board.signal("r1")
+    assert len(board) == 1
+    del signal
+    assert len(board) == 0
+
+
+@pytest.mark.parametrize("notice", [RunSignal.change, RunSignal.rest])
+async def test_a_closed_board_sets_every_notice_and_says_so(notice):
+    board = Board()
+    signal, called = board.signal("r1"), []
+    taken, whole = notice(signal), notice(board.runtime)
+    signal.listeners.add(lambda: called.append("closed"))
     board.close()
-    assert notice.is_set()
-    with pytest.raises(RuntimeClosed):
-        board.notice("r1")
-    board.changed("r1")
+    assert taken.is_set()
+    assert whole.is_set()
+    assert called == ["closed"]
+    for look in (lambda: board.signal("r1"), lambda: notice(signal), lambda: notice(board.runtime)):
+        with pytest.raises(RuntimeClosed):
+            look()
+    board.left("r1")
 
 
 def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.run.board import Board
 from greenroom.actors.run.tails import (
     RING_BYTES,
     RING_FRAMES,
@@ -15,7 +16,6 @@ from greenroom.actors.run.tails import (
     SLICE_FRAMES,
     Slice,
     Tail,
-    Tails,
     within,
 )
 
@@ -233,51 +233,50 @@ def test_the_tail_is_always_the_end_of_the_log(commits: list[tuple[int, int, int
 
 
 def test_a_tail_is_filled_while_somebody_holds_it_and_is_the_same_for_all():
-    tails = Tails()
-    tails.committed("r", 1, frames(1, 1))
-    with tails.hold("r") as one, tails.hold("r") as two:
+    board = Board()
+    board.committed("r", 1, frames(1, 1))
+    with board.follow("r") as (first, one), board.follow("r") as (second, two):
+        assert first is second
         assert one is two
         assert one.head == -1, "nobody held it before"
-        tails.committed("r", 2, frames(2, 2))
-        tails.committed("another", 3, frames(3, 3))
+        board.committed("r", 2, frames(2, 2))
+        board.committed("another", 3, frames(3, 3))
         assert one.head == 2
-        assert len(tails) == 1
-    assert len(tails) == 0
-    with tails.hold("r") as later:
+        assert board.followed == 1
+    assert board.followed == 0
+    with board.follow("r") as (_, later):
         assert later is not one
         assert later.head == -1
 
 
 def test_a_tail_stays_until_the_last_one_lets_go_in_any_order():
-    tails = Tails()
+    board = Board()
     first, second = ExitStack(), ExitStack()
-    tail = first.enter_context(tails.hold("r"))
-    second.enter_context(tails.hold("r"))
+    _, tail = first.enter_context(board.follow("r"))
+    second.enter_context(board.follow("r"))
     first.close()
-    tails.committed("r", 5, frames(5, 5))
-    assert (len(tails), tail.head) == (1, 5)
+    board.committed("r", 5, frames(5, 5))
+    assert (board.followed, tail.head) == (1, 5)
     with pytest.raises(ZeroDivisionError), second:
         raise ZeroDivisionError
-    assert len(tails) == 0
+    assert board.followed == 0
 
 
 def test_a_commit_without_events_changes_no_tail_and_is_told_all_the_same():
-    tails, told = Tails(), []
-    with tails.hold("r") as tail:
-        tail.listeners.add(lambda: told.append(tail.head))
-        tails.committed("r", 7, ())
-        tails.tell("r")
+    board, told = Board(), []
+    with board.follow("r") as (signal, tail):
+        signal.listeners.add(lambda: told.append(tail.head))
+        board.committed("r", 7, ())
         assert told == [-1]
-        tails.committed("r", 8, frames(8, 8))
-        tails.tell("r")
+        board.committed("r", 8, frames(8, 8))
         assert told == [-1, 8]
-        tails.tell("another")
+        board.left("another")
         assert told == [-1, 8]
 
 
 def test_a_listener_may_let_go_while_it_is_told():
     """The last reader of a run leaves because of what it hears; another one of the same run leaves, too."""
-    tails, told = Tails(), []
+    board, told = Board(), []
     stacks = [ExitStack() for _ in range(3)]
 
     def leave(number: int) -> None:
@@ -285,17 +284,16 @@ def test_a_listener_may_let_go_while_it_is_told():
         stacks[number].close()
 
     for number, run_id in enumerate(["a", "a", "b"]):
-        tail = stacks[number].enter_context(tails.hold(run_id))
-        tail.listeners.add(partial(leave, number))
-    tails.tell_all()
+        signal, _ = stacks[number].enter_context(board.follow(run_id))
+        signal.listeners.add(partial(leave, number))
+    board.close()
     assert sorted(told) == [0, 1, 2]
-    assert len(tails) == 0
+    assert board.followed == 0
 
 
 def test_what_is_shown_names_the_range():
-    tails = Tails()
-    with tails.hold("r") as tail:
-        tails.committed("r", 5, frames(4, 5))
+    board = Board()
+    with board.follow("r") as (_, tail):
+        board.committed("r", 5, frames(4, 5))
         assert repr(tail) == "<Tail 4..5>"
         assert repr(tail.slice(3)) == "<Slice 4..5>"
-        assert repr(tails) == "<Tails of 1 runs>"
