@@ -213,7 +213,8 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
 def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     """What a run's own row says, also if a part of it can not be read."""
     sql = (
-        "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held', created_at, info, row,"
+        "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held' AND ended_at IS NULL,"
+        " created_at, info, row,"
         " (SELECT thread_id FROM threads WHERE number = thread) FROM runs WHERE run_id = ?"
     )
     found = connection.execute(sql, (run_id,)).fetchone()

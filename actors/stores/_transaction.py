@@ -345,7 +345,7 @@ class Transactor:
     def _taken(self, info: RunInfo) -> Created | None:
         """The run that has the id, or had it; None if the id is new."""
         connection, run_id = self._connection, info.run_id
-        sql = "SELECT dispatch = 'held', info FROM runs WHERE run_id = ?"
+        sql = "SELECT dispatch = 'held' AND ended_at IS NULL, info FROM runs WHERE run_id = ?"
         existing = connection.execute(sql, (run_id,)).fetchone()
         if existing is not None:
             return Created(claim=None, held=bool(existing[0]), existing=codec.load(RunInfo, existing[1]))

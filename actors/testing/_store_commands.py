@@ -89,6 +89,15 @@ async def a_rejected_command_leaves_no_trace(store: Store, hooks: Recorder, me: 
 
 
 @scenario
+async def a_run_that_is_done_takes_no_command(store: Store, hooks: Recorder, me: str) -> None:
+    """The judge sees its stage, and nothing is journaled."""
+    await (await create(store, new_run(me, me))).end()
+    answer = await store.post(me, say("c1"), judge)
+    expect((answer.status, answer.code), ("rejected", "run_done"), "the run is done")
+    expect(((await loaded(store, me)).inbox, hooks.items), ((), []), "nothing was journaled")
+
+
+@scenario
 async def of_two_deciders_one_wins(store: Store, hooks: Recorder, me: str) -> None:
     """Two decisions for one ticket, at the same time: the first is accepted, the other is told already_decided."""
     author = await create(store, new_run(me, me))
@@ -163,6 +172,9 @@ async def an_early_decision_occupies_its_call(store: Store, _: Recorder, me: str
     await author.write(row=attrs.evolve(author.row, step=1), calls=(call_row("a"),))
     first = await store.post(me, decide("d1", "a"), judge)
     expect((first.status, first.code), ("accepted", "early"), "a decision before its ticket is accepted as early")
+    (item,) = (await loaded(store, me)).inbox
+    bound = (item.command.early, item.command.decision and item.command.decision.fingerprint)
+    expect(bound, (True, "print of a"), "an early decision is for the call as it is now")
     expect((await store.post(me, decide("d2", "a"), judge)).code, "already_decided", "the call is taken")
     await author.write(tickets=(ticket_row(me, 1, "a"),))
     blocked = await store.post(me, decide("d3", f"{me}.t1"), judge)

@@ -57,6 +57,8 @@ async def the_newest_state_of_a_key_counts(store: Store, _: Recorder, me: str) -
         await _write(author, step, _own("own", value, revision), _shared("all", value, revision))
     deep = {"deep": [1, None]}
     expect(await _now(store, me), [_own("own", deep, 3), _shared("all", deep, 3)], "the newest value")
+    await author.write(0, state=(_own("own", deep, 4),))
+    expect((await _now(store, me))[0].revision, 4, "a commit without events writes state, too")
     await author.end()
     second = await create(store, new_run(f"{me}.2", me))
     expect(await _now(store, second.run_id), [_shared("all", deep)], "the thread's state stays")

@@ -23,13 +23,13 @@ from . import (
     _store_holds,
     _store_input,
     _store_lists,
-    _store_model,
+    _store_random,
     _store_record,
     _store_state,
     _store_threads,
     _store_tools,
 )
-from ._store_model import play_random
+from ._store_random import play_random
 from ._store_tools import Author, OpenStore, Recorder, Scenario, Sent, create, new_run, opened
 
 __all__ = [
@@ -55,7 +55,7 @@ _DECLARING: Final = (
     _store_state,
     _store_threads,
     _store_record,
-    _store_model,
+    _store_random,
 )
 """The modules that declare scenarios, by being imported."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import hypothesis
 import pytest
@@ -43,10 +44,10 @@ async def test_all_scenarios_can_share_one_storage_under_virtual_time(
 
 
 @hypothesis.given(seed=strategies.integers(0, 2**32), steps=strategies.integers(1, 120))
-@hypothesis.settings(max_examples=30, deadline=None)
-def test_memory_agrees_with_the_model_for_any_operations(seed: int, steps: int) -> None:
-    store = MemoryStore()
-    trio.run(partial(play_random, lambda: store, "x", seed, steps=steps))
+@hypothesis.settings(max_examples=15, deadline=None)
+def test_a_file_holds_what_memory_holds_after_any_operations(seed: int, steps: int) -> None:
+    with TemporaryDirectory() as folder:
+        trio.run(partial(play_random, inline(Path(folder)), "x", seed, steps=steps))
 
 
 def test_every_scenario_says_what_it_shows() -> None:

@@ -1,0 +1,320 @@
+"""A scenario of the store kit: random operations, done to a store and to the memory store alike.
+
+The memory store is the model. Its own rules are asserted one by one in the other scenarios.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from ..abc import Receipt, RunQuery, RunSummary, Store
+from ..contract.decisions import Command
+from ..contract.lifecycle import RunStatus, Stage
+from ..contract.rows import Claim, NewRun, RunRow
+from ..contract.state import Scope, StateWrite
+from ..errors import GreenroomError
+from ..stores.memory import MemoryStore
+from ._store_tools import (
+    Author,
+    OpenStore,
+    Recorder,
+    call_row,
+    decide,
+    expect,
+    frame,
+    judge,
+    message,
+    new_run,
+    opened,
+    reopening,
+    say,
+    ticket_row,
+)
+
+SEEDS: Final = range(5)
+"""Sequences per scenario; each is another one, and always the same."""
+_STEPS: Final = 80
+"""Operations per sequence: enough for threads to queue up and runs to end and be released."""
+_THREADS: Final = 2
+_KEYS: Final[Sequence[tuple[Scope, str]]] = (("run", "a"), ("run", "b"), ("thread", "a"), ("thread", "b"))
+_PAGE: Final = 3
+"""Runs per page of a list: small enough for several pages."""
+
+
+@attrs.define(eq=False)
+class _Run:
+    """A run of both stores.
+
+    Attributes:
+        authors: of the tested store and of the memory store; their rows are the same.
+        old: claims of both that others have replaced.
+        commands: those that were accepted.
+        tickets: how many the run has.
+    """
+
+    name: str
+    thread: str
+    authors: tuple[Author, Author]
+    old: list[tuple[Claim, Claim]] = attrs.field(factory=list)
+    commands: list[Command] = attrs.field(factory=list)
+    tickets: int = 0
+
+    @property
+    def row(self) -> RunRow:
+        """As of the newest commit that was written."""
+        return self.authors[0].row
+
+
+@attrs.define(eq=False)
+class _Pair:
+    """The store under test, the memory store, and what is done to both."""
+
+    me: str
+    rng: random.Random
+    runs: dict[str, _Run] = attrs.field(factory=dict)
+    threads: list[str] = attrs.field(factory=list)
+    stores: tuple[Store, Store] = attrs.field(init=False)
+    revision: int = 0
+
+    def maybe(self, chance: float) -> bool:
+        """True so often."""
+        return self.rng.random() < chance
+
+    async def both(self, sentence: str, method: str, *args: Any, **options: Any) -> Any:
+        """Ask both stores; the answer, which must be the same, an error included."""
+        answers = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
+        found, wanted = (list(one) if isinstance(one, Sequence) else one for one in answers)
+        expect(found, wanted, sentence)
+        return wanted
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        """One operation."""
+        if not self.runs or self.maybe(0.25):
+            await self.create()
+            return
+        run = self.rng.choice(list(self.runs.values()))
+        await self.rng.choice(
+            [self.write, self.write, self.write, self.post, self.post, self.end, self.end, self.claim]
+        )(run)
+
+    async def create(self) -> None:
+        """A new run in some thread, a fork in a new one, or a run again."""
+        name, thread = f"{self.me}.r{len(self.runs)}", self.rng.choice(self.threads)
+        changes: dict[str, Any] = {"on_busy": self.rng.choice(["queue", "queue", "queue", "refuse"])}
+        if self.runs and self.maybe(0.2):
+            changes["thread_parent"] = (thread, self.rng.randrange(6))
+            thread = f"{name}.thread"
+        elif self.runs and self.maybe(0.1):
+            name = self.rng.choice(list(self.runs))
+        new = new_run(name, thread, agent=self.me, messages=(message(f"{name}.in"),), state=self.writes(), **changes)
+        created = [await _answered(store.create_run(new, frame(name, 1))) for store in self.stores]
+        found, wanted = (one if isinstance(one, str) else attrs.evolve(one, claim=None) for one in created)
+        expect(found, wanted, "a run is created, held or refused")
+        claims = [None if isinstance(one, str) else one.claim for one in created]
+        expect(claims[0] is None, claims[1] is None, "exactly a new run is claimed")
+        if claims[0] is not None and claims[1] is not None:
+            self.add(new, claims[0], claims[1])
+
+    def add(self, new: NewRun, tested: Claim, known: Claim) -> None:
+        """A run that was created."""
+        name, thread = new.info.run_id, new.info.thread_id
+        authors = Author(self.stores[0], tested, new.row), Author(self.stores[1], known, new.row)
+        self.runs[name] = _Run(name, thread, authors)
+        if thread not in self.threads:
+            self.threads.append(thread)
+
+    def writes(self) -> tuple[StateWrite, ...]:
+        """Writes to some of the state keys."""
+        self.revision += 1
+        keys = [one for one in _KEYS if self.maybe(0.4)]
+        return tuple(
+            StateWrite(key=key, scope=scope, value=self.rng.random(), revision=self.revision) for scope, key in keys
+        )
+
+    async def write(self, run: _Run) -> None:
+        """A commit of some events, messages, calls, tickets and state; one in three is not in order."""
+        trouble = self.rng.choice(["none", "none", "none", "none", "gap", "taken"])
+        row = attrs.evolve(
+            run.row,
+            step=run.row.step + self.rng.randrange(2),
+            stage=self.rng.choice([Stage.RUNNING, Stage.NEEDS_APPROVAL]),
+            inbox=self.rng.choice([run.row.inbox, len(run.commands)]),
+        )
+        parts: dict[str, Any] = {"state": self.writes(), "consumed": row.inbox}
+        name = f"{run.name}.in" if trouble == "taken" else f"{run.name}.{self.revision}"
+        parts["messages"] = (message(name),)
+        if self.maybe(0.4):
+            parts |= self.asked(run, row.step)
+        await self.send(run, self.rng.randrange(5), row, gap=3 * (trouble == "gap"), **parts)
+
+    def asked(self, run: _Run, step: int) -> dict[str, Any]:
+        """Calls, new or old, with a new ticket each."""
+        calls = {f"c{self.rng.randint(1, run.tickets + 1)}" for _ in range(2)}
+        first, run.tickets = run.tickets + 1, run.tickets + len(calls)
+        rows = [call_row(name, step=step, index=number) for number, name in enumerate(sorted(calls))]
+        tickets = [ticket_row(run.name, number, row.call_id) for number, row in enumerate(rows, first)]
+        return {"calls": tuple(rows), "tickets": tuple(tickets)}
+
+    async def end(self, run: _Run) -> None:
+        """A terminal commit, with or without having read the inbox and placed the input."""
+        read = len(run.commands) if self.maybe(0.7) else run.row.inbox
+        waits = (message(f"{run.name}.late"),) if self.maybe(0.2) else ()
+        row = attrs.evolve(run.row, stage=Stage.COMPLETED, inbox=read, pending_input=waits)
+        await self.send(run, 1, row, consumed=read)
+
+    async def claim(self, run: _Run) -> None:
+        """A new claim, the only one that is good from now on; the old one is tried."""
+        claims = [await store.claim(run.name) for store in self.stores]
+        expect(claims[0] is None, claims[1] is None, "exactly the open runs can be claimed")
+        if claims[0] is None or claims[1] is None:
+            return
+        run.old.append((run.authors[0].claim, run.authors[1].claim))
+        for author, claim in zip(run.authors, claims, strict=True):
+            expect(claim is not None and claim.token > author.claim.token, True, "tokens grow")
+            author.claim = claim or author.claim
+        await self.send(run, 1, run.row, claims=run.old[-1])
+
+    async def send(
+        self,
+        run: _Run,
+        events: int,
+        row: RunRow,
+        *,
+        gap: int = 0,
+        claims: tuple[Claim, Claim] | None = None,
+        **parts: Any,
+    ) -> None:
+        """A commit to both stores; what became of it must be the same."""
+        found, wanted = [
+            await _sent(author, claims and claims[number], gap=gap, events=events, row=row, **parts)
+            for number, author in enumerate(run.authors)
+        ]
+        if run.row.status is RunStatus.DONE:
+            found, wanted = _refused(found), _refused(wanted)
+        expect(_came_to(found), _came_to(wanted), f"{run.name}: a commit is written or refused")
+
+    async def post(self, run: _Run) -> None:
+        """A new message, a decision about some ticket, or an accepted command again."""
+        number = self.revision = self.revision + 1
+        command = say(f"{run.name}.say{number}")
+        if run.tickets and self.maybe(0.5):
+            command = decide(f"{run.name}.decide{number}", f"{run.name}.t{self.rng.randint(1, run.tickets)}")
+        elif run.commands and self.maybe(0.4):
+            command = self.rng.choice(run.commands)
+        sentence = f"{run.name}: a command is answered by what is known of its run"
+        answer = await self.both(sentence, "post", run.name, command, judge)
+        if answer.status == "accepted":
+            run.commands.append(command)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def compare(self, hooks: tuple[Recorder, Recorder]) -> None:
+        """Both stores hold the same, and have said the same to their hooks."""
+        for run in self.runs.values():
+            await self.compare_run(run)
+        for thread in self.threads:
+            await self.both(f"{thread}: the history is whole", "messages", thread)
+            await self.both(f"{thread}: the runs of the thread", "thread", thread)
+        for method in ("open_runs", "to_do"):
+            found, wanted = [await self.mine(getattr(store, method)()) for store in self.stores]
+            expect(found, wanted, f"{method}: the same runs in the same order")
+        for query in (
+            RunQuery(agent=self.me, limit=_PAGE),
+            RunQuery(agent=self.me, limit=_PAGE, order="waiting_longest"),
+            RunQuery(agent=self.me, limit=_PAGE, status=RunStatus.DONE),
+            RunQuery(agent=self.me, limit=_PAGE, thread_id=self.threads[0]),
+        ):
+            listed, known = [await _listed(store, query) for store in self.stores]
+            expect(listed, known, f"the pages of {query}")
+        await self.both("the lines of all runs", "summaries", list(self.runs))
+        expect(hooks[0].frames, hooks[1].frames, "the runtime is given each durable event once, in order")
+        expect(hooks[0].items, hooks[1].items, "the runtime is given each accepted command once, in order")
+
+    async def compare_run(self, run: _Run) -> None:
+        """Both stores hold the same of one run."""
+        name = run.name
+        record = await self.both(f"{name}: all rows of the run", "load", name, calls="all")
+        await self.both(f"{name}: the rows of its step", "load", name)
+        await self.both(f"{name}: the outline", "outline", name)
+        await self.both(f"{name}: the events are contiguous", "events", name)
+        await self.both(f"{name}: the accepted commands", "commands", name)
+        for step in range(record.row.step + 1):
+            await self.both(f"{name}: the state at step {step}", "state_at", name, step)
+
+    async def mine(self, call: Awaitable[Sequence[tuple[str, bool]]]) -> Sequence[tuple[str, bool]]:
+        """Of a list, the runs of this scenario: others share the storage."""
+        return [entry for entry in await call if entry[0] in self.runs]
+
+
+async def _answered(call: Awaitable[Any]) -> Any:
+    """What a call returns, or the name of what it raises."""
+    try:
+        return await call
+    except GreenroomError as error:
+        return type(error).__name__
+
+
+async def _sent(author: Author, claim: Claim | None, *, gap: int, **parts: Any) -> Receipt:
+    """The receipt of a commit behind `gap` events that are missing; the author keeps the row of a written one."""
+    before = author.row
+    author.make(gap)
+    receipt = await author.send(author.make(**parts), claim).receipt()
+    if receipt.kind != "committed":
+        author.row = before
+    return receipt
+
+
+def _refused(receipt: Receipt) -> Receipt:
+    """Whether a commit behind the end of a run fails, or has no claim any more, is the store's choice."""
+    return Receipt(kind="failed") if receipt.kind == "lease_lost" else msgspec.structs.replace(receipt, error=None)
+
+
+def _came_to(receipt: Receipt) -> tuple[Any, ...]:
+    return receipt.kind, receipt.released, receipt.last if receipt.kind == "committed" else 0, type(receipt.error)
+
+
+async def _listed(store: Store, query: RunQuery) -> Sequence[RunSummary]:
+    """All pages of a list."""
+    page = await store.runs(query)
+    found = list(page.runs)
+    while page.cursor is not None:
+        page = await store.runs(attrs.evolve(query, cursor=page.cursor))
+        found += page.runs
+    return found
+
+
+async def play_random(open_store: OpenStore, me: str, seed: int, *, steps: int = _STEPS, openings: int = 3) -> None:
+    """Random operations on a store that is opened several times; `me` is the prefix of all ids.
+
+    Raises:
+        AssertionError: the store and the memory store differ; the message names the seed.
+    """
+    pair, memory = _Pair(me, random.Random(seed)), MemoryStore()  # noqa: S311 - the seed is the point
+    pair.threads = [f"{me}.t{number}" for number in range(_THREADS)]
+    try:
+        for _ in range(openings):
+            store = open_store()
+            pair.stores = store, memory
+            for run in pair.runs.values():
+                run.authors[0].store = store
+            async with opened(store) as tested, opened(memory) as known:
+                for _ in range(steps // openings):
+                    await pair.step()
+                await pair.compare((tested, known))
+    except AssertionError as error:
+        error.add_note(f"play_random(open_store, {me!r}, seed={seed}, steps={steps}, openings={openings})")
+        raise
+
+
+@reopening
+async def random_operations_come_to_what_they_do_in_memory(open_store: OpenStore, me: str) -> None:
+    """Whatever is done in whatever order, the store holds what the memory store does, also once it is opened again."""
+    for seed in SEEDS:
+        await play_random(open_store, f"{me}.{seed}", seed)

@@ -1,0 +1,764 @@
+"""Bugs that are planted in the memory store, one at a time: the store kit finds each of them.
+
+The memory store is what the random operations of the kit compare another store with. So its own rules must be asserted
+by the other scenarios: they alone have to find a bug here. Planted in a store that is compared with a sound one, most
+bugs are found by the random operations, too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery, StoreHooks
+from greenroom.actors.contract.decisions import Command, InboxItem
+from greenroom.actors.contract.lifecycle import TERMINAL, Stage
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.recording import Recorded
+from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun, ThreadInfo
+from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.stores._ledger import Ledger, Run, Thread
+from greenroom.actors.stores._moments import milliseconds
+from greenroom.actors.stores._requests import Posted, Swept
+from greenroom.actors.stores.memory import MemoryStore
+from greenroom.actors.testing._store_random import play_random
+from greenroom.actors.testing.store_kit import STORE_SCENARIOS
+
+BUGS: list[type[Ledger] | type[MemoryStore]] = []
+"""All that are planted."""
+RANDOM = "random_operations_come_to_what_they_do_in_memory"
+SEEDS = range(8)
+"""Sequences of random operations, each of another store."""
+
+
+def planted(kind: type[Any]) -> type[Any]:
+    """Declare a bug: its docstring says what is wrong."""
+    BUGS.append(kind)
+    return kind
+
+
+def store_with(kind: type[Ledger] | type[MemoryStore]) -> MemoryStore:
+    """A memory store with a bug in it."""
+    if issubclass(kind, MemoryStore):
+        return kind()
+    store = MemoryStore()
+    store._ledger = kind()
+    return store
+
+
+# --- creating runs ---------------------------------------------------------------------------------------------------
+
+
+@planted
+class CreatesAgain(Ledger):
+    """A run that is there is created again."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        self.runs.pop(new.info.run_id, None)
+        return super().create(new, frame)
+
+
+@planted
+class HoldsNothing(Ledger):
+    """A second run of a thread may be worked on at once."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        created = super().create(new, frame)
+        if created.claim is not None:
+            self.threads[new.info.thread_id].held.clear()
+        return attrs.evolve(created, held=False, behind=None)
+
+
+@planted
+class NamesNoRunInFront(Ledger):
+    """It is not said which run a held one waits for."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        return attrs.evolve(super().create(new, frame), behind=None)
+
+
+@planted
+class RefusesNothing(Ledger):
+    """A run is queued that was to be refused."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        return super().create(attrs.evolve(new, on_busy="queue"), frame)
+
+
+@planted
+class MindsNoOtherRuns(Ledger):
+    """A run is created in a thread that has changed meanwhile."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        return super().create(attrs.evolve(new, thread_runs=None), frame)
+
+
+@planted
+class CopiesNothing(Ledger):
+    """The thread of a fork begins empty."""
+
+    def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
+        return ()
+
+
+@planted
+class CopiesEverything(Ledger):
+    """A fork gets what came after it, too."""
+
+    def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
+        parent = None if new.thread_parent is None else self.threads.get(new.thread_parent[0])
+        return () if parent is None or thread.messages else tuple(parent.messages)
+
+
+@planted
+class ForksWithoutState(Ledger):
+    """A new run does not get the state that it is to begin with."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        return super().create(attrs.evolve(new, state=()), frame)
+
+
+@planted
+class ForgetsTheBirthRecord(Ledger):
+    """What a run was born with is not recorded."""
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        return super().create(attrs.evolve(new, taken=()), frame)
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+@planted
+class ClaimsWithTheOldToken(Ledger):
+    """A new claim does not void the old one."""
+
+    def claim(self, run_id: str) -> Claim | None:
+        claim = super().claim(run_id)
+        if claim is None:
+            return None
+        self.runs[run_id].token -= 1
+        return attrs.evolve(claim, token=claim.token - 1)
+
+
+@planted
+class ClaimsWhatIsDone(Ledger):
+    """A run that is done is claimed."""
+
+    def claim(self, run_id: str) -> Claim | None:
+        run = self.runs.get(run_id)
+        return super().claim(run_id) or (None if run is None else Claim(run_id=run_id, token=run.token))
+
+
+@planted
+class KeepsClaims(Ledger):
+    """A claim is still good when the store is opened again."""
+
+    def void_claims(self) -> None:
+        pass
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+class Committing(Ledger):
+    """A bug of commits."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        """The commit as it is taken."""
+        return commit
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        """The receipt as it is given."""
+        return receipt
+
+    def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
+        run = self.runs.get(commit.run_id)
+        if run is None:
+            return super().commit(claim, commit, frames)
+        commit = self.before(run, commit)
+        return self.after(run, commit, super().commit(claim, commit, frames))
+
+
+@planted
+class TakesAnyToken(Ledger):
+    """A void claim is as good as another."""
+
+    def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
+        run = self.runs.get(commit.run_id)
+        return super().commit(claim if run is None else attrs.evolve(claim, token=run.token), commit, frames)
+
+
+@planted
+class LeavesGaps(Committing):
+    """A commit that does not follow the newest event is written behind it."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        last = len(run.frames)
+        row = attrs.evolve(commit.row, last_sequence=last + len(commit.events))
+        return msgspec.structs.replace(commit, expected_last=last, row=row)
+
+
+@planted
+class ForgivesFailures(Committing):
+    """After a commit that could not be written, the next one is."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        run.broken = 0
+        return receipt
+
+
+@planted
+class WritesHalves(Committing):
+    """Of a commit that can not be written, the state is."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        if receipt.kind == "failed":
+            run.write_state(commit.state, commit.written_at)
+        return receipt
+
+
+@planted
+class EndsWithUnreadCommands(Committing):
+    """A run may end without having read its commands."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        return msgspec.structs.replace(commit, consumed=len(run.inbox)) if commit.row.stage in TERMINAL else commit
+
+
+@planted
+class ConsumesNothing(Committing):
+    """Commands stay unread."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        run.consumed = 0
+        return receipt
+
+
+@planted
+class CountsWrongly(Committing):
+    """A receipt does not name the newest event."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        return msgspec.structs.replace(receipt, last=receipt.last + 1)
+
+
+@planted
+class LosesState(Committing):
+    """State is not written with a commit without events."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        return commit if commit.events else msgspec.structs.replace(commit, state=())
+
+
+@planted
+class DatesStateWithTheRow(Committing):
+    """State counts to the step of the row, and not to the step that wrote it."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        return msgspec.structs.replace(commit, state_step=None)
+
+
+@planted
+class LosesTickets(Committing):
+    """Of several tickets in a commit one is written."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        return msgspec.structs.replace(commit, tickets=commit.tickets[:1])
+
+
+@planted
+class LosesCalls(Committing):
+    """A call is not written anew."""
+
+    def before(self, run: Run, commit: Commit) -> Commit:
+        new = tuple(call for call in commit.calls if call.call_id not in run.calls)
+        return msgspec.structs.replace(commit, calls=new)
+
+
+@planted
+class RecordsTooEarly(Committing):
+    """An entry of the record names the event before its commit."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        if commit.taken and receipt.kind == "committed":
+            run.record[-1] = Recorded(commit.expected_last, commit.taken)
+        return receipt
+
+
+@planted
+class WaitsAnew(Committing):
+    """A run that waits waits since its newest commit."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        if run.since is not None and receipt.kind == "committed":
+            run.since = milliseconds(commit.at)
+        return receipt
+
+
+@planted
+class KnowsTheOldTicket(Committing):
+    """A call is decided by its first ticket."""
+
+    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+        for ticket in reversed(run.tickets.values()):
+            if ticket.call_id is not None:
+                run.newest_ticket[ticket.call_id] = ticket.ticket_id
+        return receipt
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+@planted
+class ReleasesTheNewest(Ledger):
+    """Of the runs that wait for a thread, the newest one is let in."""
+
+    def _end(self, run: Run, commit: Commit) -> str | None:
+        held = run.thread.held
+        run.thread.held = dict.fromkeys(sorted(held, key=lambda name: -self.runs[name].number))
+        return super()._end(run, commit)
+
+
+@planted
+class ReleasesSilently(Ledger):
+    """A receipt does not say who has got the thread."""
+
+    def _end(self, run: Run, commit: Commit) -> str | None:
+        super()._end(run, commit)
+        return None
+
+
+@planted
+class ReleasesNothing(Ledger):
+    """A run that has the thread now is still held."""
+
+    def _end(self, run: Run, commit: Commit) -> str | None:
+        released = super()._end(run, commit)
+        if released is not None:
+            run.thread.held[released] = None
+        return released
+
+
+class OtherThread(Thread):
+    """A thread with a bug."""
+
+    __slots__ = ()
+
+
+class OtherThreads(Ledger):
+    """A bug of threads."""
+
+    kind: type[OtherThread]
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        thread = self.threads.setdefault(new.info.thread_id, Thread(new.info.by, new.info.created_at))
+        thread.__class__ = self.kind
+        return super().create(new, frame)
+
+
+@planted
+class RepeatsMessages(OtherThreads):
+    """A message id may come twice."""
+
+    class kind(OtherThread):  # noqa: N801
+        __slots__ = ()
+
+        def repeated(self, messages: Sequence[Message]) -> str | None:
+            return None
+
+
+@planted
+class LosesLateInput(OtherThreads):
+    """The input of a run that ended before its turn is never placed."""
+
+    class kind(OtherThread):  # noqa: N801
+        __slots__ = ()
+
+        def place(self, before: int | None) -> None:
+            self.late.clear()
+
+
+@planted
+class PlacesInputTooEarly(OtherThreads):
+    """The input of a run that ended before its turn is placed at once, before those that came first."""
+
+    class kind(OtherThread):  # noqa: N801
+        __slots__ = ()
+
+        def place(self, before: int | None) -> None:
+            super().place(None)
+
+
+@planted
+class ReversesMessages(OtherThreads):
+    """The messages of a commit are in the wrong order."""
+
+    class kind(OtherThread):  # noqa: N801
+        __slots__ = ()
+
+        def append(self, messages: Iterable[Message]) -> None:
+            super().append(reversed(list(messages)))
+
+
+@planted
+class KeepsMessages(OtherThreads):
+    """A prune leaves the messages of a thread that has no runs."""
+
+    class kind(OtherThread):  # noqa: N801
+        __slots__ = ()
+
+        def remove(self, run: Run) -> int:
+            messages, ids = self.messages, self.ids
+            removed = super().remove(run)
+            self.messages, self.ids = messages, ids
+            return removed
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+class Posting(Ledger):
+    """A bug of commands."""
+
+    def before(self, run: Run, command: Command) -> None:
+        """Break something."""
+
+    def post(self, run_id: str, command: Command, judge: Judge) -> Posted:
+        run = self.runs.get(run_id)
+        if run is not None:
+            self.before(run, command)
+        return super().post(run_id, command, judge)
+
+
+@planted
+class ForgetsCommandIds(Posting):
+    """A command that comes again is taken again."""
+
+    def before(self, run: Run, command: Command) -> None:
+        run.ids.clear()
+
+
+@planted
+class ForgetsTargets(Posting):
+    """A ticket can be decided twice."""
+
+    def before(self, run: Run, command: Command) -> None:
+        run.targets.clear()
+
+
+@planted
+class PostsToTheDead(Posting):
+    """A run that is done takes commands."""
+
+    def before(self, run: Run, command: Command) -> None:
+        if run.ended is not None:
+            run.row = attrs.evolve(run.row, stage=Stage.RUNNING)
+
+
+@planted
+class JournalsCommandsAsTheyCame(Ledger):
+    """An early decision is for whatever the call will be."""
+
+    def post(self, run_id: str, command: Command, judge: Judge) -> Posted:
+        posted = super().post(run_id, command, judge)
+        if posted.item is None:
+            return posted
+        self.runs[run_id].inbox[-1] = (command, posted.answer)
+        return attrs.evolve(posted, item=attrs.evolve(posted.item, command=command))
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+class OtherRun(Run):
+    """A run with a bug."""
+
+    __slots__ = ()
+
+
+class OtherRuns(Ledger):
+    """A bug of runs."""
+
+    kind: type[OtherRun]
+
+    def create(self, new: NewRun, frame: bytes) -> Created:
+        created = super().create(new, frame)
+        if created.claim is not None:
+            self.runs[new.info.run_id].__class__ = self.kind
+        return created
+
+
+@planted
+class ShowsTheNewestState(OtherRuns):
+    """The state at a step is the newest state."""
+
+    class kind(OtherRun):  # noqa: N801
+        __slots__ = ()
+
+        def state_at(self, step: int) -> tuple[StateWrite, ...]:
+            return self.state_now()
+
+
+@planted
+class SharesNoState(OtherRuns):
+    """A thread's keys are the run's own."""
+
+    class kind(OtherRun):  # noqa: N801
+        __slots__ = ()
+
+        def state_now(self) -> tuple[StateWrite, ...]:
+            return tuple(write for write in super().state_now() if write.scope == "run")
+
+
+@planted
+class RestsWithUnreadCommands(OtherRuns):
+    """A run that waits is at rest though a command waits for it."""
+
+    class kind(OtherRun):  # noqa: N801
+        __slots__ = ()
+
+        @property
+        def pending(self) -> int:
+            return 0
+
+
+@planted
+class TakesTheTicketOfAnother(OtherRuns):
+    """Any call has the first ticket."""
+
+    class kind(OtherRun):  # noqa: N801
+        __slots__ = ()
+
+        def ticket(self, target: str) -> Any:
+            return super().ticket(target) or next(iter(self.tickets.values()), None)
+
+
+@planted
+class HidesCommands(OtherRuns):
+    """Commands that were consumed are not in the journal any more."""
+
+    class kind(OtherRun):  # noqa: N801
+        __slots__ = ()
+
+        def journal(self, after: int) -> tuple[InboxItem, ...]:
+            return super().journal(max(after, self.consumed))
+
+
+# --- lists and prunes ------------------------------------------------------------------------------------------------
+
+
+@planted
+class PrunesTheLiving(Ledger):
+    """A run that is not done is pruned."""
+
+    def _old(self, before: int) -> Iterator[Run]:
+        return (run for run in self.runs.values() if run.ended is None or run.ended < before)
+
+
+@planted
+class GivesIdsBack(Ledger):
+    """A pruned run's id can be taken again."""
+
+    def prune(self, before: int, limit: int) -> Swept:
+        swept = super().prune(before, limit)
+        self.pruned.clear()
+        return swept
+
+
+@planted
+class CountsTheDone(Ledger):
+    """A run that is done still counts."""
+
+    def counts(self) -> RunCounts:
+        return attrs.evolve(super().counts(), running=len(self.runs))
+
+
+@planted
+class ForgetsOwners(Ledger):
+    """A thread has no owner."""
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        found = super().thread(thread_id)
+        return None if found is None else attrs.evolve(found, owner="")
+
+
+@planted
+class WakesLate(Ledger):
+    """The earliest timer is not known."""
+
+    def timers(self) -> Iterator[tuple[Any, str]]:
+        return iter(sorted(super().timers())[1:])
+
+
+@planted
+class ListsBackwards(MemoryStore):
+    """The open runs come newest first."""
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        return tuple(reversed(await super().open_runs()))
+
+
+@planted
+class PagesOverlap(MemoryStore):
+    """A page of runs begins with the last one of the page before."""
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        page = await super().runs(query)
+        if query.cursor is None or not page.runs:
+            return page
+        return attrs.evolve(page, runs=(page.runs[0], *page.runs))
+
+
+@planted
+class GivesEventsTwice(MemoryStore):
+    """A page of events begins with the one that was seen last."""
+
+    async def events(self, run_id: str, *, after: int = 0, **page: Any) -> Sequence[bytes]:
+        return await super().events(run_id, after=max(0, after - 1), **page)
+
+
+@planted
+class GivesTooManyEvents(MemoryStore):
+    """A page of events has as many bytes as there are."""
+
+    async def events(self, run_id: str, *, max_bytes: int | None = None, **page: Any) -> Sequence[bytes]:
+        return await super().events(run_id, **page)
+
+
+@planted
+class LoadsAllCalls(MemoryStore):
+    """A run is loaded with calls of steps that are over."""
+
+    async def load(self, run_id: str, *, calls: Any = "step") -> Any:
+        return await super().load(run_id, calls="all")
+
+
+# --- what the runtime is told ----------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Deaf(StoreHooks):
+    """Passes on what is not left out."""
+
+    hooks: StoreHooks
+    left_out: str
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        if self.left_out != "posted":
+            self.hooks.posted(run_id, item)
+
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        if self.left_out != "committed":
+            self.hooks.committed(run_id, last, frames)
+
+    def pruned(self) -> None:
+        if self.left_out != "pruned":
+            self.hooks.pruned()
+
+    def unavailable(self, error: Exception | None) -> None:
+        self.hooks.unavailable(error)
+
+
+class Silent(MemoryStore):
+    """A store that does not say something."""
+
+    left_out = ""
+
+    async def run(self, hooks: StoreHooks, **options: Any) -> None:
+        await super().run(Deaf(hooks, self.left_out), **options)
+
+
+@planted
+class TellsNoCommits(Silent):
+    """The runtime is not told of durable events."""
+
+    left_out = "committed"
+
+
+@planted
+class TellsNoCommands(Silent):
+    """The runtime is not told of accepted commands."""
+
+    left_out = "posted"
+
+
+@planted
+class TellsNoPrunes(Silent):
+    """The runtime is not told that runs are gone."""
+
+    left_out = "pruned"
+
+
+@planted
+class GivesReceiptsTwice(MemoryStore):
+    """A commit has two receipts."""
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Callable[[Receipt], None]) -> None:
+        def twice(receipt: Receipt) -> None:
+            deliver(receipt)
+            deliver(receipt)
+
+        super().submit(claim, commit, frames, twice)
+
+
+# --- the kit ---------------------------------------------------------------------------------------------------------
+
+
+async def found_by(bug: type[Ledger] | type[MemoryStore]) -> str | None:
+    """The first scenario, but for the random one, that fails."""
+    store = store_with(bug)
+    for scenario in STORE_SCENARIOS:
+        if scenario.name == RANDOM:
+            continue
+        try:
+            await scenario(lambda: store)
+        except Exception:  # noqa: BLE001 - a bug may show itself by any error
+            return scenario.name
+    return None
+
+
+@pytest.mark.parametrize("bug", BUGS)
+async def test_the_scenarios_find_a_bug_in_the_memory_store(bug, autojump_clock):
+    assert await found_by(bug) is not None, f"no scenario fails though: {bug.__doc__}"
+
+
+UNSEEN = frozenset(
+    {
+        CountsTheDone,
+        DatesStateWithTheRow,
+        ForgetsTheBirthRecord,
+        GivesEventsTwice,
+        GivesIdsBack,
+        GivesTooManyEvents,
+        JournalsCommandsAsTheyCame,
+        KeepsMessages,
+        KnowsTheOldTicket,
+        LosesCalls,
+        MindsNoOtherRuns,
+        PlacesInputTooEarly,
+        PrunesTheLiving,
+        RecordsTooEarly,
+        TellsNoPrunes,
+        WaitsAnew,
+        WakesLate,
+    }
+)
+"""Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions."""
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in UNSEEN])
+async def test_random_operations_find_a_bug_in_a_store_that_is_compared_with_a_sound_one(bug, autojump_clock):
+    for seed in SEEDS:
+        store = store_with(bug)
+        try:
+            await play_random(lambda: store, "x", seed)  # noqa: B023 - it is used up in this turn
+        except Exception:  # noqa: BLE001 - a bug may show itself by any error
+            return
+    pytest.fail(f"no sequence fails though: {bug.__doc__}")
+
+
+async def test_without_a_bug_nothing_is_found(autojump_clock):
+    assert await found_by(Ledger) is None
