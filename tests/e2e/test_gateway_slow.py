@@ -14,7 +14,7 @@ from tests.support.house import HELPER, house, until
 from tests.support.raw_ws import CLOSE, PING, PONG, TEXT, Ended, closing, frame, head, said, talking_raw
 
 from greenroom.transport import Address, Limits
-from greenroom.transport.gateway.conversation import ANSWER_BYTES
+from greenroom.transport.protocol.ws_output import ANSWER_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -169,7 +169,7 @@ async def test_who_asks_and_does_not_listen_is_not_heard_any_more(size):
 
         nursery.start_soon(ask)
         while here.gateway.open:
-            most = max(most, sum(map(len, conversation._answers)))
+            most = max(most, conversation.output.size)
             await trio.sleep(0.01)
         assert 0 < most <= ANSWER_BYTES + 70_000
         assert asked * size > 2 * 4096

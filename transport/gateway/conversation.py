@@ -1,58 +1,62 @@
-"""One WebSocket connection: reads frames, answers them, and writes what its runs have to say.
+"""One WebSocket connection: moves bytes and waits; its session decides (`transport/protocol/ws_session.py`).
 
-Two tasks. The reader takes one frame after the other, so commands of one connection are journaled in their order. The
-writer is the only one that waits for the peer; it takes, in this order, a frame that is half written, answers, and one
-slice of one run after the other in turn. There is no queue of events: a run that has something stands in the line once,
-and what it has is looked up when its turn comes. Answers are bounded, because the reader waits while there are many.
+Two tasks perform what the session asks for. The reader takes one message after the other, each when the one before has
+its answer. The writer is the only task that waits for the peer: it writes, in this order, the rest of a frame that is
+half written, and whatever the session's output has next.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Final, assert_never
 
 import attrs
 import trio
 import trio_websocket
 
 import greenroom as gr
-from greenroom.actors.contract.envelope import FRAME_BYTES
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol import codes, down, up
-from ..protocol.codes import SUBPROTOCOL, CloseCode, Refused
-from ..protocol.framing import PING, close_frame
-from ..protocol.limits import PAGE_BYTES, ROW_BYTES
+from ..protocol.codes import CloseCode, Refused
+from ..protocol.ws_actions import (
+    Actions,
+    ApiAction,
+    Authenticate,
+    CheckEnd,
+    Close,
+    CloseWatch,
+    CountFrame,
+    Cut,
+    ExecuteCommand,
+    FetchEvents,
+    FindHead,
+    FollowRun,
+    Immediate,
+    OpenWatch,
+    ReadHeads,
+    RetryLater,
+    RunSource,
+    TakeRows,
+    TakeSnapshot,
+    UnfollowRun,
+    WriteFrames,
+    WriterAction,
+    WriteTurn,
+)
+from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 from .access import Principal
 from .api import plain_view
 from .feed import Watch
 from .gateway import Gateway
-from .subscription import Subscription, framed
+from .subscription import Subscription
 from .wire import SharedStream
 
-MOST_ANSWERS: Final = 64
-"""Answers that wait to be written until the reader stops reading."""
-ANSWER_BYTES: Final = 1_048_576
-"""The same in bytes: the snapshot of a run may be large."""
 FAREWELL: Final = 2.0
 """Seconds for the last frames."""
-BROKEN_FRAMES: Final = (1002, 1007)
-"""RFC 6455's codes for frames and for text that can not be: who sends such is told the code and nothing in JSON."""
-
-
-class Leave(Exception):
-    """The gateway closes this connection."""
-
-    def __init__(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
-        super().__init__(code.name)
-        self.bye = down.Bye(code=code.code, name=code.name, reason=reason[:100], retry_after_ms=retry_after_ms)
-
-    def frames(self) -> bytes:
-        """What is said last."""
-        bye = self.bye
-        told = b"" if bye.code in (codes.DONE.code, *BROKEN_FRAMES) else framed(bye)
-        return told + close_frame(bye.code, bye.reason or bye.name)
+RETRY: Final = 0.5
+"""Seconds until a store that does not answer is asked again."""
 
 
 class Conversation:
@@ -61,9 +65,9 @@ class Conversation:
     Attributes:
         id: of the connection, for the log.
         stream: what both sides of it write to.
-        principal: who it is; None before hello.
-        subscriptions: run -> what it follows of it. watches: name -> the list of runs that it watches.
+        principal: whose connection it is; None before hello.
         counted: it counts for its principal.
+        session: decides what happens on it. output: of the session.
     """
 
     def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
@@ -71,27 +75,29 @@ class Conversation:
         self.stream = stream
         self.principal = principal
         self.counted = False
-        self.subscriptions: dict[str, Subscription] = {}
-        self.watches: dict[str, Watch] = {}
+        server = ServerInfo(connection=self.id, server=f"greenroom/{gr.__version__}", epoch=gateway.epoch)
+        self.session = WebSocketSession(server, gateway.limits, trio.current_time())
+        self.output = self.session.output
         self._gateway = gateway
-        self._line: deque[Subscription | Watch] = deque()
-        self._answers: deque[bytes] = deque()
-        self._answer_bytes = 0
+        self._followed: dict[RunSource, Subscription] = {}
+        self._watched: dict[str, Watch] = {}
         self._wake = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
         self._reading = trio.CancelScope()
-        self._leave: Leave | None = None
-        self._ping: float | None = None  # when it was put into the line; cleared by anything that is heard after
-        self._budget = 2 * gateway.limits.messages_per_second
-        self._counted = trio.current_time()
 
     def __repr__(self) -> str:
         return f"<Conversation {self.id} with {'nobody yet' if self.principal is None else self.principal.name}>"
 
+    @property
+    def who(self) -> Principal:
+        """The principal, once it is known."""
+        assert self.principal is not None  # noqa: S101 - the session asks for nothing before
+        return self.principal
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     async def run(self, ws: trio_websocket.WebSocketConnection) -> None:
-        """Talk until one side has had enough."""
+        """Serve the connection until either side closes it."""
         try:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._write)
@@ -100,348 +106,220 @@ class Conversation:
                 await self.say_goodbye()
                 nursery.cancel_scope.cancel()
         finally:
-            for subscription in tuple(self.subscriptions.values()):
-                subscription.drop()
-            self.subscriptions.clear()
-            for watch in tuple(self.watches.values()):
-                watch.drop()
-            self.watches.clear()
+            while self._followed:
+                self._followed.popitem()[1].drop()
+            while self._watched:
+                self._watched.popitem()[1].drop()
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
-        """End the conversation from outside: the client is told, and the connection closed."""
-        if self._leave is None:
-            self._leave = Leave(code, reason, retry_after_ms)
-        self._reading.cancel()
+        """Send the reason and close the connection."""
+        for action in self.session.leave(code, reason, retry_after_ms):
+            self._at_once(action)
 
     async def say_goodbye(self) -> None:
-        """Write the answers that wait and the last words, if there is something to say and it can be said."""
-        if self._leave is None:
-            return
-        last = b"".join(self._answers) + self._leave.frames()
-        self._answers.clear()
-        with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.stream.send_last(last)
+        """Write what the session has to say last, if there is something and it can be written."""
+        last = self.session.last_words()
+        if last:
+            with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.stream.send_last(last)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    def look_alive(self, now: float) -> None:
+        """Ping a silent peer, send a tick to one that was told nothing, and cut one that is gone. Never waits."""
+        stream, session = self.stream, self.session
+        times = {"last_byte": stream.heard, "last_frame": stream.told, "last_room": stream.taken}
+        for action in session.heartbeat(now, **times, writing=stream.pending):
+            self._at_once(action)
+        if self.output.answering:
+            self._wake.unpark_all()
+
+    # --- the reader --------------------------------------------------------------------------------------------------
 
     async def _read(self, ws: trio_websocket.WebSocketConnection) -> None:
-        if self._leave is not None:
-            return  # it was too much from the beginning
+        session = self.session
         try:
-            await self._get_acquainted(ws)
-            while True:
-                await self._answer(await self._frame(ws))
+            await self._perform(session.opened(ws.subprotocol, identity_of(self.principal) if self.principal else None))
+            while session.phase is not SessionPhase.CLOSED:
+                await self._perform(await self._receive(ws))
         except trio_websocket.ConnectionClosed:
-            self._leave = self._leave or self._why(ws)
-        except Leave as leave:
-            self._leave = self._leave or leave
+            closed = ws.closed
+            code, reason = (None, None) if closed is None else (int(closed.code), closed.reason)
+            await self._perform(session.peer_gone(code, reason, self.stream.verdict))
         except gr.RuntimeClosed:
             self._gateway.send_away(self)
 
-    def _why(self, ws: trio_websocket.WebSocketConnection) -> Leave | None:
-        """What is to be said about an end that is the client's fault; None if it has just gone."""
-        limits, verdict, closed = self._gateway.limits, self.stream.verdict, ws.closed
-        if closed is not None and closed.code in BROKEN_FRAMES:
-            return Leave(CloseCode(closed.code, "broken_frames", "", retry=False), closed.reason or "")
-        if verdict is None:
-            return None
-        told = {
-            codes.TOO_BIG: f"more than {limits.message_bytes} bytes in one message",
-            codes.TOO_FAST: f"more than {limits.messages_per_second:g} messages per second",
-        }
-        return Leave(verdict, told[verdict])
-
-    @property
-    def who(self) -> Principal:
-        """Who it is, once it has said so."""
-        assert self.principal is not None  # noqa: S101 - _read has seen to it
-        return self.principal
-
-    async def _get_acquainted(self, ws: trio_websocket.WebSocketConnection) -> None:
-        if ws.subprotocol != SUBPROTOCOL:
-            raise Leave(codes.WRONG_PROTOCOL, f"ask for the subprotocol {SUBPROTOCOL}")
-        if self.principal is None:
-            await self._hello(ws)
-        self._welcome(self.who)
-
-    async def _hello(self, ws: trio_websocket.WebSocketConnection) -> None:
-        with trio.move_on_after(self._gateway.limits.hello_seconds) as limit:
-            data = await self._frame(ws)
-        if limit.cancelled_caught:
-            raise Leave(codes.HELLO_TIMEOUT, "no hello came")
-        try:
-            hello = up.read(data)
-        except Refused as refused:
-            raise Leave(codes.BAD_MESSAGE, refused.message) from refused
-        if not isinstance(hello, up.Hello):
-            raise Leave(codes.UNAUTHENTICATED, "the first frame must be hello with the token")
-        if hello.protocol not in ("", SUBPROTOCOL):
-            raise Leave(codes.WRONG_PROTOCOL, f"here is {SUBPROTOCOL} spoken")
-        who = self._gateway.keyring.find(hello.token)
-        if who is None:
-            raise Leave(codes.UNAUTHENTICATED, "nobody has this token")
-        if not self._gateway.welcome(self, who):
-            raise Leave(codes.OVERLOADED, f"{who.name} has too many connections")
-
-    def _welcome(self, who: Principal) -> None:
-        gateway, limits = self._gateway, self._gateway.limits
-        self.tell(
-            down.Welcome(
-                connection=self.id,
-                server=f"greenroom/{gr.__version__}",
-                protocol=SUBPROTOCOL,
-                epoch=gateway.epoch,
-                principal=who.name,
-                scopes=tuple(sorted(who.scopes)),
-                heartbeat_seconds=limits.heartbeat_seconds,
-                limits={
-                    "message_bytes": limits.message_bytes,
-                    "messages_per_second": limits.messages_per_second,
-                    "subscriptions": limits.subscriptions,
-                    "watches": limits.watches,
-                    "watch_seconds": limits.watch_seconds,
-                    "watch_bytes": limits.watch_bytes,
-                    "row_bytes": ROW_BYTES,
-                    "page_bytes": PAGE_BYTES,
-                    "event_bytes": FRAME_BYTES,
-                },
-            )
-        )
-
-    async def _frame(self, ws: trio_websocket.WebSocketConnection) -> dict[str, object]:
-        """The next frame of the client; while many answers wait to be written none is taken."""
-        while len(self._answers) >= MOST_ANSWERS or self._answer_bytes >= ANSWER_BYTES:
+    async def _receive(self, ws: trio_websocket.WebSocketConnection) -> Actions:
+        """Give the session the next message; while many answers wait to be written none is read."""
+        session = self.session
+        while not session.readable:
             await self._room.park()
-        message = await ws.get_message()
-        self._count()
-        if isinstance(message, bytes):
-            raise Leave(codes.BAD_MESSAGE, "a binary frame; send JSON in text frames")
-        try:
-            return up.parse(message)
-        except up.Malformed as error:
-            raise Leave(codes.BAD_MESSAGE, str(error)) from error
+        greeting = session.phase is SessionPhase.GREETING
+        with trio.move_on_after(self._gateway.limits.hello_seconds if greeting else math.inf):
+            return session.received(await ws.get_message(), trio.current_time())
+        return session.hello_expired()
 
-    def _count(self) -> None:
-        """A token bucket: the sustained rate, and a burst of twice that."""
-        rate, now = self._gateway.limits.messages_per_second, trio.current_time()
-        self._budget = min(2 * rate, self._budget + (now - self._counted) * rate) - 1
-        self._counted = now
-        if self._budget < 0:
-            raise Leave(codes.TOO_FAST, f"more than {rate:g} messages per second")
+    # --- the writer --------------------------------------------------------------------------------------------------
 
-    async def _answer(self, data: dict[str, object]) -> None:
-        name, run = data.get("id"), data.get("run")
-        self._gateway.metrics.frame(data.get("type"))
-        try:
-            await self._act(up.read(data))
-        except Refused as refused:
-            self.tell(
-                down.Error(
-                    code=refused.error.code,
-                    message=refused.message,
-                    retry=refused.error.retry,
-                    id=name if isinstance(name, str) else None,
-                    run=run if isinstance(run, str) else None,
-                    current=refused.current,
-                )
-            )
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            self.tell(
-                down.Error(
-                    code="store_unavailable",
-                    message=f"{error}; send it again",
-                    retry=True,
-                    id=name if isinstance(name, str) else None,
-                    run=run if isinstance(run, str) else None,
-                )
-            )
-
-    async def _act(self, frame: up.Up) -> None:
-        api, who = self._gateway.api, self.who
-        match frame:
-            case up.Subscribe():
-                await self._subscribe(frame)
-            case up.Unsubscribe():
-                self._unsubscribe(frame)
-            case up.Watch():
-                self._watch(frame)
-            case up.Unwatch():
-                self._unwatch(frame)
-            case up.Start():
-                self.tell(await api.start(who, frame))
-            case up.Fork():
-                self.tell(await api.fork(who, frame))
-            case up.Decide() | up.Cancel() | up.Send() | up.Pause():
-                self.tell(await api.command(who, frame))
-            case up.Ping():
-                self.tell(self.tick(frame.id))
-            case up.Hello():
-                raise Refused("bad_message", "hello comes once, as the first frame")
-
-    async def _subscribe(self, frame: up.Subscribe) -> None:
-        gateway = self._gateway
-        if frame.run not in self.subscriptions and len(self.subscriptions) >= gateway.limits.subscriptions:
-            raise Refused(
-                "too_many_subscriptions", f"at most {gateway.limits.subscriptions} runs per connection; leave one first"
-            )
-        head = await gateway.api.head(self.who, frame.run)
-        reason = "epoch" if frame.epoch not in (None, gateway.epoch) else "ahead" if frame.after > head else None
-        after = frame.after
-        if reason is None:
-            told: down.Frame = down.Subscribed(
-                run=frame.run, after=after, head=head, mode="live" if after == head else "replay", id=frame.id
-            )
-        else:
-            view = await gateway.api.view(self.who, frame.run)
-            after = view.last_sequence
-            told = down.Reset(
-                run=frame.run,
-                reason="epoch" if reason == "epoch" else "ahead",
-                sequence=after,
-                snapshot=plain_view(view),
-                id=frame.id,
-            )
-        self._drop(frame.run)
-        self.tell(told)
-        with ExitStack() as stack:
-            follower = stack.enter_context(gateway.runtime.reader.follow(frame.run, after=after))
-            subscription = self.subscriptions[frame.run] = Subscription(follower, stack.pop_all())
-        gateway.fanout.join(self, subscription)
-        self.touch(subscription)
-
-    def _unsubscribe(self, frame: up.Unsubscribe) -> None:
-        if not self._drop(frame.run):
-            raise Refused("unknown_run", f"this connection does not follow {frame.run!r:.200}")
-        self.tell(down.Unsubscribed(run=frame.run, reason="asked", id=frame.id))
-
-    def _watch(self, frame: up.Watch) -> None:
-        gateway, limits = self._gateway, self._gateway.limits
-        if frame.id not in self.watches and len(self.watches) >= limits.watches:
-            raise Refused(
-                "too_many_subscriptions", f"at most {limits.watches} lists per connection; send unwatch for one first"
-            )
-        query = gateway.api.query(self.who, attrs.asdict(frame))
-        try:
-            query.check()
-        except gr.UsageError as error:
-            raise Refused("unprocessable", str(error)) from error
-        old = self.watches.pop(frame.id, None)
-        if old is not None:
-            old.drop()
-        watch = self.watches[frame.id] = Watch(self, gateway.feed, frame.id, query, limits.watch_bytes)
-        gateway.feed.join(watch)
-
-    def _unwatch(self, frame: up.Unwatch) -> None:
-        watch = self.watches.pop(frame.id, None)
-        if watch is None:
-            raise Refused("bad_message", f"this connection watches no list {frame.id!r:.200}")
-        watch.drop()
-        self.tell(down.Unwatched(watch=frame.id))
-
-    def _drop(self, run: str) -> bool:
-        subscription = self.subscriptions.pop(run, None)
-        if subscription is not None:
-            subscription.drop()
-        return subscription is not None
-
-    # --- writing -----------------------------------------------------------------------------------------------------
-
-    def tell(self, frame: down.Frame) -> None:
-        """Queue a gateway frame."""
-        self._put(framed(frame))
-
-    def _put(self, data: bytes) -> None:
-        self._answers.append(data)
-        self._answer_bytes += len(data)
-        self._wake.unpark_all()
-
-    def touch(self, subscription: Subscription | Watch) -> None:
-        """The subscription may have something: let it have its turn."""
-        if not subscription.queued:
-            subscription.queued = True
-            self._line.append(subscription)
+    def touch(self, source: Subscription | Watch) -> None:
+        """A followed run or a watched list may have something to write."""
+        if self.output.touch(source.source):
             self._wake.unpark_all()
 
-    @property
-    def answering(self) -> bool:
-        """True if answers wait to be written: they were there first."""
-        return bool(self._answers)
-
     def finish_writing(self) -> None:
-        """Somebody has written a part of a frame without waiting: write the rest."""
+        """A part of a frame was written without waiting: write the rest."""
         self._wake.unpark_all()
 
     async def _write(self) -> None:
-        """The only task that waits for the peer, until goodbye is said."""
+        """Write until the session is closed; the reader's task writes the last words."""
         try:
             while True:
                 if self.stream.pending:
                     await self.stream.flush()
-                elif self._answers:
-                    await self._write_answers()
-                elif self._line:
-                    await self._turn(self._line.popleft())
-                else:
+                    continue
+                action = self.output.next()
+                if action is None:
                     await self._wake.park()
+                else:
+                    await self._perform((action,))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self._reading.cancel()
+            await self._perform(self.session.peer_gone(None, None, None))
         except gr.RuntimeClosed:
             self._gateway.send_away(self)
         except gr.StoreError as error:
             self._gateway.log_failure(self, error)
             self.leave(codes.INTERNAL, "the store can not be read")
 
-    async def _write_answers(self) -> None:
-        data, pinging = b"".join(self._answers), PING in self._answers
-        self._answers.clear()
-        self._answer_bytes = 0
+    async def _write_frames(self, action: WriteFrames) -> Actions:
         self._room.unpark_all()
         began = trio.current_time()
-        await self.stream.send_all(data)
-        if pinging and self.stream.heard < began:  # on a short way the answer may be here already
-            self._ping = trio.current_time()
+        await self.stream.send_all(action.data)
+        return self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
 
-    async def _turn(self, subscription: Subscription | Watch) -> None:
-        subscription.queued = False
-        if subscription.over:
-            return
-        subscription.writing = True
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    async def _perform(self, actions: Actions) -> None:
+        """Perform what the session asks for, and what it asks for then."""
+        for action in actions:
+            if isinstance(action, WriterAction):
+                more = await self._in_turn(action)
+            elif isinstance(action, ApiAction):
+                more = await self._ask(action)
+            else:
+                more = self._at_once(action)
+            if more:
+                await self._perform(more)
+        if self.output.answering:
+            self._wake.unpark_all()
+
+    async def _in_turn(self, action: WriterAction) -> Actions:
+        match action:
+            case FetchEvents() | CheckEnd():
+                return await self._followed[action.source].look(action, self.output)
+            case WriteTurn():
+                await self.stream.send_all(action.data)
+                return self.output.turn_written(action.source)
+            case WriteFrames():
+                return await self._write_frames(action)
+            case TakeRows():
+                rows = await self._watched[action.source.name].advance()
+                return self.output.rows_taken(action.source, rows)
+            case RetryLater():
+                await trio.sleep(RETRY)
+                return self.output.turn_written(action.source)
+            case _ as never:
+                assert_never(never)
+
+    async def _ask(self, action: ApiAction) -> Actions:
+        """Ask the gateway's API, and report its answer or why there is none."""
+        session = self.session
         try:
-            await self._write_next(subscription)
-        finally:
-            subscription.writing = False
+            match action:
+                case Authenticate():
+                    return self._authenticate(action.token)
+                case FindHead():
+                    return session.head_found(await self._gateway.api.head(self.who, action.run))
+                case TakeSnapshot():
+                    view = await self._gateway.api.view(self.who, action.run)
+                    return session.snapshot_taken(view.last_sequence, plain_view(view))
+                case ExecuteCommand():
+                    return session.executed(await self._executed(action.command))
+                case OpenWatch():
+                    return self._open_watch(action.frame)
+                case _ as never:
+                    assert_never(never)
+        except Refused as refused:
+            return session.refused(refused)
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            return session.store_failed(str(error))
 
-    async def _write_next(self, subscription: Subscription | Watch) -> None:
-        data = await subscription.advance()
-        if subscription.dropped:
-            return  # unsubscribed meanwhile, or subscribed again from another position
-        if subscription.over:
-            del self.subscriptions[subscription.run]
-        if data:
-            await self.stream.send_all(data)
-        if data is not None and not subscription.over:
-            self.touch(subscription)
+    async def _executed(self, command: up.Start | up.Fork | up.RunCommand) -> down.Ack:
+        api = self._gateway.api
+        if isinstance(command, up.Start):
+            return await api.start(self.who, command)
+        if isinstance(command, up.Fork):
+            return await api.fork(self.who, command)
+        return await api.command(self.who, command)
 
-    # --- signs of life -----------------------------------------------------------------------------------------------
+    def _authenticate(self, token: str) -> Actions:
+        who = self._gateway.keyring.find(token)
+        if who is None:
+            return self.session.rejected()
+        if not self._gateway.welcome(self, who):
+            return self.session.rejected(crowded=who.name)
+        return self.session.welcomed(identity_of(who))
 
-    def tick(self, name: str | None = None) -> down.Tick:
-        """The newest sequences of the runs that are followed."""
-        heads = {one.run: max(one.follower.after, one.follower.tail.head) for one in self.subscriptions.values()}
-        return down.Tick(heads=heads, id=name)
+    def _open_watch(self, frame: up.Watch) -> Actions:
+        feed = self._gateway.feed
+        query = self._gateway.api.query(self.who, attrs.asdict(frame))
+        try:
+            query.check()
+        except gr.UsageError as error:
+            raise Refused("unprocessable", str(error)) from error
+        self._close_watch(frame.id)
+        watch = self._watched[frame.id] = Watch(self, feed, frame.id, query, self._gateway.limits.watch_bytes)
+        feed.join(watch)
+        return self.session.watch_opened(watch.source)
 
-    def look_alive(self, now: float) -> None:
-        """Ping a silent peer, tell one that hears nothing that we are here, and cut one that is gone. Never waits."""
-        limits, stream = self._gateway.limits, self.stream
-        if self.principal is None or self._leave is not None:
-            return  # hello has its own limit, and so has goodbye
-        if self._ping is not None and stream.heard >= self._ping:
-            self._ping = None
-        if self._ping is not None and now - max(self._ping, stream.taken) >= limits.pong_seconds:
-            self._gateway.metrics.cut("no_pong")
-            stream.torn = True
-            self._reading.cancel()
-            return
-        if now - stream.told >= limits.heartbeat_seconds and not self._answers and not stream.pending:
-            self.tell(self.tick())
-        if self._ping is None and now - stream.heard >= limits.heartbeat_seconds and PING not in self._answers:
-            self._put(PING)  # last: a write that begins with a ping does not count as told
+    def _close_watch(self, name: str) -> None:
+        watch = self._watched.pop(name, None)
+        if watch is not None:
+            watch.drop()
+
+    def _follow(self, source: RunSource) -> None:
+        with ExitStack() as stack:
+            follower = stack.enter_context(self._gateway.runtime.reader.follow(source.run, after=source.after))
+            subscription = self._followed[source] = Subscription(source, follower, stack.pop_all())
+        self._gateway.fanout.join(self, subscription)
+
+    def _heads(self) -> dict[str, int]:
+        followers = [one.follower for one in self._followed.values()]
+        return {one.run_id: max(one.after, one.tail.head) for one in followers}
+
+    def _at_once(self, action: Immediate) -> Actions:
+        """Perform an action that needs no waiting."""
+        match action:
+            case CountFrame():
+                self._gateway.metrics.frame(action.kind)
+            case FollowRun():
+                self._follow(action.source)
+            case UnfollowRun():
+                subscription = self._followed.pop(action.source, None)
+                if subscription is not None:
+                    subscription.drop()
+            case CloseWatch():
+                self._close_watch(action.name)
+            case ReadHeads():
+                return self.session.heads_read(self._heads(), asked=action.asked)
+            case Close():
+                self._reading.cancel()
+            case Cut():
+                self._gateway.metrics.cut("no_pong")
+                self.stream.torn = True
+                self._reading.cancel()
+            case _ as never:
+                assert_never(never)
+        return ()
+
+
+def identity_of(who: Principal) -> Identity:
+    """What a client may know of its principal."""
+    return Identity(name=who.name, scopes=tuple(who.scopes))

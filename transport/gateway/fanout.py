@@ -16,6 +16,7 @@ from greenroom.actors.run.tails import Tail
 from greenroom.supervision import failure_of
 
 from ..protocol.codes import INTERNAL, CloseCode
+from ..protocol.ws_output import SessionOutput
 from .subscription import Subscription, as_text_frames
 from .wire import SharedStream
 
@@ -27,14 +28,11 @@ class Receiver(Protocol):
     """A connection that events are written to.
 
     Attributes:
-        stream: of the connection.
+        stream: of the connection. output: of its session.
     """
 
     stream: SharedStream
-
-    @property
-    def answering(self) -> bool:
-        """True if answers wait to be written: they were there first."""
+    output: SessionOutput
 
     def touch(self, subscription: Subscription, /) -> None:
         """Let a subscription have its turn in the connection's writer."""
@@ -140,7 +138,7 @@ class Pump:
     async def _round(self) -> None:
         written, (stirred, self._stirred) = 0, (self._stirred, False)
         for subscription, conversation in tuple(self.places.items()):
-            if subscription.over:
+            if subscription.source.over:
                 continue
             self._serve(subscription, conversation, stirred=stirred)
             written += 1
@@ -149,8 +147,8 @@ class Pump:
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
         """Write to one connection what it does not have, if that can be done at once; else leave it to its writer."""
-        follower = subscription.follower
-        if subscription.queued or subscription.writing or not subscription.live or conversation.answering:
+        source, follower, output = subscription.source, subscription.follower, conversation.output
+        if not output.free(source):
             conversation.touch(subscription)
             return
         found = follower.peek()
@@ -161,6 +159,7 @@ class Pump:
         sent = conversation.stream.try_send(found.encoded(as_text_frames))
         if sent in ("sent", "partly"):
             follower.given(found)
+            output.advance(source, found.first, found.last)
         if sent == "partly":
             conversation.finish_writing()
         if sent != "sent" or follower.ended:

@@ -20,6 +20,7 @@ from ..protocol import down
 from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.framing import text_frame
 from ..protocol.lines import Counts, RunLine
+from ..protocol.ws_actions import ListSource
 from .access import Principal, everything
 from .listing import counted, row_of, visible_counts, visible_open, visible_page
 
@@ -63,14 +64,14 @@ class Watch:
     Attributes:
         name: the client's. who, query: what of which list.
         wants: a page is to be looked up, and why; None if none is.
-        queued, writing, over, dropped: as of a Subscription: both take turns in a connection's line.
+        source: what the connection's session knows of it. dropped: the client wants no more of it.
     """
 
     def __init__(self, conversation: Watcher, feed: Feed, name: str, query: gr.RunQuery, most: float) -> None:
         self.conversation, self.name, self.query = conversation, name, query
         self.wants: Literal["asked", "too_many"] | None = "asked"
-        self.run = ""
-        self.queued = self.writing = self.over = self.dropped = False
+        self.source = ListSource(name)
+        self.dropped = False
         self._feed, self._most = feed, most
         self._out: dict[str, bytes] = {}
         self._size = 0
@@ -115,7 +116,7 @@ class Watch:
 
     def drop(self) -> None:
         """The client wants no more of it."""
-        self.dropped = self.over = True
+        self.dropped = True
         self._out.clear()
         self._feed.leave(self)
 

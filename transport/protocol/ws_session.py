@@ -1,0 +1,485 @@
+"""The gateway's side of a WebSocket, without I/O: what a frame is answered, what is written, when the connection ends.
+
+A `WebSocketSession` gets messages of the client (`received`) and facts that the connection has found out, each by a
+method of its own, and returns actions (`ws_actions.py`), which the connection performs in order. Gateway frames are not
+actions: they go into `output`, from which the connection's writer asks for its next action (`ws_output.py`).
+
+    NEW --opened--> GREETING --welcomed--> OPEN --any of the close codes, or the peer goes--> CLOSED
+         `--opened, by a known principal--^
+
+One frame is answered before the next one is received, so commands keep their order, and at most one request is under
+way. Each frame gets exactly one answer: gw.ack, gw.subscribed, gw.reset, gw.unsubscribed, gw.unwatched, gw.tick, for a
+watch the pages of its list, or gw.error. Nothing but gw.bye is written before gw.welcome. In CLOSED every input is
+without effect: a fact may be under way when the gateway closes a connection.
+
+Example: a client subscribes from a sequence that the log does not have yet.
+
+    >>> session.received('{"type": "subscribe", "run": "r", "after": 9}', now)
+    (CountFrame(kind='subscribe'), FindHead(run='r'))
+    >>> session.head_found(4)
+    (TakeSnapshot(run='r'),)
+    >>> session.snapshot_taken(4, {"stage": "running"})    # gw.reset is in the output
+    (FollowRun(source=<RunSource r after 4>),)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final, Literal, assert_never
+
+import attrs
+
+from greenroom.actors.contract.envelope import FRAME_BYTES
+
+from . import codes, down, up
+from .codes import SUBPROTOCOL, CloseCode, Refused
+from .framing import close_frame
+from .limits import PAGE_BYTES, ROW_BYTES, Limits
+from .ws_actions import (
+    Actions,
+    Authenticate,
+    Close,
+    CloseWatch,
+    CountFrame,
+    Cut,
+    ExecuteCommand,
+    FindHead,
+    FollowRun,
+    ListSource,
+    OpenWatch,
+    ReadHeads,
+    TakeSnapshot,
+    UnfollowRun,
+    WriteFrames,
+)
+from .ws_output import SessionError, SessionOutput, framed
+
+BROKEN_FRAMES: Final = (1002, 1007)
+"""RFC 6455's codes for malformed frames and invalid UTF-8: a peer that sends such gets a close frame and no JSON."""
+LONGEST_REASON: Final = 100
+"""Characters of the reason in gw.bye: a close frame has room for 123 bytes."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerInfo:
+    """What gw.welcome says of the gateway.
+
+    Attributes:
+        connection: id of this connection. server: name and version. epoch: of the log that all cursors belong to.
+    """
+
+    connection: str
+    server: str
+    epoch: str
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """The principal of a connection, as far as the client may know it."""
+
+    name: str
+    scopes: tuple[str, ...]
+
+
+class SessionPhase(enum.Enum):
+    """Where a session is: before the handshake, before the principal is known, at work, at the end."""
+
+    NEW = enum.auto()
+    GREETING = enum.auto()
+    OPEN = enum.auto()
+    CLOSED = enum.auto()
+
+
+@attrs.define(eq=False)
+class PendingRequest:
+    """The frame whose answer is under way; `id` and `run` as the client has sent them, if they are texts.
+
+    Attributes:
+        reset: why a subscription begins with a snapshot; None if it does not.
+    """
+
+    id: str | None
+    run: str | None
+    frame: up.Up | None = None
+    reset: Literal["epoch", "ahead"] | None = None
+
+
+class WebSocketSession:
+    """See the top of this module. Every method may be called in every phase, unless its docstring says otherwise.
+
+    Attributes:
+        output: what is to be written.
+    """
+
+    def __init__(self, server: ServerInfo, limits: Limits, now: float) -> None:
+        """`now`, here and below, is in seconds, of any clock that does not go back."""
+        self.output = SessionOutput()
+        self._server = server
+        self._limits = limits
+        self._phase = SessionPhase.NEW
+        self._request: PendingRequest | None = None
+        self._bye: down.Bye | None = None
+        self._budget = 2 * limits.messages_per_second
+        self._counted = now
+        self._ping: float | None = None  # when it was written; None again with the next byte of the peer
+
+    def __repr__(self) -> str:
+        return f"<WebSocketSession {self._server.connection} {self._phase.name}>"
+
+    @property
+    def phase(self) -> SessionPhase:
+        """Where the session is."""
+        return self._phase
+
+    @property
+    def readable(self) -> bool:
+        """False while so many answers wait that no further message is to be read."""
+        return not self.output.full
+
+    # --- the beginning -----------------------------------------------------------------------------------------------
+
+    def opened(self, subprotocol: str | None, identity: Identity | None) -> Actions:
+        """The handshake is done. `identity` is None if no header had a token.
+
+        Raises:
+            SessionError: it was before.
+        """
+        if self._phase is SessionPhase.CLOSED:
+            return ()
+        if self._phase is not SessionPhase.NEW:
+            raise SessionError("the handshake is done once")
+        if subprotocol != SUBPROTOCOL:
+            return self.leave(codes.WRONG_PROTOCOL, f"ask for the subprotocol {SUBPROTOCOL}")
+        self._phase = SessionPhase.GREETING
+        return () if identity is None else self.welcomed(identity)
+
+    def hello_expired(self) -> Actions:
+        """The time for hello is over."""
+        return self.leave(codes.HELLO_TIMEOUT, "no hello came") if self._phase is SessionPhase.GREETING else ()
+
+    def welcomed(self, identity: Identity) -> Actions:
+        """The principal is known, and counted.
+
+        Raises:
+            SessionError: the session does not wait for this.
+        """
+        if self._phase is SessionPhase.CLOSED:
+            return ()
+        if self._phase is not SessionPhase.GREETING:
+            raise SessionError("a principal is welcomed once")
+        self._phase, self._request = SessionPhase.OPEN, None
+        limits, server = self._limits, self._server
+        self.output.put(
+            down.Welcome(
+                connection=server.connection,
+                server=server.server,
+                protocol=SUBPROTOCOL,
+                epoch=server.epoch,
+                principal=identity.name,
+                scopes=tuple(sorted(identity.scopes)),
+                heartbeat_seconds=limits.heartbeat_seconds,
+                limits={
+                    "message_bytes": limits.message_bytes,
+                    "messages_per_second": limits.messages_per_second,
+                    "subscriptions": limits.subscriptions,
+                    "watches": limits.watches,
+                    "watch_seconds": limits.watch_seconds,
+                    "watch_bytes": limits.watch_bytes,
+                    "row_bytes": ROW_BYTES,
+                    "page_bytes": PAGE_BYTES,
+                    "event_bytes": FRAME_BYTES,
+                },
+            )
+        )
+        return ()
+
+    def rejected(self, crowded: str | None = None) -> Actions:
+        """No principal has the token; or `crowded`, the principal of this name, has too many connections."""
+        if crowded is None:
+            return self.leave(codes.UNAUTHENTICATED, "nobody has this token")
+        return self.leave(codes.OVERLOADED, f"{crowded} has too many connections")
+
+    # --- frames of the client ----------------------------------------------------------------------------------------
+
+    def received(self, message: str | bytes, now: float) -> Actions:
+        """A text or binary message has come.
+
+        Raises:
+            SessionError: the handshake is not done, or the message before has no answer yet.
+        """
+        if self._phase is SessionPhase.CLOSED:
+            return ()
+        if self._phase is SessionPhase.NEW or self._request is not None:
+            raise SessionError("a message comes after the handshake, and after the answer to the one before")
+        if not self._within_rate(now):
+            return self._too_fast()
+        if isinstance(message, bytes):
+            return self.leave(codes.BAD_MESSAGE, "a binary frame; send JSON in text frames")
+        try:
+            data = up.parse(message)
+        except up.Malformed as error:
+            return self.leave(codes.BAD_MESSAGE, str(error))
+        return self._hello(data) if self._phase is SessionPhase.GREETING else self._asked(data)
+
+    def _within_rate(self, now: float) -> bool:
+        """A token bucket: the sustained rate, and a burst of twice that."""
+        rate = self._limits.messages_per_second
+        self._budget = min(2 * rate, self._budget + (now - self._counted) * rate) - 1
+        self._counted = now
+        return self._budget >= 0
+
+    def _too_fast(self) -> Actions:
+        return self.leave(codes.TOO_FAST, f"more than {self._limits.messages_per_second:g} messages per second")
+
+    def _hello(self, data: Mapping[str, Any]) -> Actions:
+        try:
+            hello = up.read(data)
+        except Refused as refused:
+            return self.leave(codes.BAD_MESSAGE, refused.message)
+        if not isinstance(hello, up.Hello):
+            return self.leave(codes.UNAUTHENTICATED, "the first frame must be hello with the token")
+        if hello.protocol not in ("", SUBPROTOCOL):
+            return self.leave(codes.WRONG_PROTOCOL, f"here is {SUBPROTOCOL} spoken")
+        self._request = PendingRequest(id=None, run=None, frame=hello)
+        return (Authenticate(hello.token),)
+
+    def _asked(self, data: Mapping[str, Any]) -> Actions:
+        name, run = data.get("id"), data.get("run")
+        request = self._request = PendingRequest(
+            id=name if isinstance(name, str) else None, run=run if isinstance(run, str) else None
+        )
+        count = CountFrame(data.get("type"))
+        try:
+            request.frame = up.read(data)
+            return (count, *self._act(request.frame))
+        except Refused as refused:
+            return (count, *self.refused(refused))
+
+    def _act(self, frame: up.Up) -> Actions:
+        """The request that a frame comes to; or its answer at once.
+
+        Raises:
+            Refused: gw.error is the answer.
+        """
+        match frame:
+            case up.Subscribe():
+                return self._subscribe(frame)
+            case up.Unsubscribe():
+                return self._unsubscribe(frame)
+            case up.Watch():
+                return self._watch(frame)
+            case up.Unwatch():
+                return self._unwatch(frame)
+            case up.Start() | up.Fork() | up.Decide() | up.Cancel() | up.Send() | up.Pause():
+                return (ExecuteCommand(frame),)
+            case up.Ping():
+                return (ReadHeads(asked=True),)
+            case up.Hello():
+                raise Refused("bad_message", "hello comes once, as the first frame")
+            case _ as never:
+                assert_never(never)
+
+    def _subscribe(self, frame: up.Subscribe) -> Actions:
+        runs, most = self.output.runs, self._limits.subscriptions
+        if frame.run not in runs and len(runs) >= most:
+            raise Refused("too_many_subscriptions", f"at most {most} runs per connection; leave one first")
+        return (FindHead(frame.run),)
+
+    def _unsubscribe(self, frame: up.Unsubscribe) -> Actions:
+        source = self.output.unfollow(frame.run)
+        if source is None:
+            raise Refused("unknown_run", f"this connection does not follow {frame.run!r:.200}")
+        self._answer(down.Unsubscribed(run=frame.run, reason="asked", id=frame.id))
+        return (UnfollowRun(source),)
+
+    def _watch(self, frame: up.Watch) -> Actions:
+        lists, most = self.output.lists, self._limits.watches
+        if frame.id not in lists and len(lists) >= most:
+            raise Refused("too_many_subscriptions", f"at most {most} lists per connection; send unwatch for one first")
+        return (OpenWatch(frame),)
+
+    def _unwatch(self, frame: up.Unwatch) -> Actions:
+        if not self.output.unwatch(frame.id):
+            raise Refused("bad_message", f"this connection watches no list {frame.id!r:.200}")
+        self._answer(down.Unwatched(watch=frame.id))
+        return (CloseWatch(frame.id),)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, frame: down.Frame | None) -> None:
+        """Answer the request under way; None if something else does."""
+        self._request = None
+        if frame is not None:
+            self.output.put(frame)
+
+    def _pending(self) -> PendingRequest | None:
+        """The request that a fact is about; None if the session was closed meanwhile.
+
+        Raises:
+            SessionError: there is none.
+        """
+        if self._phase is SessionPhase.CLOSED:
+            return None
+        if self._phase is not SessionPhase.OPEN or self._request is None:
+            raise SessionError("no request is under way")
+        return self._request
+
+    def executed(self, ack: down.Ack) -> Actions:
+        """A command is durable. Raises SessionError if no request is under way, as all facts about requests do."""
+        if self._pending() is not None:
+            self._answer(ack)
+        return ()
+
+    def refused(self, refused: Refused) -> Actions:
+        """The request is refused; nothing happened."""
+        return self._failed(refused.error.code, refused.message, retry=refused.error.retry, current=refused.current)
+
+    def store_failed(self, text: str) -> Actions:
+        """The store did not answer; the same request may be sent again."""
+        return self._failed("store_unavailable", f"{text}; send it again", retry=True)
+
+    def _failed(self, code: str, message: str, *, retry: bool, current: object = None) -> Actions:
+        request = self._pending()
+        if request is not None:
+            named = {"id": request.id, "run": request.run}
+            self._answer(down.Error(code=code, message=message, retry=retry, current=current, **named))
+        return ()
+
+    def head_found(self, head: int) -> Actions:
+        """The newest sequence of the run that the client subscribes to."""
+        request = self._pending()
+        if request is None:
+            return ()
+        frame = request.frame
+        if not isinstance(frame, up.Subscribe):
+            raise SessionError("no head was asked for")
+        if frame.epoch not in (None, self._server.epoch):
+            request.reset = "epoch"
+        elif frame.after > head:
+            request.reset = "ahead"
+        if request.reset is not None:
+            return (TakeSnapshot(frame.run),)
+        mode: Literal["live", "replay"] = "live" if frame.after == head else "replay"
+        reply = down.Subscribed(run=frame.run, after=frame.after, head=head, mode=mode, id=frame.id)
+        return self._follow(frame.run, frame.after, reply)
+
+    def snapshot_taken(self, sequence: int, snapshot: Mapping[str, Any]) -> Actions:
+        """The run that the client subscribes to, as it was with event `sequence`."""
+        request = self._pending()
+        if request is None:
+            return ()
+        frame = request.frame
+        if not isinstance(frame, up.Subscribe) or request.reset is None:
+            raise SessionError("no snapshot was asked for")
+        reply = down.Reset(run=frame.run, reason=request.reset, sequence=sequence, snapshot=snapshot, id=frame.id)
+        return self._follow(frame.run, sequence, reply)
+
+    def _follow(self, run: str, after: int, reply: down.Frame) -> Actions:
+        """Begin a subscription; an earlier one of the run ends without a word."""
+        old = self.output.unfollow(run)
+        self._answer(reply)
+        new = self.output.follow(run, after)
+        return (FollowRun(new),) if old is None else (UnfollowRun(old), FollowRun(new))
+
+    def watch_opened(self, source: ListSource) -> Actions:
+        """A list is watched; its first page, which comes as the first turn of the source, is the answer."""
+        request = self._pending()
+        if request is not None:
+            if not isinstance(request.frame, up.Watch) or request.frame.id != source.name:
+                raise SessionError(f"no list {source.name!r} was asked for")
+            self._answer(None)
+            self.output.watch(source)
+        return ()
+
+    def heads_read(self, heads: Mapping[str, int], *, asked: bool) -> Actions:
+        """The newest sequences of the followed runs. `asked`: the tick with them answers a ping."""
+        if self._phase is not SessionPhase.OPEN:
+            return ()
+        if not asked:
+            self.output.put(down.Tick(heads=heads))
+            return ()
+        request = self._pending()
+        if request is None or not isinstance(request.frame, up.Ping):
+            raise SessionError("no heads were asked for")
+        self._answer(down.Tick(heads=heads, id=request.id))
+        return ()
+
+    # --- signs of life -----------------------------------------------------------------------------------------------
+
+    def frames_written(self, written: WriteFrames, began: float, now: float, last_byte: float) -> Actions:
+        """A write that `began` then is done; the newest byte of the peer came at `last_byte`."""
+        if written.pinging and last_byte < began:  # on a short way the answer may be here already
+            self._ping = now
+        return ()
+
+    def heartbeat(
+        self, now: float, *, last_byte: float, last_frame: float, last_room: float, writing: bool
+    ) -> tuple[Cut | ReadHeads, ...]:
+        """Look after the connection, every few seconds.
+
+        Args:
+            now: the time.
+            last_byte: when the newest byte of the peer came.
+            last_frame: when more than a ping or pong, which a page does not see, was written last.
+            last_room: when the peer made room in a window that was full.
+            writing: a frame is half written.
+
+        Returns:
+            Cut for a peer that does not answer a ping; ReadHeads, for a tick, if no frame was written for a while.
+        """
+        if self._phase is not SessionPhase.OPEN:
+            return ()  # hello has a limit of its own, and so has the end
+        limits, output = self._limits, self.output
+        if self._ping is not None and last_byte >= self._ping:
+            self._ping = None
+        if self._ping is not None and now - max(self._ping, last_room) >= limits.pong_seconds:
+            self._end()
+            return (Cut(),)
+        tick = now - last_frame >= limits.heartbeat_seconds and not output.answering and not writing
+        if self._ping is None and now - last_byte >= limits.heartbeat_seconds and not output.pinging:
+            output.put_ping()
+        return (ReadHeads(asked=False),) if tick else ()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> tuple[Close, ...]:
+        """The gateway closes the connection. Of several reasons the first one counts."""
+        if self._phase is SessionPhase.CLOSED:
+            return ()
+        self._bye = down.Bye(
+            code=code.code, name=code.name, reason=reason[:LONGEST_REASON], retry_after_ms=retry_after_ms
+        )
+        self._end()
+        return (Close(),)
+
+    def peer_gone(self, code: int | None, reason: str | None, verdict: CloseCode | None) -> Actions:
+        """No message can come any more.
+
+        Args:
+            code: of the close handshake; None if there was none.
+            reason: the text of the close handshake.
+            verdict: of the frame meter, if that has stopped reading.
+        """
+        if code is not None and code in BROKEN_FRAMES:
+            return self.leave(CloseCode(code, "broken_frames", "", retry=False), reason or "")
+        if verdict is codes.TOO_FAST:
+            return self._too_fast()
+        if verdict is not None:
+            return self.leave(verdict, f"more than {self._limits.message_bytes} bytes in one message")
+        if self._phase is SessionPhase.CLOSED:
+            return ()
+        self._end()
+        return (Close(),)
+
+    def _end(self) -> None:
+        self._phase, self._request = SessionPhase.CLOSED, None
+        self.output.close()
+
+    def last_words(self) -> bytes:
+        """The frames that still wait, gw.bye and the close frame; empty if the peer is gone, and the second time."""
+        bye, self._bye = self._bye, None
+        if bye is None:
+            return b""
+        words = b"" if bye.code in (codes.DONE.code, *BROKEN_FRAMES) else framed(bye)
+        return self.output.take_frames() + words + close_frame(bye.code, bye.reason or bye.name)
