@@ -161,7 +161,7 @@ class SessionOutput:
 
     def touch(self, source: AnySource) -> bool:
         """The source may have something: True if it has come into the line with this."""
-        if source.queued or source.over:
+        if source.queued or source.over or self._closed:
             return False
         source.queued = True
         self._line.append(source)

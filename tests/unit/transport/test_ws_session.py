@@ -363,6 +363,25 @@ def test_answers_come_before_events_and_runs_take_turns():
     assert order == [one, two] * 3
 
 
+def test_events_are_pushed_beside_the_line_only_to_a_run_that_has_all_before_them():
+    session = welcomed()
+    output, source = session.output, following(session)
+    assert not output.free(source), "it is in the line, and gw.live has not been written"
+    output.next()
+    output.nothing_read(source)
+    output.turn_written(source)
+    output.next()
+    output.nothing_read(source)
+    output.nothing_yet(source, behind=False)
+    assert output.free(source)
+    session.received(said("nothing"), 0.0)
+    assert not output.free(source), "an answer waits"
+    written(session)
+    assert output.free(source)
+    output.touch(source)
+    assert not output.free(source), "it is in the line"
+
+
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
