@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
 import attrs
 
+from greenroom.supervision.fields import did_you_mean
+
 from .abc import Model
 from .contract.decisions import Decision, Ticket
 from .contract.ids import content_digest
@@ -19,7 +21,7 @@ from .contract.state import Keys
 from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
 from .models.answers import Output, read_output_type
-from .options import checks_fields, did_you_mean
+from .options import checks_fields
 from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared

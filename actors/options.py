@@ -5,20 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, TypeVar
+
+from greenroom.supervision.fields import did_you_mean
 
 from .errors import UsageError
 
 C = TypeVar("C", bound=type)
-
-
-def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> str:
-    """A question for the middle of a message, with a blank behind it; empty if none of the known words is near."""
-    near = get_close_matches(str(word)[:100], list(known), n=1)
-    if not near:
-        return ""
-    return f"did you mean {near[0]!r}? " if quoted else f"did you mean {near[0]}? "
 
 
 def unknown_value(name: str, value: object, known: Iterable[str]) -> UsageError:

@@ -11,6 +11,7 @@ from .cleanup import report_overrun as report_overrun
 from .context import ActorContext as ActorContext
 from .errors import ActorExited as ActorExited
 from .errors import DuplicateChild as DuplicateChild
+from .errors import InvalidSpec as InvalidSpec
 from .errors import MailboxEmpty as MailboxEmpty
 from .errors import MailboxFull as MailboxFull
 from .errors import NameTaken as NameTaken
@@ -71,6 +72,7 @@ __all__ = [
     "Exit",
     "GaveUp",
     "Intensity",
+    "InvalidSpec",
     "Mailbox",
     "MailboxEmpty",
     "MailboxFull",

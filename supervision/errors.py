@@ -17,6 +17,10 @@ class SupervisionError(Exception):
         return restored, (type(self), self.args, vars(self))
 
 
+class InvalidSpec(SupervisionError, ValueError):
+    """A specification has a field with an invalid value; the message names both, and the values that are allowed."""
+
+
 class MailboxFull(SupervisionError):
     """A tell was refused because the actor has not kept up. Nothing was delivered.
 

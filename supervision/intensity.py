@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from attrs import evolve, field, frozen
-from attrs.validators import ge, gt
+
+from .fields import at_least, more_than
 
 
 @frozen(kw_only=True)
@@ -13,10 +14,13 @@ class Intensity:
     Attributes:
         max_restarts: 0 means: never restarted.
         within: Seconds.
+
+    Raises:
+        InvalidSpec: A field has an invalid value.
     """
 
-    max_restarts: int = field(default=3, validator=ge(0))
-    within: float = field(default=60.0, validator=gt(0.0))
+    max_restarts: int = field(default=3, validator=at_least(0))
+    within: float = field(default=60.0, validator=more_than(0))
 
 
 @frozen(kw_only=True)

@@ -16,7 +16,7 @@ import trio
 from attrs import define, field
 from trio.lowlevel import Abort, Task, checkpoint, current_clock, current_task, reschedule, wait_task_rescheduled
 
-from .errors import ActorExited, MailboxEmpty, MailboxFull
+from .errors import ActorExited, InvalidSpec, MailboxEmpty, MailboxFull
 from .exits import Exit
 
 M = TypeVar("M")
@@ -52,7 +52,7 @@ class Mailbox(Generic[M]):
 
     def __attrs_post_init__(self) -> None:
         if self.capacity < 1:
-            raise ValueError(f"capacity is {self.capacity}; a mailbox holds at least one message")
+            raise InvalidSpec(f"capacity={self.capacity}: give 1 or more; a mailbox holds at least one message")
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Literal, TypeVar
 
 from attrs import field, frozen
-from attrs.validators import ge, gt, in_, instance_of, optional
+from attrs.validators import optional
 
 from .context import ActorContext
+from .errors import InvalidSpec
+from .fields import a_text, at_least, did_you_mean, more_than, one_of
 from .intensity import Intensity
 from .mailbox import CAPACITY
 
@@ -33,12 +35,15 @@ class Backoff:
         factor: Growth per restart.
         maximum: Upper bound in seconds, before jitter.
         jitter: Share of the delay that is random; 0.1 means +-10 %.
+
+    Raises:
+        InvalidSpec: A field has an invalid value.
     """
 
-    initial: float = field(default=0.1, validator=ge(0.0))
-    factor: float = field(default=2.0, validator=ge(1.0))
-    maximum: float = field(default=30.0, validator=ge(0.0))
-    jitter: float = field(default=0.1, validator=ge(0.0))
+    initial: float = field(default=0.1, validator=at_least(0))
+    factor: float = field(default=2.0, validator=at_least(1))
+    maximum: float = field(default=30.0, validator=at_least(0))
+    jitter: float = field(default=0.1, validator=at_least(0))
 
     def delay(self, nth: int, chance: float = 0.5) -> float:
         """Seconds before the `nth` restart (1, 2, ...); `chance` in [0, 1) chooses within the jitter."""
@@ -49,7 +54,8 @@ class Backoff:
 
 def _shutdown_is_valid(_: object, __: object, value: object) -> None:
     if value != "brutal" and not (isinstance(value, int | float) and value >= 0):
-        raise ValueError(f"shutdown is {value!r}; give seconds >= 0, math.inf for a supervisor, or 'brutal'")
+        near = did_you_mean(value, ("brutal",))
+        raise InvalidSpec(f"shutdown={value!r:.100}: {near}give seconds >= 0, math.inf for a supervisor, or 'brutal'")
 
 
 @frozen(kw_only=True)
@@ -69,18 +75,21 @@ class ChildSpec(Generic[M]):
         capacity: Messages its mailbox holds.
         on_give_up: What exceeding the intensity means: report: this child ends with `GaveUp`; escalate: the
             supervisor ends too. None: escalate for static children, report for dynamic ones.
+
+    Raises:
+        InvalidSpec: A field has an invalid value.
     """
 
-    id: str = field(validator=instance_of(str))
+    id: str = field(validator=a_text)
     start: Callable[[ActorContext[M]], Awaitable[object]]
     name: str | None = None
-    restart: RestartKind = field(default="permanent", validator=in_(("permanent", "transient", "temporary")))
+    restart: RestartKind = field(default="permanent", validator=one_of("permanent", "transient", "temporary"))
     shutdown: float | Brutal = field(default=SHUTDOWN, validator=_shutdown_is_valid)
-    max_restarts: int | None = field(default=None, validator=optional(ge(0)))
-    within: float | None = field(default=None, validator=optional(gt(0.0)))
+    max_restarts: int | None = field(default=None, validator=optional(at_least(0)))
+    within: float | None = field(default=None, validator=optional(more_than(0)))
     backoff: Backoff | None = None
-    capacity: int = field(default=CAPACITY, validator=ge(1))
-    on_give_up: OnGiveUp | None = field(default=None, validator=optional(in_(("report", "escalate"))))
+    capacity: int = field(default=CAPACITY, validator=at_least(1))
+    on_give_up: OnGiveUp | None = field(default=None, validator=optional(one_of("report", "escalate")))
 
     @property
     def has_own_intensity(self) -> bool:

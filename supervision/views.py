@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from attrs import field, frozen
-from attrs.validators import ge, optional
+from attrs.validators import optional
 
 from .exits import Exit, Stubborn
+from .fields import at_least
 from .intensity import Intensity
 from .ref import Ref
 from .registry import Registry
@@ -27,9 +28,9 @@ class Options:
     """What `open_supervisor` was told; see there."""
 
     intensity: Intensity
-    stop_budget: float = field(validator=ge(0.0))
-    slice_size: int = field(validator=ge(1))
-    max_children: int | None = field(validator=optional(ge(0)))
+    stop_budget: float = field(validator=at_least(0))
+    slice_size: int = field(validator=at_least(1))
+    max_children: int | None = field(validator=optional(at_least(0)))
     on_give_up: OnGiveUp | None
     registry: Registry | None
     rng: random.Random

@@ -13,8 +13,10 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from greenroom.supervision.fields import did_you_mean
+
 from ..errors import UsageError
-from ..options import checks_fields, did_you_mean, unknown_option, unknown_value
+from ..options import checks_fields, unknown_option, unknown_value
 from .codec import normalise
 from .ids import canonical_json
 

@@ -83,7 +83,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     detail, name = f"{message.kind}: {message.text}", error_id(builder.info.run_id, flight.message_id)
     stopped = message.retryable and too_many_errors(builder.spec.stop, builder.counters.errors)
     policy, failures = builder.spec.policies.retry, flight.failures + 1
-    too_long = message.retryable and message.delay_ms is None and policy.too_long(message.retry_after)
+    too_long = message.retryable and policy.too_long(message.retry_after)
     if too_long:
         detail += f" (asked to wait {message.retry_after:,.0f} s, more than retry_after_cap={policy.retry_after_cap:g})"
     if stopped or too_long or not message.retryable or failures >= policy.attempts:
@@ -96,18 +96,16 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
             code = "model_bug" if message.kind == BUG else "model_error"
             fail(builder, code, detail, error_id=name)
         return
-    delay = message.delay_ms
-    if delay is None:
-        delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
+    delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
     _repeat(
         builder, flight, failures, code=message.kind, detail=detail, delay_ms=delay, usage=message.usage, error_id=name
     )
 
 
-def ask_anew(builder: StepBuilder, *, counts: bool) -> None:
+def ask_anew(builder: StepBuilder) -> None:
     """The process ended that asked the model: ask again; that is no failure. What is left of a wait is waited for.
 
-    `counts`: the request that was made, if one was, counts as one.
+    The request that was made, if one was, counts as one.
     """
     flight = builder.row.inference
     if flight is None:
@@ -117,7 +115,7 @@ def ask_anew(builder: StepBuilder, *, counts: bool) -> None:
         flight.asked_at - builder.now, timedelta(seconds=builder.spec.policies.retry.most)
     )  # the clock may have jumped
     waits = left > timedelta()
-    usage = ONE_REQUEST if counts and not waits else Usage()
+    usage = Usage() if waits else ONE_REQUEST
     builder.row.usage += usage
     _repeat(
         builder,

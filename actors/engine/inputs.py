@@ -27,12 +27,10 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         admitted: the run may start working at once; else an `Admit` follows.
         agent_digest: of the spec that this owner has; another one than the run's is recorded and accepted.
-        counts: a model request that the last owner left behind counts as one; older releases did not count it.
     """
 
     admitted: bool = True
     agent_digest: str = ""
-    counts: bool = True
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +129,6 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
         retry_after: seconds that the provider asks to wait.
         usage: of the request; without requests if none was made.
         jitter: factor of the back-off, drawn by the owner.
-        delay_ms: in a replay: the wait that is recorded, which no policy is asked for.
     """
 
     message_id: str
@@ -141,7 +138,6 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     usage: Usage = ONE_REQUEST
     jitter: float = 1.0
-    delay_ms: int | None = None
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     if builder.row.stage is Stage.CREATED and builder.row.cursor is Cursor.ADMISSION:
         builder.move(Stage.PLANNED)
     else:
-        recover(builder, counts=message.counts)
+        recover(builder)
     if message.admitted:
         admit(builder)
 
@@ -79,8 +79,8 @@ def _compare_digest(builder: StepBuilder, digest: str) -> None:
         builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
 
-def recover(builder: StepBuilder, *, counts: bool = True) -> None:
-    """Ask again for what was in flight. `counts`: see `Activate`."""
+def recover(builder: StepBuilder) -> None:
+    """Ask again for what was in flight."""
     if STATUS[builder.row.stage] is RunStatus.RUNNING:
         builder.counters.unowned_ms += (
             0 if builder.counters.active_since is None else milliseconds(builder.counters.active_since, builder.now)
@@ -94,7 +94,7 @@ def recover(builder: StepBuilder, *, counts: bool = True) -> None:
         case Cursor.TASKS:
             wake(builder)
         case Cursor.INFERENCE:
-            ask_anew(builder, counts=counts)
+            ask_anew(builder)
         case Cursor.TOOLS:
             _recover_calls(builder)
         case Cursor.STOPPING if builder.row.termination is not None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from greenroom.supervision import failure_of
+from greenroom.supervision.fields import did_you_mean
 
 from ..abc import Model
 from ..agent import Agent
@@ -19,7 +20,6 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
 from ..models import resolve_model
-from ..options import did_you_mean
 from .journal import DEPS, Journal
 from .services import Degraded
 

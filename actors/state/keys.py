@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import attrs
 
+from greenroom.supervision.fields import did_you_mean
+
 from ..contract.state import SCOPES, KeyId, KeySpec
 from ..errors import StateError
-from ..options import checks_fields, did_you_mean
+from ..options import checks_fields
 from .values import Unfit, check_kind, copied, read, shown, write
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from ..contract.recording import Recorded
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
+from ..options import unknown_value
 from . import _lists, _paging, _prune, _reads, _sql
 from ._desk import Desk
 from ._front import Front
@@ -100,11 +101,11 @@ class SQLiteStore(Front):
             migrations: for tests of migrations.
 
         Raises:
-            ValueError: the writer is neither "thread" nor "inline".
+            UsageError: the writer is neither "thread" nor "inline".
             StoreOpenError: the path is a folder, or SQLite's word for no file.
         """
         if writer not in ("thread", "inline"):
-            raise ValueError(f"writer={writer!r} is not known; use 'thread' or 'inline'")
+            raise unknown_value("writer", writer, ("thread", "inline"))
         self.path = Path(path)
         if self.path.name == ":memory:":  # a file of that name would be made, and left behind
             raise StoreOpenError(f"{self.path} is no file; runs are kept in memory if no path is given at all")

@@ -25,11 +25,12 @@ from typing import Any, Final, get_args
 import attrs
 import trio
 
+from greenroom.supervision.fields import did_you_mean
+
 from ..abc import Model, ModelEvent, ReasoningDelta, TextDelta
 from ..contract.ids import canonical_json
 from ..contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
 from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind, UsageError
-from ..options import did_you_mean
 
 KEEP: Final = 1_000
 """Requests that a test model keeps unless it is told otherwise: each holds on to the messages of its thread."""

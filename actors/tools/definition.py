@@ -13,10 +13,11 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, 
 
 import attrs
 
+from greenroom.supervision.fields import did_you_mean
+
 from ..contract.messages import ToolInfo
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
-from ..options import did_you_mean
 from .arguments import Arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph

@@ -18,6 +18,7 @@ import greenroom as gr
 import greenroom.actors.testing
 import greenroom.testing
 from greenroom import supervision
+from greenroom.transport import connect
 
 NAMES = (
     *(
@@ -341,6 +342,8 @@ MISSPELT = [
     (lambda: gr.Suspend(on_expiry="cancel"), "did you mean 'cancel_run'? use 'deny'"),
     (lambda: gr.tool(concurency="shared")(_pay), "did you mean 'concurrency'?"),
     (lambda: gr.tool(concurrency="order")(_pay), "did you mean 'ordered'? use one of"),
+    (lambda: gr.SQLiteStore("runs.db", writer="thred"), "did you mean 'thread'? use 'thread' or 'inline'"),
+    (lambda: connect("ws://x", tokn="t"), "connect() has no option 'tokn'; did you mean token? it has"),
     (lambda: gr.open_runtime(agnets=[]), "open_runtime() has no option 'agnets'; did you mean agents? it has"),
     (lambda: gr.Decision(target="t", action="resum"), "did you mean 'resume'? use 'approve' (or 'resume')"),
     (lambda: gr.ModelError("x", kind="time_out"), "did you mean 'timeout'? the kinds are"),

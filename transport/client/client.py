@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, overload
 import attrs
 
 from greenroom.actors.contract.decisions import ActionWord, Answer, Decision, decision_of
+from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
 from greenroom.actors.run.foreign import Unusable, data_of, input_of, object_of, text_of
@@ -393,6 +394,7 @@ class Client:
         return await asking.fetch(link.address, path, query, token=link.token, context=link.context, run_id=run_id)
 
 
+@checks_options
 @asynccontextmanager
 async def connect(
     url: str,

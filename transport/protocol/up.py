@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
 
 from greenroom.actors.contract.decisions import ActionWord
-from greenroom.actors.options import did_you_mean
+from greenroom.supervision.fields import did_you_mean
 
 from .codes import Refused
 

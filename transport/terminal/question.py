@@ -12,7 +12,7 @@ import attrs
 from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket
 from greenroom.actors.contract.redaction import WORKSPACE
 from greenroom.actors.contract.spans import HOME, MASK
-from greenroom.actors.options import did_you_mean
+from greenroom.supervision.fields import did_you_mean
 
 from . import words
 from .keyboard import Keyboard

@@ -415,3 +415,15 @@ def test_what_can_not_be_encoded_ends_the_record_and_nothing_else() -> None:
     (entry,) = load_taken(dump_taken((Taken(START, inp.Abandon(detail=object())),)), {})  # type: ignore[arg-type]
     assert isinstance(entry.entry, rec.NotRecorded)
     assert "object" in entry.entry.why
+
+
+def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None:
+    """`Activate.counts` and `ModelFailed.delay_ms` are gone; they had their defaults, which are not written."""
+    body = (
+        b'{"v":2,"d":[[0,"Activate",{"agent_digest":"d1"}],'
+        b'[5,"ModelFailed",{"message_id":"m1","kind":"timeout","text":"late","retryable":true,"jitter":0.75}]]}'
+    )
+    begun, failed = (one.entry for one in load_taken(body, {}))
+    assert begun == inp.Activate(agent_digest="d1")
+    assert failed == inp.ModelFailed(message_id="m1", kind="timeout", text="late", retryable=True, jitter=0.75)
+    assert dump_taken(load_taken(body, {})) == body

@@ -14,6 +14,8 @@ from greenroom.supervision import (
     Escalate,
     GaveUp,
     Intensity,
+    InvalidSpec,
+    Mailbox,
     Normal,
     Restart,
     Shutdown,
@@ -104,5 +106,20 @@ def test_a_child_takes_from_its_supervisor_what_its_own_intensity_leaves_open():
     [{"restart": "always"}, {"shutdown": -1}, {"shutdown": "soft"}, {"capacity": 0}, {"on_give_up": "panic"}],
 )
 def test_a_spec_refuses_values_that_mean_nothing(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
+    with pytest.raises(InvalidSpec, match=next(iter(wrong))):
         ChildSpec(id="a", start=body, **wrong)
+
+
+def test_a_refusal_names_what_was_probably_meant_and_what_there_is():
+    with pytest.raises(InvalidSpec, match=r"^restart='transiant' is not known; did you mean 'transient'\? use 'perm"):
+        ChildSpec(id="a", start=body, restart="transiant")
+    with pytest.raises(InvalidSpec, match=r"^shutdown='brutel': did you mean 'brutal'\? give seconds"):
+        ChildSpec(id="a", start=body, shutdown="brutel")
+    with pytest.raises(InvalidSpec, match=r"^within=0: give more than 0$"):
+        Intensity(within=0)
+    with pytest.raises(InvalidSpec, match=r"^factor='x': give 1 or more$"):
+        Backoff(factor="x")
+    with pytest.raises(InvalidSpec, match=r"^id=7: give a str$"):
+        ChildSpec(id=7, start=body)
+    with pytest.raises(ValueError, match="give 1 or more"):
+        Mailbox("a", 0)
