@@ -12,13 +12,13 @@ import attrs
 import msgspec
 import trio
 
-from .contract.asked import Asked
-from .contract.decisions import Answer, Command, InboxItem, Ticket
+from .contract.decisions import Command, CommandResult, InboxItem, Ticket
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
-from .contract.recording import Recorded
+from .contract.recording import RecordDelta
 from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from .contract.state import StateWrite
+from .contract.ticket_summary import TicketSummary
 from .contract.titles import searched
 from .errors import UsageError
 
@@ -180,7 +180,7 @@ class RunSummary:
     held: bool = False
     ended_at: datetime | None = None
     waiting_since: datetime | None = None
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[TicketSummary, ...] = ()
     asked_count: int = 0
 
     @property
@@ -387,11 +387,11 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def post(self, run_id: str, command: Command, judge: Judge) -> Answer:
+    async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
         """Judge a command and, if it is accepted, journal it; one transaction.
 
         `hooks.posted` is called for a newly accepted one. The same id with the same content is answered `duplicate`
-        with the first answer's code (the judge sees it as `Facts.known`).
+        with the first answer's code (the judge sees it as `CommandContext.known`).
 
         Raises:
             UnknownRun: no such run. StoreUnavailable: not journaled. StoreDown: unknown.
@@ -451,11 +451,11 @@ class Store(abc.ABC):
         """Every accepted command of a run, consumed or not, in the order of the inbox."""
 
     @abc.abstractmethod
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
         """The record of a run: what its commits carry (`Commit.taken`), beginning with its creation (`NewRun.taken`).
 
         Commits that carry nothing are left out. What a commit carries is durable with it, and deleted with its run. A
-        part that can not be encoded is replaced by one `NotRecorded`: it never makes a commit fail.
+        part that can not be encoded is replaced by one `RecordGap`: it never makes a commit fail.
 
         Args:
             run_id: of the run; empty for one that is not there, or was not recorded.

@@ -114,7 +114,7 @@ class ThreadForbidden(UsageError):
     """The thread belongs to a principal whose runs the caller may not see."""
 
 
-class NotAnAgent(UsageError):
+class AgentLoadError(UsageError):
     """A file or object that should hold an agent does not."""
 
 
@@ -218,7 +218,7 @@ class LeaseLost(StoreError):
     """The claim is not the newest one; nothing was written."""
 
 
-class RunDegraded(GreenroomError):
+class RunDegradedError(GreenroomError):
     """Nobody works on the run in this process: its agent or deps are missing, or it crashes. It stays as it is.
 
     Attributes:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from greenroom.actors.contract.decisions import Command, Decision, InboxItem
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
-from greenroom.actors.contract.phases import Cursor
+from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.rows import RunInfo, RunRow
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.engine import inputs as inp
@@ -71,7 +71,7 @@ def _case(key: str, act: Callable[[], object]) -> Case:
 
 
 def _play_out(agent: AgentSpec, messages: tuple[inp.Input, ...]) -> Callable[[], object]:
-    assert play(agent, messages).row.cursor is Cursor.ENDED
+    assert play(agent, messages).row.cursor is RunPosition.ENDED
     return lambda: play(agent, messages)
 
 

@@ -10,9 +10,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallStatus, Position
+from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallRule, CallStatus
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
-from greenroom.actors.contract.phases import CallAt, Phase
+from greenroom.actors.contract.phases import CallPosition, Phase
 
 State = TypeVar("State", bound=StrEnum)
 TABLES = "tests/support/timeline.py"
@@ -59,7 +59,10 @@ FLAGS = ("executing", "body", "writes", "undecided", "merges", "alive", "ended")
 def position_diagram() -> str:
     """The positions of a call, as the engine moves it, and the columns of their table."""
     moves = {at: row.to for at, row in POSITIONS.items()}
-    lines = [f"[*] --> {CallAt.NEW.value}", *_moves(moves, [at for at, following in moves.items() if not following])]
+    lines = [
+        f"[*] --> {CallPosition.NEW.value}",
+        *_moves(moves, [at for at, following in moves.items() if not following]),
+    ]
     for kind, colour in CALL_COLOURS.items():
         positions = ",".join(at.value for at, row in POSITIONS.items() if _kind(row) == kind)
         lines += [f"classDef call_{kind} {colour}", f"class {positions} call_{kind}"]
@@ -70,13 +73,13 @@ def position_diagram() -> str:
     return f"{drawn}\n{table}\n"
 
 
-def _kind(row: Position) -> str:
+def _kind(row: CallRule) -> str:
     if row.ended:
         return "ended"
     return "executing" if row.executing else "waiting" if row.alive else ""
 
 
-def _columns(row: Position) -> list[str]:
+def _columns(row: CallRule) -> list[str]:
     flags = ["yes" if getattr(row, flag) else "" for flag in FLAGS]
     outcomes = ", ".join(status.value for status in CallStatus if status in row.outcomes)
     return [row.status.value if row.status else "", row.phase.value if row.phase else "", *flags, outcomes]

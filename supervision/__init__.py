@@ -21,13 +21,13 @@ from .errors import SupervisorGaveUp as SupervisorGaveUp
 from .errors import SupervisorStopping as SupervisorStopping
 from .errors import TooManyChildren as TooManyChildren
 from .errors import UnknownChild as UnknownChild
-from .exits import Cancelled as Cancelled
+from .exits import ActorCancelled as ActorCancelled
 from .exits import Crashed as Crashed
 from .exits import Exit as Exit
 from .exits import GaveUp as GaveUp
 from .exits import Normal as Normal
 from .exits import Shutdown as Shutdown
-from .exits import Stubborn as Stubborn
+from .exits import Unresponsive as Unresponsive
 from .exits import flatten as flatten
 from .exits import leaves as leaves
 from .exits import sole_cancellation as sole_cancellation
@@ -58,10 +58,10 @@ from .views import SupervisorStatistics as SupervisorStatistics
 
 __all__ = [
     "CAPACITY",
+    "ActorCancelled",
     "ActorContext",
     "ActorExited",
     "Backoff",
-    "Cancelled",
     "ChildCount",
     "ChildInfo",
     "ChildSpec",
@@ -89,7 +89,6 @@ __all__ = [
     "Shutdown",
     "StartFailed",
     "Stop",
-    "Stubborn",
     "SupervisionError",
     "Supervisor",
     "SupervisorGaveUp",
@@ -97,6 +96,7 @@ __all__ = [
     "SupervisorStopping",
     "TooManyChildren",
     "UnknownChild",
+    "Unresponsive",
     "Window",
     "ask",
     "cleanup",

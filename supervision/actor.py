@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 from .border import failure_of, passes_through
 from .cleanup import brutally_stopped
 from .context import ActorContext
-from .exits import Cancelled, Crashed, Exit, Normal, Shutdown, Stubborn
+from .exits import ActorCancelled, Crashed, Exit, Normal, Shutdown, Unresponsive
 from .intensity import Window
 from .mailbox import Mailbox
 from .ref import Ref
@@ -29,15 +29,15 @@ M = TypeVar("M")
 class Host(Protocol):
     """What the wrapper asks of the supervisor; both are synchronous and are called by the child's own task."""
 
-    def decide(self, cell: Cell[Any], exit_: Exit) -> Decision:
+    def decide(self, cell: ChildRecord[Any], exit_: Exit) -> Decision:
         """What happens after this incarnation's exit."""
 
-    def child_ended(self, cell: Cell[Any], exit_: Exit, dead_letters: int) -> None:
+    def child_ended(self, cell: ChildRecord[Any], exit_: Exit, dead_letters: int) -> None:
         """The child has ended for good; called last in its exit step."""
 
 
 @define(eq=False)
-class Cell(Generic[M]):
+class ChildRecord(Generic[M]):
     """A child as its supervisor and its wrapper see it. Private to the package.
 
     Attributes:
@@ -58,16 +58,16 @@ class Cell(Generic[M]):
     window: Window | None = field(init=False, default=None)
     scope: trio.CancelScope = field(init=False)
     attempt: int = field(init=False, default=0)
-    request: Shutdown | Cancelled | None = field(init=False, default=None)
+    request: Shutdown | ActorCancelled | None = field(init=False, default=None)
     last_failure: Exit | None = field(init=False, default=None)
-    stubborn: Stubborn | None = field(init=False, default=None)
+    stubborn: Unresponsive | None = field(init=False, default=None)
     task: trio.lowlevel.Task | None = field(init=False, default=None)
     was_ready: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.scope = trio.CancelScope(shield=True)
 
-    def ask_to_end(self, request: Shutdown | Cancelled) -> None:
+    def ask_to_end(self, request: Shutdown | ActorCancelled) -> None:
         """Cancel the incarnation and refuse further ones; the first request names the exit."""
         if self.request is None:
             self.request = request
@@ -96,7 +96,7 @@ class Cell(Generic[M]):
 
     def conclude(self, exit_: Exit) -> None:
         """The last synchronous step: everything that others must see, and no await."""
-        if self.stubborn is not None and not isinstance(exit_, Stubborn):
+        if self.stubborn is not None and not isinstance(exit_, Unresponsive):
             self.stubborn = exit_ = evolve(self.stubborn, late=exit_)
         booting, self.booting = self.booting, None
         dead_letters = self.ref.conclude(exit_)
@@ -105,7 +105,7 @@ class Cell(Generic[M]):
             booting.send(None)
 
 
-async def run_actor(cell: Cell[Any]) -> None:
+async def run_actor(cell: ChildRecord[Any]) -> None:
     """The task of an actor: from the first incarnation to the published exit.
 
     Raises:
@@ -131,7 +131,7 @@ async def run_actor(cell: Cell[Any]) -> None:
                 return
 
 
-async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
+async def _incarnate(cell: ChildRecord[Any], pause: float | None) -> Exit:
     """One incarnation; from the body's end to the return there is no checkpoint."""
     if cell.request is not None:  # asked to end before it began: its body must not act
         return cell.request
@@ -158,4 +158,4 @@ async def _incarnate(cell: Cell[Any], pause: float | None) -> Exit:
         return Crashed(error=failure)
     if not scope.cancelled_caught:
         return Normal()
-    return cell.request or Cancelled(reason="its own scope was cancelled", by=cell.ref.name)
+    return cell.request or ActorCancelled(reason="its own scope was cancelled", by=cell.ref.name)

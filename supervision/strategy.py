@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, assert_never
 
 from attrs import frozen
 
-from .exits import Cancelled, Crashed, Exit, GaveUp, Normal, Shutdown, Stubborn
+from .exits import ActorCancelled, Crashed, Exit, GaveUp, Normal, Shutdown, Unresponsive
 from .intensity import Window
 from .spec import ChildSpec
 
@@ -53,7 +53,7 @@ def wants_restart(spec: ChildSpec[Any], exit_: Exit) -> bool:
             return spec.restart == "permanent"
         case Crashed():
             return spec.restart != "temporary"
-        case Shutdown() | Cancelled() | GaveUp() | Stubborn():
+        case Shutdown() | ActorCancelled() | GaveUp() | Unresponsive():
             return False
         case _:
             assert_never(exit_)

@@ -8,7 +8,7 @@ The ring. A plain nursery hands an outer cancellation to all children in the sam
 impossible. Here the scope of every incarnation is shielded, so the body of the `async with` block alone hears it.
 However the block ends, the supervisor then refuses new children and stops those it has, shielded: dynamic children
 first, concurrently, in slices, under one budget; then static children in reverse start order, each within its own
-budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `Cancelled`; or
+budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `ActorCancelled`; or
 with `SupervisorGaveUp`. An error is never replaced by a cancellation.
 
 Whoever interrupts the stop itself (a KeyboardInterrupt) ends its order: all children are asked to end at once, and the
@@ -34,7 +34,7 @@ import trio
 from attrs import asdict, define, field
 from trio.lowlevel import checkpoint
 
-from .actor import Cell, run_actor
+from .actor import ChildRecord, run_actor
 from .border import note_handler
 from .errors import (
     DuplicateChild,
@@ -45,7 +45,7 @@ from .errors import (
     TooManyChildren,
     UnknownChild,
 )
-from .exits import Cancelled, Crashed, Exit, GaveUp, Shutdown, Stubborn, sole_cancellation
+from .exits import ActorCancelled, Crashed, Exit, GaveUp, Shutdown, Unresponsive, sole_cancellation
 from .intensity import Intensity, Window
 from .mailbox import Mailbox
 from .nursery import raise_bare, unwrap
@@ -103,13 +103,13 @@ class Supervisor:
     _options: Options
     _nursery: trio.Nursery
     _body: trio.CancelScope = field(init=False, factory=trio.CancelScope)
-    _static: dict[str, Cell[Any]] = field(init=False, factory=dict)
-    _dynamic: dict[str, Cell[Any]] = field(init=False, factory=dict)
+    _static: dict[str, ChildRecord[Any]] = field(init=False, factory=dict)
+    _dynamic: dict[str, ChildRecord[Any]] = field(init=False, factory=dict)
     _window: Window = field(init=False)
     _counters: _Counters = field(init=False, factory=_Counters)
     _idle: trio.Event | None = field(init=False, default=None)
     _stopping: bool = field(init=False, default=False)
-    _failure: tuple[Cell[Any], GaveUp] | None = field(init=False, default=None)
+    _failure: tuple[ChildRecord[Any], GaveUp] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._window = Window(intensity=self._options.intensity)
@@ -148,7 +148,7 @@ class Supervisor:
             TooManyChildren: `max_children` are alive.
             NameTaken: The registry has a live actor of that name.
 
-        Cancellation: the child is stopped within its budget before `Cancelled` leaves; nothing is left started.
+        Cancellation: the child is stopped within its budget before `ActorCancelled` leaves; nothing is left started.
         """
         booting: Reply[None] = Reply()
         cell = self._start(spec, static=True, booting=booting)
@@ -175,7 +175,7 @@ class Supervisor:
 
         Cancellation: as a failure.
         """
-        started: list[Cell[Any]] = []
+        started: list[ChildRecord[Any]] = []
         try:
             for spec in specs:
                 await self.start_child_ready(spec)
@@ -188,7 +188,7 @@ class Supervisor:
         return tuple(cell.ref for cell in started)
 
     def cancel_child(self, child_id: str, *, reason: str, by: str) -> bool:
-        """Cancel a child: no restart, and it ends with `Cancelled(reason, by)` unless it crashes or finishes first.
+        """Cancel a child: no restart, and it ends with `ActorCancelled(reason, by)` unless it crashes or finishes first.
 
         Synchronous; watch `ref.exited` for the end. A later request does not change an earlier one's reason.
 
@@ -198,14 +198,14 @@ class Supervisor:
         cell = self._find(child_id)
         if cell is None:
             return False
-        cell.ask_to_end(Cancelled(reason=reason, by=by))
+        cell.ask_to_end(ActorCancelled(reason=reason, by=by))
         return True
 
     async def stop_child(self, child_id: str) -> Exit:
         """Ask a child to end and wait for it within its own budget.
 
         Returns:
-            Its exit; `Stubborn` if it has overrun the budget (it may still end later).
+            Its exit; `Unresponsive` if it has overrun the budget (it may still end later).
 
         Raises:
             UnknownChild: There is no such live child.
@@ -257,7 +257,7 @@ class Supervisor:
 
     # --- called by the wrapper of a child, in the child's task ------------------------------------
 
-    def decide(self, cell: Cell[Any], exit_: Exit) -> Decision:
+    def decide(self, cell: ChildRecord[Any], exit_: Exit) -> Decision:
         """The wrapper's question after an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
@@ -281,7 +281,7 @@ class Supervisor:
             self._gave_up(cell, decision.exit)
         return decision
 
-    def child_ended(self, cell: Cell[Any], exit_: Exit, dead_letters: int) -> None:
+    def child_ended(self, cell: ChildRecord[Any], exit_: Exit, dead_letters: int) -> None:
         """The wrapper's last step (`Host`)."""
         children = self._static if cell.static else self._dynamic
         del children[cell.spec.id]
@@ -295,7 +295,7 @@ class Supervisor:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _start(self, spec: ChildSpec[M], *, static: bool, booting: Reply[None] | None) -> Cell[M]:
+    def _start(self, spec: ChildSpec[M], *, static: bool, booting: Reply[None] | None) -> ChildRecord[M]:
         options = self._options
         if self._stopping:
             raise SupervisorStopping(self.name)
@@ -308,7 +308,7 @@ class Supervisor:
             raise NameTaken(name)
         mailbox: Mailbox[M] = Mailbox(name, spec.capacity)
         ref: Ref[M] = Ref(spec.id, name, mailbox)
-        cell = Cell(spec, ref, mailbox, self, static, booting)
+        cell = ChildRecord(spec, ref, mailbox, self, static, booting)
         self._nursery.start_soon(run_actor, cell, name=name)
         if options.registry is not None:
             options.registry.register(name, ref)
@@ -316,7 +316,7 @@ class Supervisor:
         self._counters.started += 1
         return cell
 
-    def _find(self, child_id: str) -> Cell[Any] | None:
+    def _find(self, child_id: str) -> ChildRecord[Any] | None:
         return self._dynamic.get(child_id) or self._static.get(child_id)
 
     def _stubborn(self) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ class Supervisor:
             if cell.stubborn is not None
         )
 
-    def _gave_up(self, cell: Cell[Any], exit_: GaveUp) -> None:
+    def _gave_up(self, cell: ChildRecord[Any], exit_: GaveUp) -> None:
         """A child has exceeded its intensity: report by its exit, or end with it."""
         text = f"{cell.ref.name} has ended for good after {exit_.restarts} restarts ({_kind(exit_.error)})"
         report(logger, logging.ERROR, text, child=cell.ref.name, restarts=exit_.restarts)
@@ -338,7 +338,7 @@ class Supervisor:
             self._stopping = True
             self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
 
-    def _log_restart(self, cell: Cell[Any], exit_: Exit) -> None:
+    def _log_restart(self, cell: ChildRecord[Any], exit_: Exit) -> None:
         """Without the error's text, which may name what is a secret: whoever owns the supervisor can log that."""
         number = cell.attempt + 1
         why = f"crashed ({_kind(exit_.error)})" if isinstance(exit_, Crashed) else "ended"
@@ -378,7 +378,7 @@ class Supervisor:
                 self._idle = trio.Event()
             await self._idle.wait()
 
-    async def _stop_cell(self, cell: Cell[Any], request: Shutdown) -> Exit:
+    async def _stop_cell(self, cell: ChildRecord[Any], request: Shutdown) -> Exit:
         """Ask one child to end and wait within its budget."""
         cell.ask_to_end(request)
         budget = BRUTAL_GRACE if cell.spec.shutdown == "brutal" else cell.spec.shutdown
@@ -386,9 +386,9 @@ class Supervisor:
             await cell.ref.exited.wait()
         return cell.ref.exit or self._mark_stubborn(cell)
 
-    def _mark_stubborn(self, cell: Cell[Any]) -> Stubborn:
+    def _mark_stubborn(self, cell: ChildRecord[Any]) -> Unresponsive:
         if cell.stubborn is None:
-            cell.stubborn = Stubborn(stack=cell.await_stack())
+            cell.stubborn = Unresponsive(stack=cell.await_stack())
             self._counters.overruns += 1
             if self._options.on_stubborn is not None:
                 call_watcher(self._options.on_stubborn, cell.ref, cell.stubborn)
@@ -415,7 +415,7 @@ def _following(error: BaseException, before: BaseException | None) -> BaseExcept
     return error
 
 
-def _info(cell: Cell[Any]) -> ChildInfo:
+def _info(cell: ChildRecord[Any]) -> ChildInfo:
     if cell.stubborn is not None:
         state: ChildState = "stubborn"
     elif cell.request is not None:
@@ -479,7 +479,7 @@ async def open_supervisor(
             `__cause__`. The body has been cancelled; an error of its own goes first and carries a note.
         BaseException: The body's exception, bare.
 
-    Cancellation: an outer one is heard by the body alone and leaves as one bare `Cancelled` when all children have
+    Cancellation: an outer one is heard by the body alone and leaves as one bare `ActorCancelled` when all children have
         ended.
     """
     options = Options(

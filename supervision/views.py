@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 from attrs.validators import optional
 
-from .exits import Exit, Stubborn
+from .exits import Exit, Unresponsive
 from .fields import at_least
 from .intensity import Intensity
 from .ref import Ref
@@ -18,7 +18,7 @@ from .spec import OnGiveUp
 
 OnExit = Callable[[Ref[Any], Exit], None]
 OnRestart = Callable[[Ref[Any], Exit, int], None]
-OnStubborn = Callable[[Ref[Any], Stubborn], None]
+OnStubborn = Callable[[Ref[Any], Unresponsive], None]
 
 ChildState = Literal["booting", "running", "stopping", "stubborn"]
 

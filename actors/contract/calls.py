@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from .lifecycle import IllegalTransition, RunStatus
-from .phases import CallAt, Phase
+from .phases import CallPosition, Phase
 
 
 class CallStatus(StrEnum):
@@ -33,7 +33,7 @@ class CallStatus(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class Position:
+class CallRule:
     """A row of the table.
 
     Attributes:
@@ -50,7 +50,7 @@ class Position:
         ended: its outcome is known and does not change.
     """
 
-    to: frozenset[CallAt]
+    to: frozenset[CallPosition]
     outcomes: frozenset[CallStatus]
     status: CallStatus | None = None
     phase: Phase | None = None
@@ -67,7 +67,7 @@ class Position:
         return self.executing or self.status is CallStatus.SUSPENDED
 
 
-_AT = CallAt
+_AT = CallPosition
 _CUT: Final = frozenset({CallStatus.CANCELLED})
 _RAN: Final = frozenset({CallStatus.SUCCEEDED, CallStatus.FAILED})
 
@@ -75,28 +75,28 @@ SETTLED: Final = _RAN | _CUT
 """The statuses that nothing leaves."""
 
 
-def _to(*positions: CallAt) -> frozenset[CallAt]:
+def _to(*positions: CallPosition) -> frozenset[CallPosition]:
     return frozenset(positions)
 
 
-POSITIONS: Final[Mapping[CallAt, Position]] = {
-    _AT.NEW: Position(
+POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
+    _AT.NEW: CallRule(
         to=_to(_AT.GATING, _AT.ALLOWED, _AT.PARKED, _AT.AFTER, _AT.SETTLED), outcomes=SETTLED, undecided=True
     ),
-    _AT.GATING: Position(
+    _AT.GATING: CallRule(
         to=_to(_AT.NEW, _AT.PROVISIONAL, _AT.ALLOWED, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         phase=Phase.TOOL_GATE,
         executing=True,
         undecided=True,
     ),
-    _AT.PROVISIONAL: Position(to=_to(_AT.GATING, _AT.SETTLED), outcomes=_CUT),
-    _AT.ALLOWED: Position(
+    _AT.PROVISIONAL: CallRule(to=_to(_AT.GATING, _AT.SETTLED), outcomes=_CUT),
+    _AT.ALLOWED: CallRule(
         to=_to(_AT.NEW, _AT.GATING, _AT.BEFORE, _AT.BODY, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         writes=True,
     ),
-    _AT.BEFORE: Position(
+    _AT.BEFORE: CallRule(
         to=_to(_AT.NEW, _AT.ALLOWED, _AT.BODY, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         phase=Phase.BEFORE_TOOL_EXECUTE,
@@ -104,7 +104,7 @@ POSITIONS: Final[Mapping[CallAt, Position]] = {
         body=True,
         writes=True,
     ),
-    _AT.BODY: Position(
+    _AT.BODY: CallRule(
         to=_to(_AT.ALLOWED, _AT.MERGING, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         status=CallStatus.RUNNING,
@@ -112,18 +112,18 @@ POSITIONS: Final[Mapping[CallAt, Position]] = {
         body=True,
         writes=True,
     ),
-    _AT.MERGING: Position(
+    _AT.MERGING: CallRule(
         to=_to(_AT.ALLOWED, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         status=CallStatus.RUNNING,
         writes=True,
         merges=True,
     ),
-    _AT.PARKED: Position(
+    _AT.PARKED: CallRule(
         to=_to(_AT.NEW, _AT.HELD, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True
     ),
-    _AT.HELD: Position(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
-    _AT.AFTER: Position(
+    _AT.HELD: CallRule(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
+    _AT.AFTER: CallRule(
         to=_to(_AT.SETTLED),
         outcomes=_RAN,
         phase=Phase.AFTER_TOOL_EXECUTE,
@@ -132,12 +132,12 @@ POSITIONS: Final[Mapping[CallAt, Position]] = {
         writes=True,
         ended=True,
     ),
-    _AT.SETTLED: Position(to=_to(), outcomes=SETTLED, merges=True, ended=True),
+    _AT.SETTLED: CallRule(to=_to(), outcomes=SETTLED, merges=True, ended=True),
 }
 """Where a call may be, where it may go from there, and what holds there. A call begins as `new`."""
 
 
-def check_move(call_id: str, source: CallAt | None, target: CallAt, outcome: CallStatus | None) -> None:
+def check_move(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:
     """Do nothing if the table allows the move.
 
     Args:
@@ -151,7 +151,7 @@ def check_move(call_id: str, source: CallAt | None, target: CallAt, outcome: Cal
     """
     following = POSITIONS[target]
     if source is None:
-        legal = target is CallAt.NEW and outcome is None
+        legal = target is CallPosition.NEW and outcome is None
     elif following.ended:
         row = POSITIONS[source]
         legal = target in row.to and outcome in row.outcomes and outcome in following.outcomes
@@ -174,7 +174,7 @@ def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
     return CallStatus.RUNNING if attempts else CallStatus.NEW
 
 
-def _statuses(source: CallAt, status: CallStatus, target: CallAt) -> Iterable[CallStatus]:
+def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) -> Iterable[CallStatus]:
     """The statuses that a call of this status may have after a move."""
     row, following = POSITIONS[source], POSITIONS[target]
     if following.status is not None:
@@ -186,7 +186,7 @@ def _statuses(source: CallAt, status: CallStatus, target: CallAt) -> Iterable[Ca
 
 def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
     """Each move of a status that a path through the table makes."""
-    start = (CallAt.NEW, CallStatus.NEW)
+    start = (CallPosition.NEW, CallStatus.NEW)
     seen, todo = {start}, [start]
     while todo:
         at, status = todo.pop()

@@ -362,7 +362,7 @@ class InboxItem:
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class CommandResult:
     """What became of a command. Never an exception: a wrong command is answered, not raised.
 
     Attributes:

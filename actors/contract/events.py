@@ -291,7 +291,7 @@ class MessageDelta(Payload, frozen=True, kw_only=True):
 
 
 @_event("run.reasoning.delta")
-class ReasoningDelta(Payload, frozen=True, kw_only=True):
+class ReasoningStreamed(Payload, frozen=True, kw_only=True):
     """More reasoning of a message. `index` counts the deltas of this message from 0."""
 
     message_id: str

@@ -35,7 +35,7 @@ class OutcomeError(GreenroomError):
         self.outcome = outcome
 
 
-class RunFailed(OutcomeError):
+class RunFailedError(OutcomeError):
     """The run has failed: there is no output."""
 
     outcome: Failed
@@ -44,7 +44,7 @@ class RunFailed(OutcomeError):
         return f"the run failed ({self.outcome.code}): {self.outcome.message}"
 
 
-class RunCancelled(OutcomeError):
+class RunCancelledError(OutcomeError):
     """The run was cancelled: there is no output."""
 
     outcome: Cancelled
@@ -55,7 +55,7 @@ class RunCancelled(OutcomeError):
         return f"the run was cancelled{whom}" + ("" if why is None else f": {why}")
 
 
-class RunWaiting(OutcomeError):
+class RunWaitingError(OutcomeError):
     """The run waits for decisions: there is no output yet. Decide about `outcome.tickets`, then `Run.result` waits."""
 
     outcome: Waiting
@@ -113,7 +113,7 @@ class Waiting:
         Raises:
             RunWaiting: always.
         """
-        raise RunWaiting(self)
+        raise RunWaitingError(self)
 
     @property
     def termination(self) -> Termination:
@@ -141,7 +141,7 @@ class Failed:
         Raises:
             RunFailed: always.
         """
-        raise RunFailed(self)
+        raise RunFailedError(self)
 
 
 @attrs.frozen(kw_only=True)
@@ -163,4 +163,4 @@ class Cancelled:
         Raises:
             RunCancelled: always.
         """
-        raise RunCancelled(self)
+        raise RunCancelledError(self)

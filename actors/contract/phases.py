@@ -28,10 +28,10 @@ class Phase(StrEnum):
     RUN_END = "run_end"
 
 
-class Cursor(StrEnum):
+class RunPosition(StrEnum):
     """Where the machine stands: the run-level phases, the stretches between them, and the way out.
 
-    `tools` covers the three per-call phases; each call has a position of its own (`CallAt`). Two lie between the steps:
+    `tools` covers the three per-call phases; each call has a position of its own (`CallPosition`). Two lie between the steps:
     `tasks`, when the model has nothing more to say and background tasks live, and `paused` (also before the first
     step), while a ticket of the run itself is open.
     """
@@ -51,24 +51,24 @@ class Cursor(StrEnum):
     ENDED = "ended"
 
 
-LEAVING: Final = (Cursor.STOPPING, Cursor.RUN_END, Cursor.ENDED)
+LEAVING: Final = (RunPosition.STOPPING, RunPosition.RUN_END, RunPosition.ENDED)
 """Where a run is on its way out: its termination is settled."""
-BETWEEN_STEPS: Final = (Cursor.ADMISSION, Cursor.TASKS, Cursor.PAUSED)
+BETWEEN_STEPS: Final = (RunPosition.ADMISSION, RunPosition.TASKS, RunPosition.PAUSED)
 """Where no step is under way, and a run waits for its turn, for its tasks or for people."""
 
-PHASE_OF: Final[Mapping[Cursor, Phase]] = {
-    Cursor.RUN_START: Phase.RUN_START,
-    Cursor.STEP_START: Phase.STEP_START,
-    Cursor.BEFORE_INFERENCE: Phase.BEFORE_INFERENCE,
-    Cursor.AFTER_INFERENCE: Phase.AFTER_INFERENCE,
-    Cursor.STEP_END: Phase.STEP_END,
-    Cursor.RUN_END: Phase.RUN_END,
+PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
+    RunPosition.RUN_START: Phase.RUN_START,
+    RunPosition.STEP_START: Phase.STEP_START,
+    RunPosition.BEFORE_INFERENCE: Phase.BEFORE_INFERENCE,
+    RunPosition.AFTER_INFERENCE: Phase.AFTER_INFERENCE,
+    RunPosition.STEP_END: Phase.STEP_END,
+    RunPosition.RUN_END: Phase.RUN_END,
 }
 """The run-level phases; entering one of these cursors runs its hooks, if there are any."""
 
 
-class CallAt(StrEnum):
-    """The position of one call inside `Cursor.TOOLS`. `POSITIONS` in `calls.py` is the table of them.
+class CallPosition(StrEnum):
+    """The position of one call inside `RunPosition.TOOLS`. `POSITIONS` in `calls.py` is the table of them.
 
     Private to the engine; clients see `CallStatus`.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 
-class Taken(msgspec.Struct, frozen=True):
+class RecordEntry(msgspec.Struct, frozen=True):
     """One entry of a record.
 
     Attributes:
@@ -28,7 +28,7 @@ class Taken(msgspec.Struct, frozen=True):
     reduced: tuple[tuple[Any, ...], ...] = ()
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordDelta(msgspec.Struct, frozen=True):
     """What one commit carries of the record; the creation of a run counts as its first commit.
 
     Attributes:
@@ -37,4 +37,4 @@ class Recorded(msgspec.Struct, frozen=True):
     """
 
     last: int
-    taken: tuple[Taken, ...]
+    taken: tuple[RecordEntry, ...]

@@ -159,8 +159,8 @@ class Redactor:
     def _dirty_mapping(self, value: Mapping[str, Any]) -> bool:
         about, search, harmless = self._about, self._search, self._harmless
         for key, item in value.items():
-            told = about(key)
-            if told is not None and (item is not None or told[0] != key):
+            judgement = about(key)
+            if judgement is not None and (item is not None or judgement[0] != key):
                 return True
             kind = type(item)
             if kind is str:  # as in _dirty; a call for each text is a quarter of an event's price

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import attrs
 import msgspec
 
-from .calls import POSITIONS, CallStatus, Position, open_status
-from .decisions import Answer, Command, Decision, InboxItem, Ticket
+from .calls import POSITIONS, CallRule, CallStatus, open_status
+from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
-from .phases import CallAt, Cursor
-from .recording import Taken
+from .phases import CallPosition, RunPosition
+from .recording import RecordEntry
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
 from .tasks import Lost, TaskRow
@@ -90,11 +90,11 @@ class CounterFields:
 
 @attrs.frozen(kw_only=True)
 class Counters(CounterFields):
-    """The counters of a run, as they are stored. It adds no field (see `building.py`)."""
+    """The counters of a run, as they are stored. It adds no field (see `row_forms.py`)."""
 
 
 @attrs.frozen(kw_only=True)
-class CancelWish:
+class PendingCancel:
     """A cancel that has been accepted."""
 
     mode: Literal["now", "after_step"]
@@ -103,7 +103,7 @@ class CancelWish:
 
 
 @attrs.frozen(kw_only=True)
-class PauseWish:
+class PendingPause:
     """A pause that has been accepted and waits for the end of the step."""
 
     command_id: str
@@ -178,7 +178,7 @@ class RequestChanges:
 
 
 @attrs.frozen(kw_only=True)
-class Sent:
+class SentText:
     """Where the text of a message stands that somebody has sent and no step has heard: in the inbox, and only there.
 
     Attributes:
@@ -212,7 +212,7 @@ class RunFields:
         draft: the step's assistant message until the step's messages are appended to the thread.
         pending_input: messages that wait for the next step, in their order. Of a run that ended before it was admitted:
             for the moment in which its thread is free.
-        sent: of those, the ones whose text is in the inbox (see `waiting.py`).
+        sent: of those, the ones whose text is in the inbox (see `pending_input.py`).
         unheard: who has sent the newest input that waits there ("": nobody is named); None: what waits was not sent.
         early: decisions that came before their call's first ticket.
         tasks: background tasks that live.
@@ -227,7 +227,7 @@ class RunFields:
     """
 
     stage: Stage = Stage.CREATED
-    cursor: Cursor = Cursor.ADMISSION
+    cursor: RunPosition = RunPosition.ADMISSION
     step: int = 0
     last_sequence: int = 0
     inbox: int = 0
@@ -236,19 +236,19 @@ class RunFields:
     answer: str | None = None
     answer_at: int = 0
     output: Any = None
-    cancel: CancelWish | None = None
+    cancel: PendingCancel | None = None
     usage: Usage = attrs.field(factory=Usage)
     counters: Counters = attrs.field(factory=Counters)
     inference: Inference | None = None
     draft: Message | None = None
     pending_input: tuple[Message, ...] = ()
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[SentText, ...] = ()
     unheard: str | None = None
     early: Mapping[str, Decision] = attrs.field(factory=dict)
     stubborn: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
-    pause: PauseWish | None = None
+    pause: PendingPause | None = None
     holds: tuple[Ticket, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
@@ -258,7 +258,7 @@ class RunFields:
 
 @attrs.frozen(kw_only=True)
 class RunRow(RunFields):
-    """The row of a run; the newest one wins. It adds no field (see `building.py`)."""
+    """The row of a run; the newest one wins. It adds no field (see `row_forms.py`)."""
 
     @property
     def status(self) -> RunStatus:
@@ -311,7 +311,7 @@ class CallFields:
     fingerprint: str
     requested: CallRequest
     effect: str = "read"
-    at: CallAt = CallAt.NEW
+    at: CallPosition = CallPosition.NEW
     attempts: int = 0
     resumed_at: int | None = None
     outcome: CallStatus | None = None
@@ -340,10 +340,10 @@ class CallFields:
 
 @attrs.frozen(kw_only=True)
 class CallRow(CallFields):
-    """The row of a call. It adds no field (see `building.py`)."""
+    """The row of a call. It adds no field (see `row_forms.py`)."""
 
     @property
-    def position(self) -> Position:
+    def position(self) -> CallRule:
         """The row of the call's position in the table."""
         return POSITIONS[self.at]
 
@@ -400,7 +400,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[StateWrite, ...] = ()
     state_step: int | None = None
     consumed: int = 0
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[RecordEntry, ...] = ()
 
     @property
     def written_at(self) -> int:
@@ -437,7 +437,7 @@ class NewRun:
     state: tuple[StateWrite, ...] = ()
     thread_parent: tuple[str, int] | None = None
     thread_runs: int | None = None
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[RecordEntry, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -527,7 +527,7 @@ class RunRecord:
 
 
 @attrs.frozen(kw_only=True)
-class Facts:
+class CommandContext:
     """What a store looks up for the judge, inside the transaction that will journal the command.
 
     Attributes:
@@ -543,7 +543,7 @@ class Facts:
 
     stage: Stage
     pending: int
-    known: tuple[Command, Answer] | None = None
+    known: tuple[Command, CommandResult] | None = None
     ticket: Ticket | None = None
     call: CallRow | None = None
     prior: Command | None = None
@@ -559,5 +559,5 @@ class Facts:
         return None if self.call is None else f"call:{self.call.call_id}"
 
 
-Judge = Callable[[Facts, Command], Answer]
+Judge = Callable[[CommandContext, Command], CommandResult]
 """A pure function. An accepted answer makes the store journal the command; any other leaves no trace."""

@@ -35,7 +35,7 @@ _BEARER: Final = r"A-Za-z0-9._~+/\-"
 
 
 @attrs.frozen
-class Token:
+class SecretShape:
     """Tokens that a service gives a head of its own.
 
     Attributes:
@@ -52,26 +52,32 @@ class Token:
 
 
 TOKENS: Final = {
-    "sk": Token(("sk-",), _WORD, 16, "sk-proj-abcdefghijklmnop1234"),  # OpenAI, Anthropic, and others after them
-    "xai": Token(("xai-",), _WORD, 20, "xai-abcdefghijklmnopqrst1234"),
-    "gitlab": Token(("glpat-", "glrt-"), _WORD, 16, "glpat-abcdefghijklmnop1234"),
-    "slack": Token(("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"A-Za-z0-9\-", 10, "xoxb-1234567890-abcdef"),
-    "slackapp": Token(("xapp-",), r"A-Za-z0-9\-", 10, "xapp-1-A012345678-123456"),
-    "pypi": Token(("pypi-",), _WORD, 40, "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMA"),
-    "github": Token(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _ALNUM, 20, "ghp_abcdefghijklmnopqrst1234"),
-    "githubpat": Token(("github_pat_",), "A-Za-z0-9_", 20, "github_pat_11ABCDEFG0abcdefghij_klm"),
-    "stripe": Token(("sk_live_", "sk_test_", "rk_live_", "rk_test_"), _ALNUM, 16, "sk_live_abcdefghijklmnop12345678"),
-    "webhook": Token(("whsec_",), "A-Za-z0-9+/", 16, "whsec_abcdefghijklmnop12345678"),
-    "npm": Token(("npm_",), _ALNUM, 30, "npm_abcdefghijklmnopqrstuvwxyz0123456789"),
-    "huggingface": Token(("hf_",), _ALNUM, 30, "hf_abcdefghijklmnopqrstuvwxyz01234567"),
-    "groq": Token(("gsk_",), _ALNUM, 30, "gsk_abcdefghijklmnopqrstuvwxyz0123456789"),
-    "docker": Token(("dckr_pat_",), _WORD, 20, "dckr_pat_abcdefghijklmnopqrstuvw"),
-    "shopify": Token(("shpat_", "shpca_", "shppa_", "shpss_"), "a-fA-F0-9", 32, "shpat_" + "0123456789abcdef" * 2),
-    "digitalocean": Token(("dop_v1_",), "a-f0-9", 40, "dop_v1_" + "0123456789abcdef" * 4),
-    "sendgrid": Token(("SG.",), r"A-Za-z0-9_\-.", 32, "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz0123456789"),
-    "googleoauth": Token(("ya29.",), _WORD, 20, "ya29.a0AfH6SMBabcdefghijklmnopqrstuvwxyz"),
-    "aws": Token(("AKIA", "ASIA"), "0-9A-Z", 16, "AKIAIOSFODNN7EXAMPLE"),
-    "google": Token(("AIza",), _WORD, 30, "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234"),
+    "sk": SecretShape(("sk-",), _WORD, 16, "sk-proj-abcdefghijklmnop1234"),  # OpenAI, Anthropic, and others after them
+    "xai": SecretShape(("xai-",), _WORD, 20, "xai-abcdefghijklmnopqrst1234"),
+    "gitlab": SecretShape(("glpat-", "glrt-"), _WORD, 16, "glpat-abcdefghijklmnop1234"),
+    "slack": SecretShape(("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"A-Za-z0-9\-", 10, "xoxb-1234567890-abcdef"),
+    "slackapp": SecretShape(("xapp-",), r"A-Za-z0-9\-", 10, "xapp-1-A012345678-123456"),
+    "pypi": SecretShape(("pypi-",), _WORD, 40, "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMA"),
+    "github": SecretShape(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _ALNUM, 20, "ghp_abcdefghijklmnopqrst1234"),
+    "githubpat": SecretShape(("github_pat_",), "A-Za-z0-9_", 20, "github_pat_11ABCDEFG0abcdefghij_klm"),
+    "stripe": SecretShape(
+        ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), _ALNUM, 16, "sk_live_abcdefghijklmnop12345678"
+    ),
+    "webhook": SecretShape(("whsec_",), "A-Za-z0-9+/", 16, "whsec_abcdefghijklmnop12345678"),
+    "npm": SecretShape(("npm_",), _ALNUM, 30, "npm_abcdefghijklmnopqrstuvwxyz0123456789"),
+    "huggingface": SecretShape(("hf_",), _ALNUM, 30, "hf_abcdefghijklmnopqrstuvwxyz01234567"),
+    "groq": SecretShape(("gsk_",), _ALNUM, 30, "gsk_abcdefghijklmnopqrstuvwxyz0123456789"),
+    "docker": SecretShape(("dckr_pat_",), _WORD, 20, "dckr_pat_abcdefghijklmnopqrstuvw"),
+    "shopify": SecretShape(
+        ("shpat_", "shpca_", "shppa_", "shpss_"), "a-fA-F0-9", 32, "shpat_" + "0123456789abcdef" * 2
+    ),
+    "digitalocean": SecretShape(("dop_v1_",), "a-f0-9", 40, "dop_v1_" + "0123456789abcdef" * 4),
+    "sendgrid": SecretShape(
+        ("SG.",), r"A-Za-z0-9_\-.", 32, "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz0123456789"
+    ),
+    "googleoauth": SecretShape(("ya29.",), _WORD, 20, "ya29.a0AfH6SMBabcdefghijklmnopqrstuvwxyz"),
+    "aws": SecretShape(("AKIA", "ASIA"), "0-9A-Z", 16, "AKIAIOSFODNN7EXAMPLE"),
+    "google": SecretShape(("AIza",), _WORD, 30, "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234"),
 }
 """Part of the expression -> its tokens."""
 
@@ -112,7 +118,7 @@ HOME: Final = rf"(?:home|Users)/{_PERSON}|root(?![\w\-])"
 """Behind a slash: a directory of a person on the host. It names the person, and says how the host is laid out."""
 
 
-def _token(name: str, token: Token) -> tuple[str, str]:
+def _token(name: str, token: SecretShape) -> tuple[str, str]:
     """Matches from the last character of the head on, if that is punctuation, else from the head on."""
     letters, least = f"[{token.letters}]", token.least
     shown = min(ENOUGH, least)

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
-from ..contract.phases import CallAt, Cursor
+from ..contract.phases import CallPosition, RunPosition
 from ..contract.rows import CallRow
-from .bodies import start, startable
 from .decisions import cancelled, early_decisions, release_held, supersede
-from .ending import end
-from .gates import ask_again, gate, gate_new, outdated
-from .holds import open_pause, rest
+from .gates import ask_again, ask_gates, gate_new, outdated
+from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .writes import merge_held
+from .state_merge import merge_held
+from .termination import end
+from .tool_bodies import start, startable
 
 
-def drive(builder: StepBuilder) -> bool:
+def advance_calls(builder: StepBuilder) -> bool:
     """Let the calls of the step move; called after everything that may let one move. True if all are settled.
 
     Gates what has no verdict, lets early and held decisions act, withdraws what new input supersedes, asks provisional
@@ -25,13 +25,13 @@ def drive(builder: StepBuilder) -> bool:
     """
     if not builder.in_tools:
         return False
-    while _drive_on(builder):
+    while _advance(builder):
         pass
-    show_stage(builder)
-    return builder.in_tools and all(call.at is CallAt.SETTLED for call in builder.calls.values())
+    update_stage(builder)
+    return builder.in_tools and all(call.at is CallPosition.SETTLED for call in builder.calls.values())
 
 
-def _drive_on(builder: StepBuilder) -> bool:
+def _advance(builder: StepBuilder) -> bool:
     """True if others may move now: a call has ended by being started (in the background), or by a merge."""
     gated = gate_new(builder)
     early_decisions(builder)
@@ -44,10 +44,10 @@ def _drive_on(builder: StepBuilder) -> bool:
     ask_again(builder)
     started = startable(builder.calls.values(), builder.mode, builder.spec.tools, builder.spec.max_bodies)
     for call in started:
-        if builder.row.cursor is not Cursor.TOOLS:  # the one before it has ended the run
+        if builder.row.cursor is not RunPosition.TOOLS:  # the one before it has ended the run
             break
         if outdated(builder, call):
-            gate(builder, call)
+            ask_gates(builder, call)
         else:
             start(builder, call)
     if builder.in_tools and not any(call.position.executing for call in builder.calls.values()):
@@ -55,7 +55,7 @@ def _drive_on(builder: StepBuilder) -> bool:
     return builder.in_tools and any(builder.calls[call.call_id].settled for call in started)
 
 
-def show_stage(builder: StepBuilder) -> None:
+def update_stage(builder: StepBuilder) -> None:
     """Move the run to the stage that its calls say: applying, running or needs_approval.
 
     A run that is to be cancelled after the step does not come to rest: it would wait for a decision that means nothing.
@@ -76,7 +76,7 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
     """By precedence: an executing call of an applying class; what else moves; a suspended call; else running."""
     suspended = moving = False
     for call in calls:
-        if call.at is CallAt.BODY and call.effect in APPLYING_EFFECTS:
+        if call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS:
             return Stage.APPLYING
         if call.position.executing or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
             moving = True

@@ -1,6 +1,6 @@
 """Commands reach the run here: decisions, the clock's expiries, cancels and new input.
 
-Whether a command is acceptable was judged when it was posted (`judge.py`). Here it acts, exactly once, in the order
+Whether a command is acceptable was judged when it was posted (`command_rules.py`). Here it acts, exactly once, in the order
 of the inbox. One that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
 """
 
@@ -10,13 +10,13 @@ from ..contract import events as ev
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.phases import BETWEEN_STEPS, LEAVING, CallAt
-from ..contract.rows import CallRow, CancelWish, Sent
-from ..contract.waiting import text_size
+from ..contract.pending_input import text_size
+from ..contract.phases import BETWEEN_STEPS, LEAVING, CallPosition
+from ..contract.rows import CallRow, PendingCancel, SentText
 from .decisions import act, cancelled, expire, refuse
-from .ending import end, lose_bodies
 from .pauses import decide_hold, expire_hold, find_hold, pause
 from .state import StepBuilder
+from .termination import end, lose_bodies
 
 
 def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
@@ -62,12 +62,12 @@ def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
         end(builder, cancelled(builder.row.cancel))
 
 
-def _note_cancel(builder: StepBuilder, command: Command) -> CancelWish:
+def _note_cancel(builder: StepBuilder, command: Command) -> PendingCancel:
     builder.emit(
         "run.cancel.requested",
         ev.CancelRequested(command_id=command.command_id, mode=command.mode, by=command.by, reason=command.reason),
     )
-    builder.row.cancel = CancelWish(mode=command.mode, by=command.by, reason=command.reason)
+    builder.row.cancel = PendingCancel(mode=command.mode, by=command.by, reason=command.reason)
     return builder.row.cancel
 
 
@@ -87,7 +87,7 @@ def _send(builder: StepBuilder, command: Command) -> None:
     builder.row.pending_input += (message,)
     size = text_size(command.text)
     builder.row.sent += (
-        Sent(number=builder.counters.messages, step=builder.row.step, command_id=command.command_id, size=size),
+        SentText(number=builder.counters.messages, step=builder.row.step, command_id=command.command_id, size=size),
     )
     builder.emit(
         "run.input.received",
@@ -111,7 +111,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             decide_hold(builder, hold, decision)
         return
     call = _target(builder, decision.target)
-    waits = call is not None and call.at is CallAt.PARKED and builder.in_tools
+    waits = call is not None and call.at is CallPosition.PARKED and builder.in_tools
     if command.kind == "expire":
         if call is not None and waits:
             expire(builder, call)

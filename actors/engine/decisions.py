@@ -13,18 +13,18 @@ from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import CallAt
-from ..contract.rows import CallRow, CancelWish, Facts
-from .bodies import out_of_turn
+from ..contract.phases import CallPosition
+from ..contract.rows import CallRow, CommandContext, PendingCancel
+from .command_rules import CommandRules
 from .denials import denial_text, doubted
-from .ending import end
-from .gates import gate, takes_result
-from .judge import Judge
+from .gates import ask_gates, decision_supplies_result
 from .state import StepBuilder
+from .termination import end
 from .tickets import close_call, resolve, withdraw
+from .tool_bodies import out_of_turn
 
 
-def cancelled(wish: CancelWish, code: str | None = None) -> Termination:
+def cancelled(wish: PendingCancel, code: str | None = None) -> Termination:
     """The termination that a cancel asks for."""
     return Termination(kind=TerminationKind.CANCELLED, code=code, detail=wish.reason, by=wish.by)
 
@@ -41,7 +41,7 @@ def early_decisions(builder: StepBuilder) -> None:
     """Let decisions that came before their ticket meet it."""
     for call_id in tuple(builder.row.early):
         call = builder.calls.get(call_id)
-        if builder.in_tools and call is not None and call.at is CallAt.PARKED:
+        if builder.in_tools and call is not None and call.at is CallPosition.PARKED:
             _try_early(builder, call)
 
 
@@ -52,9 +52,9 @@ def _try_early(builder: StepBuilder, call: CallRow) -> None:
         return
     builder.row.early = {key: value for key, value in builder.row.early.items() if key != call.call_id}
     tool = builder.spec.tools.get(call.tool)
-    judge = Judge(builder.now, lambda _, arguments: None if tool is None else tool.check(arguments))
+    judge = CommandRules(builder.now, lambda _, arguments: None if tool is None else tool.check(arguments))
     command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
-    facts = Facts(stage=builder.row.stage, pending=0, ticket=call.ticket, call=call)
+    facts = CommandContext(stage=builder.row.stage, pending=0, ticket=call.ticket, call=call)
     wrong = judge.reviewer(call.ticket, command) or judge.fits(facts, command, decision)
     if call.ticket.reason == "outcome_unknown":
         refuse(builder, decision, "unused", "it was made before the question was whether the call took effect")
@@ -76,7 +76,7 @@ def supersede(builder: StepBuilder) -> None:
     if builder.row.unheard is None or builder.spec.on_new_input != "supersede" or not builder.in_tools:
         return
     for call in tuple(builder.calls.values()):
-        if call.at is CallAt.PARKED:
+        if call.at is CallPosition.PARKED:
             row = withdraw(builder, call, by=builder.row.unheard or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
@@ -93,7 +93,7 @@ def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
         reason=decision.reason,
         edited=decision.edited_arguments is not None,
     )
-    call = builder.put(call, decision=decision, at=CallAt.HELD)
+    call = builder.put(call, decision=decision, at=CallPosition.HELD)
     release_held(builder)
 
 
@@ -105,10 +105,10 @@ def release_held(builder: StepBuilder) -> None:
     if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
         return
     for call in tuple(builder.calls.values()) if builder.in_tools else ():
-        if call.at is CallAt.HELD and call.decision is not None and builder.in_tools:
+        if call.at is CallPosition.HELD and call.decision is not None and builder.in_tools:
             if call.decision.action == "cancel":
                 _deny(builder, call, call.decision)
-            elif takes_result(call) or not out_of_turn(call, builder.calls.values(), builder.spec.tools):
+            elif decision_supplies_result(call) or not out_of_turn(call, builder.calls.values(), builder.spec.tools):
                 _resume(builder, call, call.decision)
 
 
@@ -116,7 +116,7 @@ def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     text = denial_text(builder, call, decision)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
     if builder.spec.on_deny == "cancel_run":
-        wish = CancelWish(mode="now", by=decision.decided_by, reason=decision.reason)
+        wish = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
         end(builder, cancelled(wish, "approval_rejected"))
 
 
@@ -131,10 +131,12 @@ def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
         call = attrs.evolve(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
     else:
         call = attrs.evolve(call, approved=call.fingerprint)
-    told = decision if call.asked else call.told  # a permission, or what came of a lost body, is no answer to the body
-    call = builder.put(call, at=CallAt.NEW, resumed_at=call.attempts, told=told, asked=False)
+    answer = (
+        decision if call.asked else call.told
+    )  # a permission, or what came of a lost body, is no answer to the body
+    call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts, told=answer, asked=False)
     _say_resumed(builder, call, ticket)
-    gate(builder, call)
+    ask_gates(builder, call)
 
 
 def _say_resumed(builder: StepBuilder, call: CallRow, ticket: Ticket) -> None:
@@ -159,7 +161,7 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
     call = resolve(builder, call, "expired", by="clock", reason="nobody decided in time")
     if ticket.on_expiry == "set_result":
         value = ticket.expiry_result
-        call = builder.put(call, at=CallAt.NEW, resumed_at=call.attempts)
+        call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts)
         _say_resumed(builder, call, ticket)
         shown, large = shown_value(value)
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
@@ -168,7 +170,7 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
     text = doubted("The approval expired: nobody decided in time.", call.doubt)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
     if ticket.on_expiry == "cancel_run":
-        wish = CancelWish(mode="now", by="clock", reason="an approval expired")
+        wish = PendingCancel(mode="now", by="clock", reason="an approval expired")
         end(builder, cancelled(wish, "approval_rejected"))
 
 

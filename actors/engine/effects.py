@@ -16,7 +16,7 @@ from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
 from ..contract.rows import RequestChanges
-from ..state.snapshot import EMPTY, Snapshot
+from ..state.snapshot import EMPTY, StateSnapshot
 
 
 class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: Phase
     step: int
-    state: Snapshot = EMPTY
+    state: StateSnapshot = EMPTY
     call_id: str | None = None
     durable: bool = False
 
@@ -60,7 +60,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
     decision: Decision | None = None
-    state: Snapshot = EMPTY
+    state: StateSnapshot = EMPTY
     durable: bool = True
 
 
@@ -83,7 +83,7 @@ class StartTask(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     tool: str
     arguments: Mapping[str, Any]
-    state: Snapshot = EMPTY
+    state: StateSnapshot = EMPTY
     durable: bool = True
 
 
@@ -142,7 +142,7 @@ class CancelWork(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = False
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
+class FinishRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run is over; its terminal event is in this commit."""
 
     durable: bool = True
@@ -159,5 +159,5 @@ Effect = (
     | AnswerBody
     | ReportFailure
     | CancelWork
-    | Finish
+    | FinishRun
 )

@@ -15,15 +15,15 @@ from ..contract.calls import CallStatus
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import CallAt, Phase
+from ..contract.phases import CallPosition, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
-from .ending import end, fail
 from .state import StepBuilder
+from .state_merge import merge_held
+from .termination import end, fail
 from .tickets import close_call, open_ticket
-from .writes import merge_held
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
 """What a tool with needs_approval=True asks for."""
@@ -39,16 +39,16 @@ def tool_of(builder: StepBuilder, call: CallRow) -> ToolSpec | None:
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one at a time. False while one is being asked."""
     for call in tuple(builder.calls.values()):
-        if call.at is CallAt.GATING:
+        if call.at is CallPosition.GATING:
             return False
-        if call.at is CallAt.NEW:
-            gate(builder, call)
-            if not builder.in_tools or builder.calls[call.call_id].at is CallAt.GATING:
+        if call.at is CallPosition.NEW:
+            ask_gates(builder, call)
+            if not builder.in_tools or builder.calls[call.call_id].at is CallPosition.GATING:
                 return False
     return True
 
 
-def gate(builder: StepBuilder, call: CallRow) -> None:
+def ask_gates(builder: StepBuilder, call: CallRow) -> None:
     """Find out whether a call may run. A question that needs no hook is answered at once."""
     tool = tool_of(builder, call)
     fault = _unknown(builder, call) if tool is None else _malformed(call) or tool.check(call.arguments)
@@ -61,7 +61,7 @@ def gate(builder: StepBuilder, call: CallRow) -> None:
             fail(builder, "model_behavior_error", fault)
         return
     if _asks(builder, call):
-        builder.put(call, at=CallAt.GATING)
+        builder.put(call, at=CallPosition.GATING)
         builder.do(RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot))
     elif tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         open_ticket(builder, call, APPROVAL)
@@ -105,11 +105,11 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
             open_ticket(builder, call, verdict)
         case SetResult() | Deny() | Block():
             if _provisional(builder, call):
-                builder.put(call, at=CallAt.PROVISIONAL, provisional=True)
+                builder.put(call, at=CallPosition.PROVISIONAL, provisional=True)
             elif isinstance(verdict, SetResult) and _waits_on(builder, call):
-                builder.put(call, at=CallAt.PROVISIONAL, weighed=_settled_before(builder, call))
+                builder.put(call, at=CallPosition.PROVISIONAL, weighed=_settled_before(builder, call))
             else:
-                _impose(builder, call, verdict)
+                _apply_verdict(builder, call, verdict)
 
 
 def _provisional(builder: StepBuilder, call: CallRow) -> bool:
@@ -125,7 +125,7 @@ def _earlier(builder: StepBuilder, call: CallRow) -> Iterator[CallRow]:
 
 
 def _settled_before(builder: StepBuilder, call: CallRow) -> int:
-    return sum(other.at is CallAt.SETTLED for other in _earlier(builder, call))
+    return sum(other.at is CallPosition.SETTLED for other in _earlier(builder, call))
 
 
 def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
@@ -135,7 +135,9 @@ def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
     """
     if not call.provisional or call.status is not CallStatus.NEW:
         return False
-    return any(other.at is not CallAt.SETTLED and not _awaits_a_person(other) for other in _earlier(builder, call))
+    return any(
+        other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in _earlier(builder, call)
+    )
 
 
 def _awaits_a_person(call: CallRow) -> bool:
@@ -150,12 +152,12 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     before it has settled since.
     """
     for call in tuple(builder.calls.values()):
-        if call.at is not CallAt.PROVISIONAL:
+        if call.at is not CallPosition.PROVISIONAL:
             continue
-        ready = all(other.at is CallAt.SETTLED or _awaits_a_person(other) for other in _earlier(builder, call))
+        ready = all(other.at is CallPosition.SETTLED or _awaits_a_person(other) for other in _earlier(builder, call))
         if ready or (quiet and (call.weighed is None or call.weighed < _settled_before(builder, call))):
             merge_held(builder, before=call)
-            builder.put(call, at=CallAt.GATING)
+            builder.put(call, at=CallPosition.GATING)
             builder.do(
                 RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot)
             )
@@ -163,7 +165,7 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     return False
 
 
-def _impose(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> None:
+def _apply_verdict(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> None:
     if isinstance(verdict, SetResult):
         status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
         shown, large = shown_value(verdict.value)
@@ -179,18 +181,18 @@ def _impose(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Blo
 
 
 def _allow(builder: StepBuilder, call: CallRow) -> None:
-    if call.status is CallStatus.RESUMING and call.decision is not None and takes_result(call):
+    if call.status is CallStatus.RESUMING and call.decision is not None and decision_supplies_result(call):
         value = call.decision.result
         shown, large = shown_value(value)
         close_call(builder, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
     else:
-        builder.put(call, at=CallAt.ALLOWED)
+        builder.put(call, at=CallPosition.ALLOWED)
 
 
-def takes_result(call: CallRow) -> bool:
+def decision_supplies_result(call: CallRow) -> bool:
     """True if the call's decision brings its result, so that its body does not run."""
     ticket, decision = call.ticket, call.decision
     if ticket is None or decision is None:
         return False
-    told = ticket.reason == "outcome_unknown" and decision.result is not None
-    return told or ticket.resume_mode == "use_decision_as_tool_result"
+    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
+    return outcome_given or ticket.resume_mode == "use_decision_as_tool_result"

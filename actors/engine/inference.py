@@ -15,18 +15,18 @@ from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import error_id, fingerprint, is_reserved
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
-from ..contract.phases import Cursor
+from ..contract.phases import RunPosition
 from ..contract.rows import CallRow, Inference
 from .effects import CallModel
-from .ending import discard_inference, end, fail
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed, ModelStreamed
 from .state import StepBuilder, milliseconds
-from .stops import too_many_errors
+from .stop_conditions import too_many_errors
+from .termination import discard_inference, end, fail
 
 
 def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, failures: int = 0) -> None:
     """Ask for an answer under a new message id, so many milliseconds from now."""
-    builder.row.cursor, builder.changed = Cursor.INFERENCE, True
+    builder.row.cursor, builder.changed = RunPosition.INFERENCE, True
     builder.row.inference = Inference(
         message_id=builder.new_message_id(),
         attempt=attempt,
@@ -53,13 +53,13 @@ def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, fail
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
     """More of the answer."""
     flight = builder.row.inference
-    if builder.row.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     text, reasoning = flight.text_index, flight.reasoning_index
     if message.reasoning:
         builder.emit(
             "run.reasoning.delta",
-            ev.ReasoningDelta(message_id=flight.message_id, index=reasoning, text=message.reasoning),
+            ev.ReasoningStreamed(message_id=flight.message_id, index=reasoning, text=message.reasoning),
         )
         reasoning += 1
     if message.text:
@@ -75,7 +75,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     ConsecutiveErrors: the run is then stopped in place of asking again, also where it would not be asked again anyway.
     """
     flight = builder.row.inference
-    if builder.row.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     builder.counters.answers += 1
     builder.counters.errors += 1
@@ -88,7 +88,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         detail += f" (asked to wait {message.retry_after:,.0f} s, more than retry_after_cap={policy.retry_after_cap:g})"
     if stopped or too_long or not message.retryable or failures >= policy.attempts:
         discard_inference(builder, "the model failed")
-        builder.row.cursor = Cursor.AFTER_INFERENCE  # the model is not in flight any more
+        builder.row.cursor = RunPosition.AFTER_INFERENCE  # the model is not in flight any more
         if stopped:
             text = f"{builder.counters.errors} failed steps; the last one: {detail}"
             end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=text))
@@ -159,13 +159,13 @@ def _repeat(
 def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     """The answer is here: note it. True if it is one to go on with."""
     flight, response = builder.row.inference, message.response
-    if builder.row.cursor is not Cursor.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
     builder.row.usage = builder.row.usage + usage
     builder.counters.answers += 1
     builder.row.finish = response.finish
-    builder.row.cursor = Cursor.AFTER_INFERENCE
+    builder.row.cursor = RunPosition.AFTER_INFERENCE
     requests = _requests(builder, response)
     builder.emit(
         "run.inference.completed",

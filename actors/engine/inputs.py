@@ -255,7 +255,7 @@ class DeadlinePassed(msgspec.Struct, frozen=True, kw_only=True):
     unowned: bool = False
 
 
-class Stubborn(msgspec.Struct, frozen=True, kw_only=True):
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     """What did not end within its grace, and where it stands.
 
     `call_id` is the call's, or the name of another child of the run, such as `model:<message id>`.
@@ -267,19 +267,19 @@ class Stubborn(msgspec.Struct, frozen=True, kw_only=True):
     stack: str = ""
 
 
-class Overran(msgspec.Struct, frozen=True, kw_only=True):
+class BodyOverran(msgspec.Struct, frozen=True, kw_only=True):
     """A body goes on without its call: told at once, and named by the terminal event if it still lives then."""
 
-    item: Stubborn
+    item: Unfinished
 
 
 class WorkStopped(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the run had started has ended, but for what is named here."""
 
-    stubborn: tuple[Stubborn, ...] = ()
+    stubborn: tuple[Unfinished, ...] = ()
 
 
-class Abandon(msgspec.Struct, frozen=True, kw_only=True):
+class FailUnrecoverable(msgspec.Struct, frozen=True, kw_only=True):
     """The owner gave up: end the run as failed(internal_error) without asking any hook.
 
     The first input of an incarnation, in place of `Activate`. It is answered with `CancelWork`; the run ends with
@@ -308,7 +308,7 @@ Input = (
     | CommandArrived
     | CancelUnowned
     | DeadlinePassed
-    | Overran
+    | BodyOverran
     | WorkStopped
-    | Abandon
+    | FailUnrecoverable
 )

@@ -14,17 +14,15 @@ from datetime import datetime
 from typing import assert_never
 
 from ..contract.decisions import Ticket
-from ..contract.phases import CallAt, Cursor
+from ..contract.phases import CallPosition, RunPosition
 from ..contract.spec import AgentSpec
-from .bodies import FromBody, body_said
-from .calls import drive
+from .calls import advance_calls
 from .commands import cancel_unowned, command_arrived
-from .ending import abandon, fail, lose_bodies, overran, work_stopped
 from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
-    Abandon,
     Activate,
     Admit,
+    BodyOverran,
     CallPrinted,
     CallProgressed,
     CallRaised,
@@ -34,11 +32,11 @@ from .inputs import (
     CancelUnowned,
     CommandArrived,
     DeadlinePassed,
+    FailUnrecoverable,
     Input,
     ModelAnswered,
     ModelFailed,
     ModelStreamed,
-    Overran,
     PhaseDone,
     SpawnAsked,
     TasksAsked,
@@ -47,13 +45,15 @@ from .inputs import (
 )
 from .phases import phase_done
 from .recovery import activate
-from .state import RunState, Step, StepBuilder
+from .state import RunState, StepBuilder, Transition
 from .steps import admit, arrive, tools_done, wake
-from .task_desk import desk_asked, task_said
+from .task_requests import desk_asked, task_said
 from .tasks import task_of
+from .termination import abandon, fail, lose_bodies, overran, work_stopped
+from .tool_bodies import FromBody, body_said
 
 
-def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Step:
+def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Transition:
     """Take one input.
 
     Args:
@@ -66,7 +66,7 @@ def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Ste
         IllegalTransition: a bug: the tables do not allow what the engine wants.
     """
     builder = StepBuilder(spec, state, now)
-    if state.row.cursor is not Cursor.ENDED:
+    if state.row.cursor is not RunPosition.ENDED:
         _take(builder, message)
     return builder.build()
 
@@ -79,7 +79,7 @@ def _take(builder: StepBuilder, message: Input) -> None:  # noqa: C901, PLR0912 
             _body_said(builder, message)
         case ModelAnswered():
             if model_answered(builder, message):
-                arrive(builder, Cursor.AFTER_INFERENCE)
+                arrive(builder, RunPosition.AFTER_INFERENCE)
         case CallSuspended() | CallReturned() | CallRaised():
             _body_said(builder, message)
             _go_on(builder)
@@ -103,11 +103,11 @@ def _take(builder: StepBuilder, message: Input) -> None:  # noqa: C901, PLR0912 
             if message.unowned:
                 lose_bodies(builder)
             fail(builder, "run_timeout", "the run's deadline passed")
-        case Overran():
+        case BodyOverran():
             overran(builder, message.item)
         case WorkStopped():
             work_stopped(builder, message.stubborn)
-        case Abandon():
+        case FailUnrecoverable():
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
@@ -122,9 +122,9 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
 
 
 def _go_on(builder: StepBuilder) -> None:
-    if builder.row.cursor is Cursor.TASKS:
+    if builder.row.cursor is RunPosition.TASKS:
         wake(builder)
-    elif builder.row.cursor is Cursor.TOOLS and drive(builder):
+    elif builder.row.cursor is RunPosition.TOOLS and advance_calls(builder):
         tools_done(builder)
 
 
@@ -137,7 +137,7 @@ def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
 
 def timed(state: RunState) -> tuple[Ticket, ...]:
     """The open tickets that expire at some time: of calls, and of the run itself."""
-    parked = (call.ticket for call in state.calls.values() if call.at is CallAt.PARKED)
+    parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
     return tuple(
         ticket
         for ticket in (*parked, *state.row.holds)

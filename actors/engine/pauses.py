@@ -9,13 +9,13 @@ from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.phases import LEAVING, Cursor
-from ..contract.rows import CancelWish, PauseWish
+from ..contract.phases import LEAVING, RunPosition
+from ..contract.rows import PendingCancel, PendingPause
 from .decisions import cancelled
-from .ending import append_input, end, refuse_pause
-from .holds import close_run_ticket, open_pause, rest
+from .run_tickets import close_run_ticket, open_pause, rest
 from .state import StepBuilder
 from .steps import arrive, next_step, wake
+from .termination import append_input, end, refuse_pause
 
 
 def pause(builder: StepBuilder, command: Command) -> None:
@@ -31,10 +31,10 @@ def pause(builder: StepBuilder, command: Command) -> None:
     )
     if joins is not None:
         return
-    builder.row.pause = PauseWish(command_id=command.command_id, by=command.by, reason=command.reason)
+    builder.row.pause = PendingPause(command_id=command.command_id, by=command.by, reason=command.reason)
     if builder.row.stage is Stage.NEEDS_APPROVAL:
         open_pause(builder)
-    elif builder.row.cursor is Cursor.TASKS:
+    elif builder.row.cursor is RunPosition.TASKS:
         open_pause(builder)
         rest(builder)
 
@@ -50,7 +50,7 @@ def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> Non
     by = decision.decided_by
     close_run_ticket(builder, ticket, "denied" if denied else "approved", by=by, reason=decision.reason)
     if denied:
-        end(builder, cancelled(CancelWish(mode="now", by=by, reason=decision.reason), "approval_rejected"))
+        end(builder, cancelled(PendingCancel(mode="now", by=by, reason=decision.reason), "approval_rejected"))
         return
     _tell(builder, decision.result, decision.decision_id, by)
     _go_on(builder, by)
@@ -63,7 +63,7 @@ def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
         _tell(builder, ticket.expiry_result, command_id, "clock")
         _go_on(builder, "clock")
         return
-    wish = CancelWish(mode="now", by="clock", reason="an approval expired")
+    wish = PendingCancel(mode="now", by="clock", reason="an approval expired")
     end(builder, cancelled(wish, "approval_rejected"))
 
 
@@ -82,13 +82,13 @@ def _go_on(builder: StepBuilder, by: str | None) -> None:
     """Work goes on where the run was held, if nothing else holds it; in the middle of a step nothing was."""
     if builder.row.holds or builder.row.stage is not Stage.NEEDS_APPROVAL:
         return
-    if builder.row.cursor is Cursor.PAUSED:
+    if builder.row.cursor is RunPosition.PAUSED:
         builder.move(Stage.RUNNING, by=by or "local")
         next_step(builder)
-    elif builder.row.cursor is Cursor.STEP_START:
+    elif builder.row.cursor is RunPosition.STEP_START:
         builder.move(Stage.RUNNING, by=by or "local")
         append_input(builder)
-        arrive(builder, Cursor.BEFORE_INFERENCE)
-    elif builder.row.cursor is Cursor.TASKS:
+        arrive(builder, RunPosition.BEFORE_INFERENCE)
+    elif builder.row.cursor is RunPosition.TASKS:
         builder.move(Stage.RUNNING, by=by or "local")
         wake(builder)

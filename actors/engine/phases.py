@@ -12,18 +12,18 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import PHASE_OF, CallAt, Cursor, Phase
+from ..contract.phases import PHASE_OF, CallPosition, Phase, RunPosition
 from ..contract.rows import CallRow
-from .bodies import start_body
-from .calls import drive
+from .calls import advance_calls
 from .effects import RunPhase
-from .ending import end, fail
 from .gates import gate_answered
-from .holds import open_run_ticket
 from .inputs import CallEdit, PhaseDone
+from .run_tickets import open_run_ticket
 from .state import StepBuilder
 from .steps import leave, tools_done
+from .termination import end, fail
 from .tickets import close_call
+from .tool_bodies import start_body
 
 
 def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
@@ -32,7 +32,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if not _asked(builder, message, call) or not _written(builder, message):
         return
     _note(builder, message)
-    if builder.row.cursor is Cursor.RUN_END:
+    if builder.row.cursor is RunPosition.RUN_END:
         fault = message.failure or message.tripped
         if fault is not None:
             builder.emit(
@@ -43,7 +43,9 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         return
     builder.phase_open = builder.phase_open and call is not None
     if call is not None and (message.failure or message.tripped or message.end):
-        call = builder.put(call, at=CallAt.SETTLED if call.settled else CallAt.NEW)  # nothing of it is in flight
+        call = builder.put(
+            call, at=CallPosition.SETTLED if call.settled else CallPosition.NEW
+        )  # nothing of it is in flight
     if message.failure is not None:
         fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
     elif message.tripped is not None:
@@ -52,7 +54,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         _end_asked(builder, message.end)
     elif call is not None:
         _call_phase_done(builder, call, message)
-        if builder.row.cursor is Cursor.TOOLS and drive(builder):
+        if builder.row.cursor is RunPosition.TOOLS and advance_calls(builder):
             tools_done(builder)
     else:
         _run_phase_done(builder, message)
@@ -65,7 +67,7 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.row.answer is not None and fault is None else None
     done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
-    if builder.row.cursor is Cursor.STEP_END:
+    if builder.row.cursor is RunPosition.STEP_END:
         builder.row.termination = done
         leave(builder)
     else:
@@ -77,13 +79,13 @@ def _asked(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bo
     if message.step != builder.row.step:
         return False
     if message.call_id is not None:
-        return builder.row.cursor is Cursor.TOOLS and call is not None and call.position.phase is message.phase
+        return builder.row.cursor is RunPosition.TOOLS and call is not None and call.position.phase is message.phase
     return builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
 
 
 def _written(builder: StepBuilder, message: PhaseDone) -> bool:
     """Make what the hooks wrote part of the state; if that can not be, ask them again."""
-    builder.learn(message.keys)
+    builder.remember_reducers(message.keys)
     if message.batch is None or builder.merge(message.batch, message.phase.value) is None:
         return True
     builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
@@ -100,8 +102,8 @@ def _note(builder: StepBuilder, message: PhaseDone) -> None:
             "run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure, error_id=_error_id(builder, message))
         )
     if message.doubt is not None:
-        told = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(builder, message))
-        builder.emit("run.degraded", told)
+        degraded = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(builder, message))
+        builder.emit("run.degraded", degraded)
     if message.call_id is not None:
         for one in message.overruled:
             builder.emit(
@@ -137,9 +139,9 @@ def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:
 
 def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) -> None:
     match call.at:
-        case CallAt.GATING:
+        case CallPosition.GATING:
             gate_answered(builder, call, message.verdict, message.revision)
-        case CallAt.BEFORE:
+        case CallPosition.BEFORE:
             start_body(builder, call)
         case _:
-            builder.put(call, at=CallAt.SETTLED)
+            builder.put(call, at=CallPosition.SETTLED)

@@ -1,9 +1,9 @@
 """The record of a run: what is in it beside inputs, and how it is made.
 
-Theory of operation. A run that is folded again begins with `Born`, and takes each input at the time that is recorded
+Theory of operation. A run that is folded again begins with `CreatedEntry`, and takes each input at the time that is recorded
 with it. Between inputs the owner of a run changes the state in few ways, and each has an entry of its own: an owner
-takes the run up as the store has it (`TakenUp`), the clocks move apart (`ClockMoved`), a run that was given up is ended
-without the machine (`Buried`). A stretch that was not recorded has `NotRecorded`.
+takes the run up as the store has it (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up is ended
+without the machine (`ForcedEndEntry`). A stretch that was not recorded has `RecordGap`.
 
 Reducers are user code. Those that the agent declares run again in a replay. Others are known to the bodies that use
 them only; so what they return is recorded.
@@ -20,24 +20,24 @@ import msgspec
 
 from ..contract.codec import message_of
 from ..contract.decisions import InboxItem
-from ..contract.phases import Cursor
-from ..contract.recording import Taken
+from ..contract.phases import RunPosition
+from ..contract.recording import RecordEntry
 from ..contract.rows import NewRun, RunRow
 from ..contract.spec import AgentSpec
 from ..contract.state import Keys, KeySpec, StateWrite
-from ..state.snapshot import Snapshot
+from ..state.snapshot import StateSnapshot
 from .inputs import CallReturned, Input, PhaseDone
 from .state import RunState, stored
 
 
-class Born(msgspec.Struct, frozen=True, kw_only=True):
+class CreatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The run was created with this row. `text`: the input that run.created shows; None: of the message that waits."""
 
     row: RunRow
     text: str | None = None
 
 
-class TakenUp(msgspec.Struct, frozen=True, kw_only=True):
+class TakeoverEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An owner took the run up as the store had it.
 
     Attributes:
@@ -49,14 +49,14 @@ class TakenUp(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[StateWrite, ...] | None = None
 
 
-class ClockMoved(msgspec.Struct, frozen=True, kw_only=True):
+class ClockJump(msgspec.Struct, frozen=True, kw_only=True):
     """The wall clock went on by so many seconds more than the steady one: that was no activity (`state.shifted`)."""
 
     seconds: float
 
 
-class Buried(msgspec.Struct, frozen=True, kw_only=True):
-    """The run was ended without its machine (`burial.py`).
+class ForcedEndEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The run was ended without its machine (`forced_end.py`).
 
     Attributes:
         why: for people. items: the unread commands. posted: position of the newest one.
@@ -69,7 +69,7 @@ class Buried(msgspec.Struct, frozen=True, kw_only=True):
     readable: bool = True
 
 
-class NotRecorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordGap(msgspec.Struct, frozen=True, kw_only=True):
     """From here on nothing is recorded, until an owner takes the run up that records."""
 
     why: str = ""
@@ -78,24 +78,24 @@ class NotRecorded(msgspec.Struct, frozen=True, kw_only=True):
 _WRITERS: Final = (PhaseDone, CallReturned)
 """The inputs that may bring reducers. A tuple: an input is asked for its type, and a union would be made each time."""
 
-Entry = Input | Born | TakenUp | ClockMoved | Buried | NotRecorded
+Entry = Input | CreatedEntry | TakeoverEntry | ClockJump | ForcedEndEntry | RecordGap
 
 
-def birth_of(new: NewRun) -> Taken:
+def birth_of(new: NewRun) -> RecordEntry:
     """The entry with which the record of a new run begins."""
     shown = new.created.payload.input
     waits = bool(new.row.pending_input) and new.row.pending_input[0].content == shown
-    return Taken(new.info.created_at, Born(row=new.row, text=None if waits else shown))
+    return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=None if waits else shown))
 
 
-def taken_up(state: RunState, *, bare: bool) -> TakenUp:
+def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:
     """The entry of an owner that begins with this state."""
-    if state.row.cursor is not Cursor.ADMISSION:
-        return TakenUp(bare=bare)
-    return TakenUp(bare=bare, state=writes_of(state.snapshot))
+    if state.row.cursor is not RunPosition.ADMISSION:
+        return TakeoverEntry(bare=bare)
+    return TakeoverEntry(bare=bare, state=writes_of(state.snapshot))
 
 
-def writes_of(snapshot: Snapshot) -> tuple[StateWrite, ...]:
+def writes_of(snapshot: StateSnapshot) -> tuple[StateWrite, ...]:
     """What a store has of a snapshot."""
     return tuple(
         StateWrite(key=key.name, scope=key.scope, value=cell.value, revision=cell.revision)
@@ -111,22 +111,22 @@ def restored(state: RunState) -> RunState:
         row=state.row,
         calls={name: stored(call) for name, call in state.calls.items() if call.step == state.row.step},
         used=state.used,
-        snapshot=Snapshot.restored(state.snapshot.revision, writes_of(state.snapshot)),
+        snapshot=StateSnapshot.restored(state.snapshot.revision, writes_of(state.snapshot)),
     )
 
 
 class Recorder:
     """Gathers the entries of one owner of a run, until a commit carries them.
 
-    A recorder that is off leaves one `NotRecorded` in the first commit.
+    A recorder that is off leaves one `RecordGap` in the first commit.
     """
 
     __slots__ = ("_carried", "_on", "_pending", "_reduced", "_watched")
 
     def __init__(self, state: RunState, now: datetime, *, bare: bool, on: bool) -> None:
         self._on = on
-        self._pending = [Taken(now, taken_up(state, bare=bare) if on else NotRecorded())]
-        self._carried: tuple[Taken, ...] = ()
+        self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
+        self._carried: tuple[RecordEntry, ...] = ()
         self._reduced: list[tuple[Any, ...]] = []
         self._watched: dict[KeySpec, KeySpec] = {}
 
@@ -136,10 +136,12 @@ class Recorder:
     def add(self, now: datetime, entry: msgspec.Struct) -> None:
         """The machine took an input, or its state was changed."""
         if self._on:
-            self._pending.append(Taken(now, entry, tuple(self._reduced)) if self._reduced else Taken(now, entry))
+            self._pending.append(
+                RecordEntry(now, entry, tuple(self._reduced)) if self._reduced else RecordEntry(now, entry)
+            )
             self._reduced.clear()
 
-    def carry(self) -> tuple[Taken, ...]:
+    def carry(self) -> tuple[RecordEntry, ...]:
         """What the next commit carries."""
         self._carried = tuple(self._pending)
         self._pending.clear()

@@ -14,17 +14,17 @@ from ..contract.calls import CallStatus
 from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import LEAVING, CallAt, Cursor, Phase
+from ..contract.phases import LEAVING, CallPosition, Phase, RunPosition
 from ..contract.rows import CallRow
-from .calls import drive
+from .calls import advance_calls
 from .effects import ParkCall, RunPhase
-from .ending import lose_bodies, run_end, stop_work
-from .gates import gate, tool_of
+from .gates import ask_gates, tool_of
 from .inference import ask_anew
 from .inputs import Activate
 from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, tools_done, wake
 from .tasks import recover_tasks
+from .termination import lose_bodies, run_end, stop_work
 from .tickets import ask_afresh, open_ticket
 
 UNKNOWN = Suspend(
@@ -48,16 +48,18 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
     builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
     mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
     call, ticket = builder.put(call, definition=definition, fingerprint=mark), call.ticket
-    denied = call.at is CallAt.HELD and call.decision is not None and call.decision.action == "cancel"
+    denied = call.at is CallPosition.HELD and call.decision is not None and call.decision.action == "cancel"
     begins = call.status is CallStatus.RESUMING or (call.status is CallStatus.SUSPENDED and not denied)
-    again = call.status is CallStatus.RUNNING and (call.at is CallAt.BODY or CallAt.BODY in call.position.to)
+    again = call.status is CallStatus.RUNNING and (
+        call.at is CallPosition.BODY or CallPosition.BODY in call.position.to
+    )
     tool = builder.spec.tools.get(call.tool)
     safe = tool is not None and tool.replay_safe
-    if ticket is not None and (begins or (again and (safe or call.at is not CallAt.BODY))):
+    if ticket is not None and (begins or (again and (safe or call.at is not CallPosition.BODY))):
         ask_afresh(builder, call, ticket, CHANGED)
         return True
-    if call.status is CallStatus.NEW and CallAt.NEW in call.position.to:
-        builder.put(call, at=CallAt.NEW)
+    if call.status is CallStatus.NEW and CallPosition.NEW in call.position.to:
+        builder.put(call, at=CallPosition.NEW)
     return False
 
 
@@ -65,7 +67,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     """The first input of an incarnation."""
     builder.followed = True
     _compare_digest(builder, message.agent_digest)
-    if builder.row.stage is Stage.CREATED and builder.row.cursor is Cursor.ADMISSION:
+    if builder.row.stage is Stage.CREATED and builder.row.cursor is RunPosition.ADMISSION:
         builder.move(Stage.PLANNED)
     else:
         recover(builder)
@@ -91,19 +93,19 @@ def recover(builder: StepBuilder) -> None:
     if builder.row.cursor not in LEAVING:
         recover_tasks(builder)
     match builder.row.cursor:
-        case Cursor.TASKS:
+        case RunPosition.TASKS:
             wake(builder)
-        case Cursor.INFERENCE:
+        case RunPosition.INFERENCE:
             ask_anew(builder)
-        case Cursor.TOOLS:
+        case RunPosition.TOOLS:
             _recover_calls(builder)
-        case Cursor.STOPPING if builder.row.termination is not None:
+        case RunPosition.STOPPING if builder.row.termination is not None:
             stop_work(builder, builder.row.termination)  # nothing is alive, but commands may wait
-        case Cursor.ENDED | Cursor.ADMISSION | Cursor.PAUSED:
+        case RunPosition.ENDED | RunPosition.ADMISSION | RunPosition.PAUSED:
             pass
-        case Cursor.STEP_START if builder.row.holds:
+        case RunPosition.STEP_START if builder.row.holds:
             pass  # its hooks have answered: they hold the run
-        case Cursor.RUN_END:
+        case RunPosition.RUN_END:
             run_end(builder)
         case _:
             arrive(builder, builder.row.cursor)
@@ -113,7 +115,7 @@ def _recover_calls(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
         if builder.in_tools and not _redefined(builder, call):
             _recover_call(builder, builder.calls[call.call_id])
-    if drive(builder):
+    if advance_calls(builder):
         tools_done(builder)
 
 
@@ -122,26 +124,26 @@ CHANGED: Final = "the tool's definition has changed; the question is asked again
 
 def _recover_call(builder: StepBuilder, call: CallRow) -> None:
     match call.at:
-        case CallAt.GATING if call.status is CallStatus.RESUMING:
-            gate(builder, call)
-        case CallAt.GATING:
-            builder.put(call, at=CallAt.NEW)
-        case CallAt.BEFORE:
-            builder.put(call, at=CallAt.ALLOWED)
-        case CallAt.BODY:
+        case CallPosition.GATING if call.status is CallStatus.RESUMING:
+            ask_gates(builder, call)
+        case CallPosition.GATING:
+            builder.put(call, at=CallPosition.NEW)
+        case CallPosition.BEFORE:
+            builder.put(call, at=CallPosition.ALLOWED)
+        case CallPosition.BODY:
             tool = tool_of(builder, call)
             if tool is not None and tool.replay_safe:
-                builder.put(call, at=CallAt.ALLOWED)
+                builder.put(call, at=CallPosition.ALLOWED)
             else:
                 open_ticket(builder, call, UNKNOWN)
-        case CallAt.AFTER if Phase.AFTER_TOOL_EXECUTE not in builder.spec.hooked:
-            builder.put(call, at=CallAt.SETTLED)
-        case CallAt.AFTER:
+        case CallPosition.AFTER if Phase.AFTER_TOOL_EXECUTE not in builder.spec.hooked:
+            builder.put(call, at=CallPosition.SETTLED)
+        case CallPosition.AFTER:
             after = Phase.AFTER_TOOL_EXECUTE
             builder.do(
                 RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)
             )
-        case CallAt.PARKED | CallAt.HELD if call.ticket is not None:
+        case CallPosition.PARKED | CallPosition.HELD if call.ticket is not None:
             builder.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
         case _:
             pass

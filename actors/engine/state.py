@@ -15,13 +15,13 @@ import attrs
 import msgspec
 
 from ..contract import events as ev
-from ..contract.building import changed, opened, sealed
 from ..contract.calls import check_move
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
-from ..contract.phases import LEAVING, Cursor
+from ..contract.phases import LEAVING, RunPosition
+from ..contract.row_forms import changed, opened, sealed
 from ..contract.rows import (
     CallRow,
     Commit,
@@ -35,14 +35,14 @@ from ..contract.rows import (
 )
 from ..contract.spec import MODES, AgentSpec, ModeRow
 from ..contract.state import Batch, Keys
-from ..state.snapshot import EMPTY, Clash, Snapshot
+from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
 
 ENGINE = "engine"
 """The `by` of moves that nobody asked for."""
 
 
-TOOLS: Final = Cursor.TOOLS
+TOOLS: Final = RunPosition.TOOLS
 """A name of its own: before Python 3.12 looking up a member of an enum costs six times as much as a global."""
 
 
@@ -77,7 +77,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     calls: Mapping[str, CallRow] = msgspec.field(default_factory=dict)
     used: frozenset[str] = frozenset()
     phase_open: bool = False
-    snapshot: Snapshot = EMPTY
+    snapshot: StateSnapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
 
     @property
@@ -89,11 +89,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     def from_record(cls, record: RunRecord) -> RunState:
         """The state as a store has it; the next input is `Activate`."""
         calls = {call.call_id: call for call in record.calls if call.step == record.row.step}
-        snapshot = Snapshot.restored(record.row.revision, record.state)
+        snapshot = StateSnapshot.restored(record.row.revision, record.state)
         return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
 
 
-class Step(msgspec.Struct, frozen=True):
+class Transition(msgspec.Struct, frozen=True):
     """What one input came to. `commit` is None if nothing has to be written."""
 
     state: RunState
@@ -124,7 +124,7 @@ class StepBuilder:
     counters: CounterFields
     calls: Mapping[str, CallRow]
     used: frozenset[str]
-    snapshot: Snapshot
+    snapshot: StateSnapshot
     keys: Keys
     phase_open: bool
     changed: bool
@@ -183,18 +183,18 @@ class StepBuilder:
         self._touched[call_id] = self._own[call_id] = new
         return new
 
-    def learn(self, keys: Keys) -> None:
+    def remember_reducers(self, keys: Keys) -> None:
         """Know the reducers of keys that were written and are not declared."""
         new = {key: spec for key, spec in keys.items() if key not in self.spec.keys and self.keys.get(key) != spec}
         if new:
             self.keys = {**self.keys, **new}
 
-    def merge(self, batch: Batch, by: str) -> Clash | None:
+    def merge(self, batch: Batch, by: str) -> WriteConflict | None:
         """Make a batch part of the state, with its event; or say why that can not be."""
         touched = {write.key for write in batch.writes}
         known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
         outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
-        if isinstance(outcome, Clash):
+        if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
                 self.do(ReportFailure(what=what, raised=Raised(outcome.error), code="state_conflict", call_id=by))
@@ -232,10 +232,10 @@ class StepBuilder:
     def _enter(self, target: Stage) -> Stage:
         source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
         self.changed = True
-        self.clock_in(STATUS[target] is RunStatus.RUNNING)
+        self.account_active_time(STATUS[target] is RunStatus.RUNNING)
         return source
 
-    def clock_in(self, active: bool) -> None:
+    def account_active_time(self, active: bool) -> None:
         """Count the active time up to now; go on counting if the run is active."""
         counters = self.counters
         if counters.active_since is not None:
@@ -254,7 +254,7 @@ class StepBuilder:
 
     # --- the result --------------------------------------------------------------------------------------------------
 
-    def build(self) -> Step:
+    def build(self) -> Transition:
         """The next state, the commit (if anything has to be written) and the effects."""
         before = self.state
         moved = self.changed or self.row.cursor is not before.row.cursor
@@ -262,8 +262,8 @@ class StepBuilder:
             state = before
             if self.phase_open != before.phase_open or self.keys is not before.keys:
                 state = msgspec.structs.replace(before, phase_open=self.phase_open, keys=self.keys)
-            return Step(state, None, tuple(self.effects))
-        self.clock_in(
+            return Transition(state, None, tuple(self.effects))
+        self.account_active_time(
             self.counters.active_since is not None
         )  # what a process has not written, the next one does not know
         row = self._sealed_row()
@@ -290,12 +290,12 @@ class StepBuilder:
             state_step=self._written_at() if written else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
         )
-        return Step(state, commit, tuple(self.effects))
+        return Transition(state, commit, tuple(self.effects))
 
     def _written_at(self) -> int:
         """The step that writes belong to. An input may begin one, but writes nothing in it; run_end comes after all."""
         row = self.state.row
-        return row.step + (row.cursor is Cursor.RUN_END)
+        return row.step + (row.cursor is RunPosition.RUN_END)
 
     def _sealed_row(self) -> RunRow:
         """The row as it is written. From here on nothing sets its fields any more."""

@@ -14,33 +14,33 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import PHASE_OF, Cursor
-from ..state.snapshot import Snapshot
-from .calls import drive
+from ..contract.phases import PHASE_OF, RunPosition
+from ..state.snapshot import StateSnapshot
+from .calls import advance_calls
 from .decisions import cancelled
 from .effects import RunPhase
-from .ending import append_input, append_step, end, fail, terminal
-from .holds import open_pause, rest
 from .inference import ask_model
 from .inputs import Admit
+from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .stops import StepFacts, failed_step, first_stop, loop_window, trace
+from .stop_conditions import StepFacts, failed_step, first_stop, loop_window, trace
+from .termination import append_input, append_step, end, fail, terminal
 
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
     """The run may work: planned -> accepted -> preparing -> running, and into run_start."""
-    if builder.row.cursor is not Cursor.ADMISSION or builder.row.stage is not Stage.PLANNED:
+    if builder.row.cursor is not RunPosition.ADMISSION or builder.row.stage is not Stage.PLANNED:
         return
     if message is not None and message.state is not None:
-        builder.snapshot = Snapshot.restored(builder.snapshot.revision, message.state)
+        builder.snapshot = StateSnapshot.restored(builder.snapshot.revision, message.state)
     builder.move(Stage.ACCEPTED)
     builder.move(Stage.PREPARING)
     builder.move(Stage.RUNNING)
     builder.row.begun = True
-    arrive(builder, Cursor.RUN_START)
+    arrive(builder, RunPosition.RUN_START)
 
 
-def arrive(builder: StepBuilder, cursor: Cursor) -> None:
+def arrive(builder: StepBuilder, cursor: RunPosition) -> None:
     """Enter a run-level phase."""
     builder.row.cursor = cursor
     if builder.spec.hooked and PHASE_OF[cursor] in builder.spec.hooked:
@@ -65,17 +65,17 @@ def next_step(builder: StepBuilder) -> None:
         end(builder, cancelled(builder.row.cancel))
         return
     open_pause(builder)
-    if not _held(builder, Cursor.PAUSED):
+    if not _held(builder, RunPosition.PAUSED):
         begin_step(builder)
 
 
 def step_started(builder: StepBuilder) -> None:
     """On to the inference, unless a hook holds the run."""
-    if not _held(builder, Cursor.STEP_START):
-        arrive(builder, Cursor.BEFORE_INFERENCE)
+    if not _held(builder, RunPosition.STEP_START):
+        arrive(builder, RunPosition.BEFORE_INFERENCE)
 
 
-def _held(builder: StepBuilder, cursor: Cursor) -> bool:
+def _held(builder: StepBuilder, cursor: RunPosition) -> bool:
     """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
     if not builder.row.holds:
         return False
@@ -93,14 +93,14 @@ def begin_step(builder: StepBuilder) -> None:
     builder.row.inference = builder.row.request = None
     append_input(builder)
     builder.emit("run.step.started", ev.StepStarted(step=builder.row.step))
-    arrive(builder, Cursor.STEP_START)
+    arrive(builder, RunPosition.STEP_START)
 
 
 def use_answer(builder: StepBuilder) -> None:
     """Calls are run; an answer without calls is the final output."""
     if builder.calls:
-        builder.row.cursor = Cursor.TOOLS
-        if drive(builder):
+        builder.row.cursor = RunPosition.TOOLS
+        if advance_calls(builder):
             tools_done(builder)
         return
     value, fault = builder.spec.check_output(builder.final)
@@ -123,7 +123,7 @@ def use_answer(builder: StepBuilder) -> None:
         )
         builder.row.pending_input = (message, *builder.row.pending_input)
     append_step(builder)
-    arrive(builder, Cursor.STEP_END)
+    arrive(builder, RunPosition.STEP_END)
 
 
 def tools_done(builder: StepBuilder) -> None:
@@ -138,7 +138,7 @@ def tools_done(builder: StepBuilder) -> None:
                 builder.row.output = call.result
                 builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
                 break
-    arrive(builder, Cursor.STEP_END)
+    arrive(builder, RunPosition.STEP_END)
 
 
 def step_over(builder: StepBuilder) -> None:
@@ -149,7 +149,7 @@ def step_over(builder: StepBuilder) -> None:
     builder.counters.rounds += 1
     builder.counters.errors = builder.counters.errors + 1 if failed_step(calls) else 0
     builder.counters.trail = (*builder.counters.trail, trace(text, calls))[-window:] if window else ()
-    builder.clock_in(True)
+    builder.account_active_time(True)
     builder.emit("run.step.finished", ev.StepFinished(step=builder.row.step, usage=builder.row.usage))
     if builder.row.cancel is not None:
         builder.row.termination = None
@@ -165,9 +165,9 @@ def step_over(builder: StepBuilder) -> None:
     elif not _stopped(builder, answered=final is not None):
         builder.row.output = None
         if final is not None and not builder.row.pending_input:
-            builder.row.cursor = Cursor.TASKS
+            builder.row.cursor = RunPosition.TASKS
             open_pause(builder)
-            _held(builder, Cursor.TASKS)
+            _held(builder, RunPosition.TASKS)
         else:
             next_step(builder)
 
@@ -198,19 +198,19 @@ def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
 
 def wake(builder: StepBuilder) -> None:
     """A run that waits for its tasks goes on as soon as there is something to tell the model, and nothing holds it."""
-    if builder.row.cursor is not Cursor.TASKS or not builder.row.pending_input or builder.row.holds:
+    if builder.row.cursor is not RunPosition.TASKS or not builder.row.pending_input or builder.row.holds:
         return
-    builder.clock_in(True)
+    builder.account_active_time(True)
     if not _stopped(builder, answered=False):
         next_step(builder)
 
 
-_AFTER: Final[Mapping[Cursor, Callable[[StepBuilder], None]]] = {
-    Cursor.RUN_START: next_step,
-    Cursor.STEP_START: step_started,
-    Cursor.BEFORE_INFERENCE: ask_model,
-    Cursor.AFTER_INFERENCE: use_answer,
-    Cursor.STEP_END: step_over,
-    Cursor.RUN_END: terminal,
+_AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
+    RunPosition.RUN_START: next_step,
+    RunPosition.STEP_START: step_started,
+    RunPosition.BEFORE_INFERENCE: ask_model,
+    RunPosition.AFTER_INFERENCE: use_answer,
+    RunPosition.STEP_END: step_over,
+    RunPosition.RUN_END: terminal,
 }
 """What follows a run-level phase."""

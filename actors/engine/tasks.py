@@ -2,7 +2,7 @@
 
 Theory of operation. A task begins with the call of a background tool (which ends at once), or because a body spawns
 it. Its row is in the run's row while it lives. It ends exactly once: with a `run.task.finished` and one message that
-waits for the next step, in one commit. A run whose model has nothing more to say stays at `Cursor.TASKS` until such a
+waits for the next step, in one commit. A run whose model has nothing more to say stays at `RunPosition.TASKS` until such a
 message, new input, a cancel or the deadline; a run that ends for another reason ends its tasks with the rest.
 
 A body that is run again spawns again. A spawn is known by its mark (of tool and arguments) and by how many of the
@@ -22,7 +22,7 @@ from ..contract.calls import CallStatus
 from ..contract.excerpt import Large, shown_value
 from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
-from ..contract.phases import CallAt
+from ..contract.phases import CallPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
 from .denials import doubted
@@ -73,7 +73,7 @@ def call_in_background(builder: StepBuilder, call: CallRow) -> None:
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
     name = task_id(call.call_id, 1)
-    call = builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1, started_at=builder.now, task_id=name)
+    call = builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1, started_at=builder.now, task_id=name)
     builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if call.ticket is not None:
         builder.do(ReleaseCall(call_id=call.call_id))
@@ -171,7 +171,7 @@ def _task_head(name: str, tool: str) -> str:
     return f"[Background task {name} ({tool})"
 
 
-def left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
+def note_left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
     """A note in a fork for each background task that lives at the end of its history: that task is the parent's.
 
     A task lives if its call has a message and its end has none. A history that was stored before messages had kinds

@@ -12,7 +12,7 @@ from ..contract.calls import CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
-from ..contract.phases import CallAt, Phase
+from ..contract.phases import CallPosition, Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds
@@ -22,7 +22,7 @@ def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces:
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
     ticket = new_ticket(builder, wish, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     ticket = ticket if replaces is None else attrs.evolve(ticket, replaces=replaces)
-    call = builder.put(call, at=CallAt.PARKED, ticket=ticket)
+    call = builder.put(call, at=CallPosition.PARKED, ticket=ticket)
     builder.emit(
         "run.tool.suspended",
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
@@ -40,7 +40,7 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
     name = builder.new_ticket_id()
     new = new_ticket(builder, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
     new = attrs.evolve(new, replaces=ticket.ticket_id)
-    call = builder.put(call, at=CallAt.PARKED, ticket=new, decision=None)
+    call = builder.put(call, at=CallPosition.PARKED, ticket=new, decision=None)
     announce(builder, new)
     builder.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
@@ -172,7 +172,12 @@ def close_call(
     if call.status is CallStatus.SUSPENDED or call.status is CallStatus.RESUMING:
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
-        call, at=CallAt.AFTER if hooked else CallAt.SETTLED, outcome=status, result=result, shown=shown, code=code
+        call,
+        at=CallPosition.AFTER if hooked else CallPosition.SETTLED,
+        outcome=status,
+        result=result,
+        shown=shown,
+        code=code,
     )
     spent = milliseconds(call.started_at, builder.now) if ran and call.started_at is not None else 0
     builder.emit(

@@ -8,17 +8,17 @@ import attrs
 import msgspec
 
 from ..contract.envelope import Event, decode_event
-from ..contract.recording import Recorded, Taken
+from ..contract.recording import RecordDelta, RecordEntry
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..contract.spec import AgentSpec
-from .fold import Fold, Folded, NoRecord
+from .fold import Fold, FoldedEntry, NoRecord
 from .report import Difference, Missing, ReplayReport, Unreplayable, compared
 from .shown import shown
 
 
 @attrs.frozen(kw_only=True)
-class Stored:
+class StoredRun:
     """What a store has of a run, as far as a replay needs it.
 
     Attributes:
@@ -30,24 +30,24 @@ class Stored:
     info: RunInfo
     definitions: Mapping[str, str]
     frames: Sequence[bytes]
-    record: Sequence[Recorded]
+    record: Sequence[RecordDelta]
 
 
 class Replay:
     """A replay in progress: iterate over `steps`, then see `report`."""
 
-    def __init__(self, stored: Stored, spec: AgentSpec, redactor: Redactor) -> None:
+    def __init__(self, stored: StoredRun, spec: AgentSpec, redactor: Redactor) -> None:
         """Begin. Args as for `Fold`."""
         self._stored, self._redactor = stored, redactor
         self._fold = Fold(stored.info, spec, stored.definitions, redactor)
         self._position = self._number = 0
-        self._newest: Taken | None = None
+        self._newest: RecordEntry | None = None
         self._found: Difference | Unreplayable | None = None
 
     def __repr__(self) -> str:
         return f"<Replay of {self._stored.info.run_id} at event {self._position}>"
 
-    def steps(self) -> Iterator[Folded]:
+    def steps(self) -> Iterator[FoldedEntry]:
         """What each entry of the record comes to, up to the end of the record or the first difference."""
         for commit in self._stored.record:
             for taken in commit.taken:

@@ -15,18 +15,27 @@ import attrs
 import msgspec
 
 from ..contract.envelope import EventEncoder
-from ..contract.recording import Taken
+from ..contract.recording import RecordEntry
 from ..contract.redaction import Redactor
 from ..contract.rows import EventDraft, RunInfo, RunOutline
 from ..contract.spec import AgentSpec
-from ..engine.birth import created
-from ..engine.burial import buried
 from ..engine.effects import Effect
+from ..engine.forced_end import forced_commit
+from ..engine.initial_row import created
 from ..engine.inputs import CallReturned, Input, PhaseDone
 from ..engine.machine import step
-from ..engine.recording import Born, Buried, ClockMoved, NotRecorded, TakenUp, restored, standing_in, with_reducers
+from ..engine.recording import (
+    ClockJump,
+    CreatedEntry,
+    ForcedEndEntry,
+    RecordGap,
+    TakeoverEntry,
+    restored,
+    standing_in,
+    with_reducers,
+)
 from ..engine.state import RunState, shifted
-from ..state.snapshot import Snapshot
+from ..state.snapshot import StateSnapshot
 
 NEVER: Final = "its record does not begin with its creation: an older release or a runtime with record=False began it"
 CEASED: Final = "from here on a runtime with record=False worked on it"
@@ -37,7 +46,7 @@ class NoRecord(Exception):
 
 
 @attrs.frozen
-class Folded:
+class FoldedEntry:
     """What one entry of a record came to.
 
     Attributes:
@@ -47,7 +56,7 @@ class Folded:
         frames: the events as bytes.
     """
 
-    taken: Taken
+    taken: RecordEntry
     before: RunState | None
     after: RunState
     events: tuple[EventDraft, ...]
@@ -76,7 +85,7 @@ class Fold:
     def __repr__(self) -> str:
         return f"<Fold of {self._info.run_id}>"
 
-    def take(self, taken: Taken) -> Folded:
+    def take(self, taken: RecordEntry) -> FoldedEntry:
         """Take the next entry.
 
         Raises:
@@ -84,19 +93,19 @@ class Fold:
         """
         before, entry = self._state, taken.entry
         events, effects = tuple[EventDraft, ...](), tuple[Effect, ...]()
-        if isinstance(entry, Born):
+        if isinstance(entry, CreatedEntry):
             after = RunState(info=self._info, row=entry.row)
             text = entry.row.pending_input[0].content if entry.text is None else entry.text
             events = (created(self._info, text),)
-        elif before is None or isinstance(entry, NotRecorded):
-            raise NoRecord((entry.why if isinstance(entry, NotRecorded) else "") or (CEASED if before else NEVER))
-        elif isinstance(entry, TakenUp):
+        elif before is None or isinstance(entry, RecordGap):
+            raise NoRecord((entry.why if isinstance(entry, RecordGap) else "") or (CEASED if before else NEVER))
+        elif isinstance(entry, TakeoverEntry):
             after = self._taken_up(before, entry)
-        elif isinstance(entry, ClockMoved):
+        elif isinstance(entry, ClockJump):
             after = shifted(before, entry.seconds)
-        elif isinstance(entry, Buried):
+        elif isinstance(entry, ForcedEndEntry):
             commands = [item.command for item in entry.items]
-            commit = buried(_outline(before, entry), commands, entry.why, taken.at)
+            commit = forced_commit(_outline(before, entry), commands, entry.why, taken.at)
             after, events = msgspec.structs.replace(before, row=commit.row), commit.events
         else:
             self._reduced[:] = taken.reduced
@@ -105,14 +114,14 @@ class Fold:
             events = () if done.commit is None else done.commit.events
         self._state = after
         frames = self._encoder.frames(0 if before is None else before.row.last_sequence, taken.at, events)
-        return Folded(taken, before, after, events, effects, tuple(frames))
+        return FoldedEntry(taken, before, after, events, effects, tuple(frames))
 
-    def _taken_up(self, before: RunState, entry: TakenUp) -> RunState:
+    def _taken_up(self, before: RunState, entry: TakeoverEntry) -> RunState:
         self._spec = AgentSpec(key=self._info.agent) if entry.bare else self._agent
         state = restored(before)
         if entry.state is None:
             return state
-        return msgspec.structs.replace(state, snapshot=Snapshot.restored(state.row.revision, entry.state))
+        return msgspec.structs.replace(state, snapshot=StateSnapshot.restored(state.row.revision, entry.state))
 
     def _with_reducers(self, message: Input) -> Input:
         if not isinstance(message, PhaseDone | CallReturned):
@@ -125,7 +134,7 @@ class Fold:
             yield self._reduced.pop(0) if self._reduced else ("LookupError", "no result of this reducer is recorded")
 
 
-def _outline(state: RunState, entry: Buried) -> RunOutline:
+def _outline(state: RunState, entry: ForcedEndEntry) -> RunOutline:
     row, outlined = state.row, state.row if entry.readable else None
     last = row.last_sequence
     return RunOutline(

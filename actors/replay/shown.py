@@ -7,14 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from ..contract.envelope import timestamp
-from ..contract.recording import Taken
+from ..contract.recording import RecordEntry
 from ..contract.redaction import Redactor
 
 SHOWN: Final = 300
 """Characters of an entry that are shown."""
 
 
-def shown(number: int, taken: Taken, redactor: Redactor) -> str:
+def shown(number: int, taken: RecordEntry, redactor: Redactor) -> str:
     """An entry as one line: its number, its time, and what it was."""
     return f"input {number} at {timestamp(taken.at)}: {struct_text(taken.entry, redactor)}"
 

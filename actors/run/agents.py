@@ -20,8 +20,8 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
 from ..models import resolve_model
-from .journal import DEPS, Journal
-from .services import Degraded
+from .error_log import DEPS, ErrorLog
+from .services import RunUnavailable
 
 DepsProvider = Callable[[RunInfo], Any]
 """(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps.
@@ -45,7 +45,7 @@ class Agents:
     by_key: dict[str, Agent[Any]]
     _deps: Any
     _redactor: Redactor
-    _journal: Journal
+    _journal: ErrorLog
     _failing: set[str] = attrs.field(init=False, factory=set)
 
     def __repr__(self) -> str:
@@ -105,11 +105,11 @@ class Agents:
         """
         agent = self.by_key.get(info.agent)
         if agent is None:
-            raise Degraded("agent_unknown", f"no agent has the key {info.agent!r}")
+            raise RunUnavailable("agent_unknown", f"no agent has the key {info.agent!r}")
         try:
             self.model_for(agent)
         except AgentDefinitionError as error:
-            raise Degraded("agent_unknown", str(error)) from error
+            raise RunUnavailable("agent_unknown", str(error)) from error
         return agent
 
     async def deps_for(self, info: RunInfo) -> Any:
@@ -120,14 +120,14 @@ class Agents:
         """
         if not callable(self._deps):
             if info.has_deps and self._deps is None:
-                raise Degraded("deps_missing", NO_PROVIDER)
+                raise RunUnavailable("deps_missing", NO_PROVIDER)
             return self._deps
         try:
             deps = self._deps(info)
             if inspect.isawaitable(deps):
                 deps = await deps
         except LookupError as error:
-            raise Degraded(
+            raise RunUnavailable(
                 "deps_missing", self._redactor.text(f"the provider has none: {message_of(error)}")
             ) from error
         except BaseException as error:  # noqa: BLE001 - user code: what it can not give now it may give in a while
@@ -135,7 +135,7 @@ class Agents:
             name = self._log_provider(info, failure)
             said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
             text = self._redactor.text(said)
-            raise Degraded("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
+            raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
         self._failing.discard(info.run_id)
         return deps
 
@@ -154,7 +154,7 @@ class Agents:
         """True if the run's live objects can be had again once it has left memory."""
         return info.agent in self.by_key and (not info.has_deps or callable(self._deps))
 
-    def lacking(self, info: RunInfo, *, has_agent: bool, has_deps: bool) -> tuple[str, str] | None:
+    def missing_requirement(self, info: RunInfo, *, has_agent: bool, has_deps: bool) -> tuple[str, str] | None:
         """What a run needs and does not have here, beside what its owner has already; None if nothing.
 
         A provider counts as having deps: it is asked only when the run is woken.

@@ -25,14 +25,14 @@ from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
 from ..state.access import WritableState
-from ..state.snapshot import Snapshot
+from ..state.snapshot import StateSnapshot
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
 from .children import SLACK, Child, Children, Cue, Release
-from .foreign import Unusable, suspend_of, text_of
-from .journal import Journal
-from .questions import TaskPort
+from .error_log import ErrorLog
+from .sanitize import InvalidValue, suspend_of, text_of
+from .task_requests import TaskPort
 
 _MAILBOX: Final = 8
 """Messages to a parked call: one cue is all that the engine ever sends at a time."""
@@ -47,7 +47,7 @@ class CallActor:
     _deps: Any
     _children: Children
     _threads: trio.CapacityLimiter
-    _journal: Journal
+    _journal: ErrorLog
 
     def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
         """The body of an actor that starts with an attempt."""
@@ -92,14 +92,16 @@ class CallActor:
         tool = self._agent.tool(cue.tool)
         if tool is None:
             text = f"the tool {cue.tool!r} is not there any more"
-            self._children.owe(CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text))
+            self._children.submit_input(
+                CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
+            )
             return False
         outcome = await self._invoke(child, tool, cue, of_call)
         waits = of_call is None and not self._children.given_up(child)
         suspended = isinstance(outcome, CallSuspended) and waits
         if suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
-        self._children.owe(outcome)
+        self._children.submit_input(outcome)
         return suspended
 
     async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall, of_call: str | None) -> Input:
@@ -137,7 +139,7 @@ class CallActor:
                 self._children.give_up(child, (self._children.where(child),), child.ended)
                 late = out_of_time(tool)
                 self._log(tool, cue, None, late)
-                self._children.owe(
+                self._children.submit_input(
                     CallRaised(
                         call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal
                     )
@@ -185,13 +187,13 @@ def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
     try:
         return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
     except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's, and may do anything when they are read
-        why = error if isinstance(error, Unusable) else failure_text(failure_of_call(error))
+        why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
         text = f"The tool {tool.name!r} asked for a decision that can not be stored: {why}."
         fatal = tool.on_error == "raise"
         return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
 
-def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: Snapshot, keys: Keys) -> ToolContext[Any]:
+def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext[Any]:
     """What a needs_approval predicate is given. It reads state and writes none."""
     return ToolContext(
         deps=deps,

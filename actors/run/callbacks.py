@@ -14,13 +14,13 @@ import attrs
 from ..abc import Model
 from ..agent import Agent
 from ..contract.codec import failure_text
-from ..contract.decisions import Answer, Command, InboxItem
+from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.rows import RunInfo
 from .agents import Agents
-from .board import Board
+from .change_signals import ChangeSignals
 from .commands import RunCommands
-from .journal import RUN, Journal
-from .roster import Roster
+from .error_log import RUN, ErrorLog
+from .run_registry import RunRegistry
 
 
 @attrs.define(eq=False)
@@ -31,9 +31,9 @@ class StoreReports:
         outage: why the store does not answer now; None if it does.
     """
 
-    _board: Board
-    _journal: Journal
-    _roster: Roster
+    _board: ChangeSignals
+    _journal: ErrorLog
+    _roster: RunRegistry
     outage: Exception | None = attrs.field(init=False, default=None)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
@@ -71,7 +71,7 @@ class LocalDirectory:
     """
 
     _agents: Agents
-    roster: Roster = attrs.field(init=False)
+    roster: RunRegistry = attrs.field(init=False)
     commands: RunCommands = attrs.field(init=False)
 
     async def agent_for(self, info: RunInfo) -> Agent[Any]:
@@ -90,7 +90,7 @@ class LocalDirectory:
         """See `Agents.can_revive`."""
         return self._agents.can_revive(info)
 
-    async def post(self, run_id: str, command: Command) -> Answer:
+    async def post(self, run_id: str, command: Command) -> CommandResult:
         """See `RunCommands.post`."""
         return await self.commands.post(run_id, command)
 
@@ -103,5 +103,5 @@ class LocalDirectory:
         self.roster.resting(run_id, resting)
 
     def wake(self, run_id: str, degraded: bool) -> bool:
-        """A timer of a run that is not in memory has fired (`Alarm`)."""
+        """A timer of a run that is not in memory has fired (`WakeupTimer`)."""
         return self.roster.wake(run_id, degraded=degraded)

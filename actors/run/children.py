@@ -17,9 +17,9 @@ from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
 
 from ..contract.decisions import Ticket
 from ..engine.effects import StartCall
-from ..engine.inputs import CallPrinted, CallProgressed, Input, ModelStreamed, Overran, Stubborn
-from .foreign import text_of
-from .questions import Questions
+from ..engine.inputs import BodyOverran, CallPrinted, CallProgressed, Input, ModelStreamed, Unfinished
+from .sanitize import text_of
+from .task_requests import TaskRequests
 
 PIECE: Final = 65_536
 """Characters of streamed text in one event at most: with every one escaped, still within an event's limit."""
@@ -60,7 +60,7 @@ Cue = StartCall | Release
 
 
 @attrs.frozen
-class Left:
+class OverrunBody:
     """A body that has overrun its grace and goes on without its call.
 
     Attributes:
@@ -68,7 +68,7 @@ class Left:
         ended: set when it ends after all.
     """
 
-    item: Stubborn
+    item: Unfinished
     ended: trio.Event
 
 
@@ -128,11 +128,11 @@ Hold = Callable[[str], tuple[int, str]]
 """Of a text that is still coming: how many characters may be shown, and what is to be kept of the rest."""
 
 
-class Stream:
+class DeltaBuffer:
     """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
 
     `put` waits while more than `BUFFER_LIMIT` characters wait for the store. What may be the beginning of a secret
-    waits for what follows it, and is shortened if it grows too long: see `HoldBack.hold`. `take` gives at most `PIECE`
+    waits for what follows it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` gives at most `PIECE`
     characters, so that an event stays small whatever the size of a chunk; the rest waits for the next one.
     """
 
@@ -157,7 +157,7 @@ class Stream:
             self._ready = -1
         self._nudge()
 
-    def hush(self) -> None:
+    def discard_further(self) -> None:
         """The work is being stopped: nobody takes text any more, so nobody waits for room either."""
         self._hushed = True
         if self._room is not None:
@@ -233,25 +233,25 @@ class Stream:
 
 
 @attrs.define(eq=False)
-class Streams:
+class DeltaBuffers:
     """What one child streams: text and reasoning of a message, or output and progress of a call."""
 
-    text: Stream
-    reasoning: Stream
+    text: DeltaBuffer
+    reasoning: DeltaBuffer
     progress: tuple[float, str] | None = None
     printed: int = 0
 
-    def hush(self) -> None:
+    def discard_further(self) -> None:
         """Nobody waits for room any more."""
-        self.text.hush()
-        self.reasoning.hush()
+        self.text.discard_further()
+        self.reasoning.discard_further()
 
     def tell(self, fraction: float, text: str) -> None:
         """How far a call is; the newest report wins."""
         self.progress = (fraction, text_of(text))
 
 
-def _after(before: Left, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
+def _after(before: OverrunBody, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
     """A body that begins when an older attempt, which hid from its cancel, has ended at last."""
 
     async def later(child: Child) -> None:
@@ -279,7 +279,7 @@ class Children:
         nursery: trio.Nursery,
         nudge: Callable[[], None],
         hold: Hold,
-        left: Mapping[str, Left] | None = None,
+        left: Mapping[str, OverrunBody] | None = None,
     ) -> None:
         self._nursery = nursery
         self.left = dict(left or {})
@@ -291,9 +291,9 @@ class Children:
         self.nudge = nudge
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
-        self.messages: dict[str, Streams] = {}
-        self.calls: dict[tuple[str, int], Streams] = {}
-        self._questions: Questions | None = None
+        self.messages: dict[str, DeltaBuffers] = {}
+        self.calls: dict[tuple[str, int], DeltaBuffers] = {}
+        self._questions: TaskRequests | None = None
         self.watched: dict[str, tuple[float, Callable[[], float | None]]] = {}
 
     def start(
@@ -348,7 +348,7 @@ class Children:
             self.crash = error
             return
         try:
-            self.owe(broke(error))
+            self.submit_input(broke(error))
         except BaseException as own:  # noqa: BLE001, ASYNC103 - what it means is that the run actor begins again
             self.crash = failure_of_call(own)
 
@@ -369,7 +369,7 @@ class Children:
         if not self._ended:
             self.nudge()
 
-    async def end(self, *, wait: bool) -> Mapping[str, Left]:
+    async def end(self, *, wait: bool) -> Mapping[str, OverrunBody]:
         """Cancel all children, drop what they still say, and wait for them within the longest grace among them.
 
         What does not end in time stays in the workplace until it does. Cancellation: shielded, bounded by the grace.
@@ -388,15 +388,15 @@ class Children:
         return self.still_left()
 
     @property
-    def questions(self) -> Questions:
+    def questions(self) -> TaskRequests:
         """Those of bodies that wait for an answer; made for the first body."""
         if self._questions is None:
-            self._questions = Questions(self.owe)
+            self._questions = TaskRequests(self.submit_input)
             if self._ended:
                 self._questions.close()
         return self._questions
 
-    def owe(self, message: Input) -> None:
+    def submit_input(self, message: Input) -> None:
         """A child's outcome; never refused. After the end it is dropped."""
         if not self._ended:
             self.inputs.append(message)
@@ -407,7 +407,7 @@ class Children:
         grace = 0.0
         self._hushed = True
         for streams in (*self.messages.values(), *self.calls.values()):
-            streams.hush()
+            streams.discard_further()
         for child in tuple(self.live.values()):
             child.scope.cancel(reason)
             grace = max(grace, child.grace)
@@ -415,19 +415,19 @@ class Children:
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
-    def message_stream(self, message_id: str) -> Streams:
+    def message_stream(self, message_id: str) -> DeltaBuffers:
         """The buffer of one message; made at its first use."""
         return self.messages.get(message_id) or self.messages.setdefault(message_id, self.streams())
 
-    def call_stream(self, call_id: str, attempt: int) -> Streams:
+    def call_stream(self, call_id: str, attempt: int) -> DeltaBuffers:
         """The buffer of one attempt of a call; made at its first use."""
         return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self.streams())
 
-    def streams(self) -> Streams:
+    def streams(self) -> DeltaBuffers:
         """Buffers of nothing yet."""
-        streams = Streams(Stream(self.nudge, self._hold), Stream(self.nudge, self._hold))
+        streams = DeltaBuffers(DeltaBuffer(self.nudge, self._hold), DeltaBuffer(self.nudge, self._hold))
         if self._hushed:
-            streams.hush()
+            streams.discard_further()
         return streams
 
     def take_streams(self) -> list[Input]:
@@ -449,11 +449,11 @@ class Children:
 
     def give_up(self, child: Child, stack: Sequence[str], ended: trio.Event) -> None:
         """A child's thread did not end within its grace: the machine is told, and asked about it at the run's end."""
-        item = Stubborn(
+        item = Unfinished(
             call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
         )
-        self.left[child.key] = Left(item, ended)
-        self.owe(Overran(item=item))
+        self.left[child.key] = OverrunBody(item, ended)
+        self.submit_input(BodyOverran(item=item))
 
     def given_up(self, child: Child) -> bool:
         """True if this child has overrun its grace: its call goes on without it."""
@@ -486,17 +486,17 @@ class Children:
         """True if a body that has overrun its grace still lives."""
         return any(not one.ended.is_set() for one in self.left.values())
 
-    def still_left(self) -> dict[str, Left]:
+    def still_left(self) -> dict[str, OverrunBody]:
         """What has overrun its grace and lives, with what runs now: after a cancel and its grace both are the same."""
         left = {key: one for key, one in self.left.items() if not one.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
-                item = Stubborn(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
-                left[key] = Left(item, child.ended)
+                item = Unfinished(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
+                left[key] = OverrunBody(item, child.ended)
         return left
 
     @staticmethod
-    def _call_inputs(call_id: str, attempt: int, streams: Streams, *, last: bool = False) -> list[Input]:
+    def _call_inputs(call_id: str, attempt: int, streams: DeltaBuffers, *, last: bool = False) -> list[Input]:
         out: list[Input] = []
         if streams.progress is not None:
             fraction, text = streams.progress

@@ -88,7 +88,7 @@ class Clock:
         return (self.now() - _EPOCH).total_seconds() - trio.current_time()
 
 
-class Sleeper(Protocol):
+class ClockWaiter(Protocol):
     """Who waits for a moment of wall time."""
 
     def nudge(self) -> None:
@@ -103,7 +103,7 @@ class ClockWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sleepers: dict[Sleeper, None] = {}
+        self._sleepers: dict[ClockWaiter, None] = {}
         self._some = trio.Event()
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ class ClockWatch:
         return f"<ClockWatch of {len(self._sleepers)} sleepers>"
 
     @contextmanager
-    def waiting(self, sleeper: Sleeper) -> Iterator[None]:
+    def waiting(self, sleeper: ClockWaiter) -> Iterator[None]:
         """For the time of the block the sleeper is nudged when the clocks have moved apart."""
         if not self._clock.jumps:
             yield

@@ -10,16 +10,16 @@ import attrs
 import trio
 
 from ..agent import Agent
-from ..contract.decisions import Answer, Command, Decision
-from ..contract.rows import Facts, RunRecord
-from ..engine.judge import ArgumentCheck, Judge, reject
+from ..contract.decisions import Command, CommandResult, Decision
+from ..contract.rows import CommandContext, RunRecord
+from ..engine.command_rules import ArgumentCheck, CommandRules, reject
 from ..errors import StoreDown, StoreUnavailable
 from ..options import unknown_value
 from .agents import Agents
-from .birth import LOCAL
-from .foreign import Unusable, command_of, data_of, decision_of, object_of
-from .roster import Roster
+from .run_registry import RunRegistry
+from .sanitize import InvalidValue, checked_decision, command_of, data_of, object_of
 from .services import Services
+from .start_request import LOCAL
 
 
 @attrs.define(eq=False, repr=False)
@@ -32,7 +32,7 @@ class RunCommands:
     """
 
     _services: Services
-    _roster: Roster
+    _roster: RunRegistry
     _agents: Agents
 
     def __repr__(self) -> str:
@@ -48,13 +48,13 @@ class RunCommands:
         """A fresh random id (96 bits), for a command that may have to be repeated."""
         return random_ids.token_hex(12)
 
-    async def decide(self, run_id: str, decision: Decision) -> Answer:
+    async def decide(self, run_id: str, decision: Decision) -> CommandResult:
         """Decide about a ticket or a call of a run; see `Run.decide`.
 
         Raises:
             UsageError: a field of the decision is invalid. UnknownRun: no such run.
         """
-        decision = decision_of(decision)
+        decision = checked_decision(decision)
         name = decision.decision_id or self.new_id()
         now = self._services.clock.now()
         decision = attrs.evolve(decision, decision_id=name, decided_at=decision.decided_at or now)
@@ -64,12 +64,12 @@ class RunCommands:
         try:
             edited = decision.edited_arguments
             edited = None if edited is None else object_of(edited, "edited_arguments")
-        except Unusable as error:
+        except InvalidValue as error:
             await trio.lowlevel.checkpoint()
             return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
         try:
             result = data_of(decision.result, "the result")
-        except Unusable as error:
+        except InvalidValue as error:
             await trio.lowlevel.checkpoint()
             return reject(command, "invalid_result", f"{error}; give plain JSON data")
         decision = attrs.evolve(decision, result=result, edited_arguments=edited)
@@ -83,7 +83,7 @@ class RunCommands:
         reason: str | None = None,
         by: str | None = None,
         command_id: str | None = None,
-    ) -> Answer:
+    ) -> CommandResult:
         """Ask a run to end; see `Run.cancel`.
 
         Raises:
@@ -96,7 +96,7 @@ class RunCommands:
 
     async def pause(
         self, run_id: str, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> Answer:
+    ) -> CommandResult:
         """Hold a run before its next step; see `Run.pause`.
 
         Raises:
@@ -105,7 +105,9 @@ class RunCommands:
         command = Command(command_id=command_id or self.new_id(), kind="pause", reason=reason, by=by)
         return await self.post(run_id, command)
 
-    async def send(self, run_id: str, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
+    async def send(
+        self, run_id: str, text: str, *, by: str | None = None, command_id: str | None = None
+    ) -> CommandResult:
         """Give a run more input; see `Run.send`.
 
         Raises:
@@ -114,7 +116,7 @@ class RunCommands:
         command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by)
         return await self.post(run_id, command)
 
-    async def post(self, run_id: str, command: Command) -> Answer:
+    async def post(self, run_id: str, command: Command) -> CommandResult:
         """Judge and journal a command: the one way in, also for the run's own process.
 
         Raises:
@@ -131,7 +133,9 @@ class RunCommands:
             command = await self._unmasked(run_id, command)
             check, definition = await self._tools_of(run_id, command)
             with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
-                answer = await services.store.post(run_id, command, Judge(services.clock.now(), check, definition))
+                answer = await services.store.post(
+                    run_id, command, CommandRules(services.clock.now(), check, definition)
+                )
         except (StoreUnavailable, StoreDown) as error:
             answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
@@ -139,7 +143,7 @@ class RunCommands:
             self._roster.wake(run_id)  # a changed tool: the run asks again as soon as it has an owner
         return answer
 
-    def check(self, record: RunRecord, decision: Decision) -> Answer:
+    def check(self, record: RunRecord, decision: Decision) -> CommandResult:
         """What `decide` would answer now; nothing is journaled, and the run may change before the decision is made.
 
         A tool that has changed since the person was asked is not looked for: `decide` does that, and has the run ask
@@ -153,13 +157,13 @@ class RunCommands:
         by_call = (one for one in reversed(record.tickets) if one.call_id == target)  # the newest of the call
         ticket = next((one for one in record.tickets if one.ticket_id == target), None) or next(by_call, None)
         name = target if ticket is None else ticket.call_id
-        facts = Facts(
+        facts = CommandContext(
             stage=record.row.stage,
             pending=len(record.inbox),
             ticket=ticket,
             call=next((one for one in record.calls if one.call_id == name), None),
         )
-        judge = Judge(self._services.clock.now(), _argument_check(self._agents.get(record.info.agent)))
+        judge = CommandRules(self._services.clock.now(), _argument_check(self._agents.get(record.info.agent)))
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 

@@ -16,10 +16,10 @@ import trio
 from ..abc import Store
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
-from ..errors import RunDegraded, UnknownRun
-from .board import Board, RunSignal
-from .services import patiently
-from .tails import Slice, Tail
+from ..errors import RunDegradedError, UnknownRun
+from .change_signals import ChangeSignals, RunSignal
+from .event_buffer import EventBuffer, EventSlice
+from .services import retry_until_available
 
 PAGE: Final = 1000
 """Events read from the store at once by a follower, at most."""
@@ -28,7 +28,7 @@ PAGE_BYTES: Final = 262_144
 
 
 @attrs.frozen(eq=False)
-class Log:
+class EventSource:
     """Where followers read.
 
     Attributes:
@@ -38,7 +38,7 @@ class Log:
     """
 
     store: Store
-    board: Board
+    board: ChangeSignals
     degraded: Callable[[RunRecord], tuple[str, str] | None]
 
 
@@ -56,7 +56,14 @@ class Follower:
     """
 
     def __init__(
-        self, log: Log, signal: RunSignal, tail: Tail, *, run_id: str, after: int, until: Literal["end", "rest"]
+        self,
+        log: EventSource,
+        signal: RunSignal,
+        tail: EventBuffer,
+        *,
+        run_id: str,
+        after: int,
+        until: Literal["end", "rest"],
     ) -> None:
         self.run_id = run_id
         self.after = after
@@ -72,10 +79,10 @@ class Follower:
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
 
-    def __aiter__(self) -> AsyncIterator[Slice]:
+    def __aiter__(self) -> AsyncIterator[EventSlice]:
         return self
 
-    async def __anext__(self) -> Slice:
+    async def __anext__(self) -> EventSlice:
         if self.peek() is not None:
             await trio.lowlevel.checkpoint()  # who reads on and on lets others run; who has waited did so already
         while not self.ended:
@@ -83,21 +90,21 @@ class Follower:
             if found is not None:
                 return found
             notice = self.signal.change()
-            found = await patiently(self.fetch)
+            found = await retry_until_available(self.fetch)
             if found is not None:
                 return found
-            if await patiently(self.finished):
+            if await retry_until_available(self.finished):
                 break
             if not self.behind():
                 await notice.wait()
         raise StopAsyncIteration
 
-    def ready(self) -> Slice | None:
+    def ready(self) -> EventSlice | None:
         """The next slice, if memory has it; the cursor moves behind it. Never waits."""
         found = self.tail.slice(self.after)
         return None if found is None else self.given(found)
 
-    def peek(self) -> Slice | None:
+    def peek(self) -> EventSlice | None:
         """What `ready` would return; the cursor stays where it is."""
         return self.tail.slice(self.after)
 
@@ -107,7 +114,7 @@ class Follower:
             return False
         return self.tail.head > self.after or not self._looked
 
-    async def fetch(self) -> Slice | None:
+    async def fetch(self) -> EventSlice | None:
         """The next slice, from memory or from the store; None if nothing is there yet.
 
         Raises:
@@ -123,9 +130,9 @@ class Follower:
         if not frames:
             self._looked, self._known = True, False
             return None
-        return self.given(Slice(after + 1, frames))
+        return self.given(EventSlice(after + 1, frames))
 
-    def given(self, found: Slice) -> Slice:
+    def given(self, found: EventSlice) -> EventSlice:
         """Move the cursor behind a slice that begins at it."""
         self.after = found.last
         self._looked = False
@@ -159,12 +166,12 @@ class Follower:
                 return True
         reason = None if self._seen is None else self._log.degraded(self._seen)
         if reason is not None and not self.behind():
-            raise RunDegraded(self.run_id, *reason)
+            raise RunDegradedError(self.run_id, *reason)
         return False
 
 
 @contextmanager
-def follow(log: Log, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
+def follow(log: EventSource, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
     """A follower, for the time of the block. See `RunReader.follow`."""
     with log.board.follow(run_id) as (signal, tail):
         yield Follower(log, signal, tail, run_id=run_id, after=after, until=until)

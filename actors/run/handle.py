@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 import attrs
 import trio
 
-from ..contract.decisions import ActionWord, Answer, Decision, decision_of
+from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..entry import checks_options
@@ -102,7 +102,7 @@ class Run(Generic[T]):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     @overload
-    async def decide(self, target: Decision, /) -> Answer: ...
+    async def decide(self, target: Decision, /) -> CommandResult: ...
     @overload
     async def decide(
         self,
@@ -115,8 +115,8 @@ class Run(Generic[T]):
         reason: str | None = None,
         decision_id: str | None = None,
         by: str | None = None,
-    ) -> Answer: ...
-    async def decide(self, target: Any, action: Any = None, /, **options: Any) -> Answer:
+    ) -> CommandResult: ...
+    async def decide(self, target: Any, action: Any = None, /, **options: Any) -> CommandResult:
         """Decide about a ticket or call.
 
         The answer says what became of it; a decision that comes too late, or does not fit, never raises and never hurts
@@ -137,7 +137,7 @@ class Run(Generic[T]):
         """
         return await self._commands.decide(self.id, decision_of(target, action, options, _DECIDE))
 
-    async def decide_all(self, decisions: Sequence[Decision]) -> list[Answer]:
+    async def decide_all(self, decisions: Sequence[Decision]) -> list[CommandResult]:
         """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
 
         Raises:
@@ -157,7 +157,7 @@ class Run(Generic[T]):
         reason: str | None = None,
         by: str | None = None,
         command_id: str | None = None,
-    ) -> Answer:
+    ) -> CommandResult:
         """Ask the run to end. Accepted means journaled: the run will end as cancelled unless it ends by itself first.
 
         Args:
@@ -173,7 +173,9 @@ class Run(Generic[T]):
         return await self._commands.cancel(self.id, mode=mode, reason=reason, by=by, command_id=command_id)
 
     @checks_options
-    async def pause(self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None) -> Answer:
+    async def pause(
+        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> CommandResult:
         """Hold the run before its next step, or at once if it waits for people already. Accepted means journaled.
 
         What is at work goes on to the end of its step; then the run waits with a ticket of its own (call_id None,
@@ -191,7 +193,7 @@ class Run(Generic[T]):
         return await self._commands.pause(self.id, reason=reason, by=by, command_id=command_id)
 
     @checks_options
-    async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> Answer:
+    async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> CommandResult:
         """Give the run more input; it joins the thread at the next step. Accepted means journaled.
 
         Raises:

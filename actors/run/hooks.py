@@ -29,11 +29,11 @@ from ..plugins.contexts import GateContext, PhaseContext
 from ..plugins.mutation import Mutation
 from ..plugins.plugin import Plugin, has_hook, name_of
 from ..state.access import State, WritableState
-from ..state.snapshot import Snapshot
+from ..state.snapshot import StateSnapshot
 from ..state.values import shown
 from ..tools.invoke import shown_text
-from .foreign import Unusable, suspend_of, text_of
-from .watch import GRACE, UNWATCHED, Watch
+from .hook_deadlines import GRACE, UNWATCHED, HookDeadlines
+from .sanitize import InvalidValue, suspend_of, text_of
 
 T = TypeVar("T")
 LAST: Final = 30.0
@@ -57,7 +57,7 @@ def _untold(plugin: str, failure: HookFailed) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class HookRequest:
     """Which phase is asked for, and on what.
 
     Attributes:
@@ -70,9 +70,9 @@ class Asked:
     step: int
     call_id: str | None
     agent: Agent[Any]
-    snapshot: Snapshot
+    snapshot: StateSnapshot
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext[Any]]
-    watch: Watch = UNWATCHED
+    watch: HookDeadlines = UNWATCHED
     tell: Callable[[str, HookFailed], None] = _untold
 
     @property
@@ -90,10 +90,10 @@ class Asked:
 # --- run-level phases, and those around a body -----------------------------------------------------------------------
 
 
-async def run_hooks(asked: Asked) -> PhaseDone:
+async def run_hooks(asked: HookRequest) -> PhaseDone:
     """Ask the hooks of a phase; never raises for what they do. Cancelled passes."""
     plugins, known = asked.plugins, asked.agent.spec.keys
-    board = _Board(asked)
+    board = _HookAnswers(asked)
     try:
         answers = await together(plugins, lambda plugin: board.ask(plugin, State(asked.snapshot, known), ()))
         later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
@@ -127,10 +127,10 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
     return answers
 
 
-class _Board:
+class _HookAnswers:
     """What the hooks of one phase have asked for so far, merged in the order of registration."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: HookRequest) -> None:
         self._asked = asked
         self.state = WritableState(asked.snapshot, asked.agent.spec.keys)
         self.edits: list[CallEdit] = []
@@ -227,7 +227,7 @@ def _joined(request: RequestChanges, more: Mutation) -> RequestChanges:
     )
 
 
-def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
+def _checked(plugin: Plugin, asked: HookRequest, answer: Any) -> Mutation | None:
     named = where(plugin, asked.phase)
     if answer is None:
         return None
@@ -243,11 +243,11 @@ def _checked(plugin: Plugin, asked: Asked, answer: Any) -> Mutation | None:
         return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
-    except Unusable as error:
+    except InvalidValue as error:
         raise HookFailed(f"{named}: it asked for a decision that can not be stored: {error}") from error
 
 
-def _unknown(answer: Mutation, asked: Asked) -> str | None:
+def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
     """What an answer names that is not there, if anything."""
     tools = {info.name for info in asked.agent.tool_infos}
     for name in (*(answer.include or ()), *answer.exclude):
@@ -263,7 +263,7 @@ def _unknown(answer: Mutation, asked: Asked) -> str | None:
 # --- one hook --------------------------------------------------------------------------------------------------------
 
 
-async def call_hook(asked: Asked, plugin: Plugin, ctx: PhaseContext[Any]) -> Any:
+async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext[Any]) -> Any:
     """Call one hook within its time; an answer that comes later is none.
 
     Raises:
@@ -316,7 +316,7 @@ def limit_of(plugin: Plugin, phase: Phase) -> float:
     return LAST if phase is Phase.RUN_END else math.inf
 
 
-def most_seconds(asked: Asked) -> float:
+def most_seconds(asked: HookRequest) -> float:
     """How long the hooks of a phase take at most, if none of them hides from the end of its time."""
     limits = [limit_of(plugin, asked.phase) for plugin in asked.plugins]
     return max(limits, default=0.0) + sum(limits[1:]) + GRACE  # all but the first may be asked again, one by one

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from ..abc import RunPage, RunQuery, RunSummary
-from ..contract.asked import shown_asked
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
+from ..contract.ticket_summary import redacted_summary
 from ..errors import UsageError
 from ..options import unknown_value
 
@@ -50,5 +50,5 @@ def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
     if title is info.title and not asked:
         return summary
     return attrs.evolve(
-        summary, info=attrs.evolve(info, title=title), asked=tuple(shown_asked(one, redactor) for one in asked)
+        summary, info=attrs.evolve(info, title=title), asked=tuple(redacted_summary(one, redactor) for one in asked)
     )

@@ -18,14 +18,14 @@ from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError
 from ..tools.invoke import TEXT_LIMIT, shown_text
 from .children import Child, Children
-from .foreign import Unusable, response_of, text_of, usage_of
+from .sanitize import InvalidValue, response_of, text_of, usage_of
 
 Tell = Callable[[BaseException], None]
 """Is told of what a model has raised, for the log."""
 
 
 @attrs.define(eq=False)
-class Asking:
+class ModelCall:
     """A child that asks the model once. A model that is not there is a failure of that request.
 
     Attributes:
@@ -54,7 +54,7 @@ class Asking:
             child.pausing = False
         model = self.find_model()
         request = await self.make_request(model)
-        self.children.owe(await self._ask(model, request))
+        self.children.submit_input(await self._ask(model, request))
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
         """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
@@ -83,7 +83,7 @@ class Asking:
     def _answered(self, response: ModelResponse) -> Input:
         try:
             return ModelAnswered(message_id=self.effect.message_id, response=response_of(response))
-        except Unusable as error:
+        except InvalidValue as error:
             self.tell(error)
             return self._failure("provider", f"the model's answer can not be used: {error}", usage=response)
 
@@ -133,7 +133,7 @@ def _known(source: ModelError | ModelResponse | None) -> Usage:
     """What a request has cost that came to nothing, as far as it is known."""
     try:
         found = usage_of(getattr(source, "usage", None))
-    except Unusable:
+    except InvalidValue:
         return ONE_REQUEST
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
         failure_of_call(broken)

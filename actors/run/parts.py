@@ -1,4 +1,4 @@
-"""`Parts`: what a runtime is made of, put together. `Runtime` is the public face of it; `opening.py` runs it."""
+"""`Parts`: what a runtime is made of, put together. `Runtime` is the public face of it; `open_runtime.py` runs it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..abc import Store
 from ..agent import Agent
 from ..contract.redaction import Redactor
 from .agents import Agents
-from .alarm import Alarm
-from .board import Board
 from .callbacks import LocalDirectory, StoreReports
+from .change_signals import ChangeSignals
 from .clock import Clock, ClockWatch
 from .commands import RunCommands
+from .error_log import ErrorLog
 from .handle import Run
-from .holdback import HoldBack
-from .journal import Journal
 from .passivation import Passivation
 from .reader import RunReader
-from .roster import Roster
-from .services import Services, patiently
+from .run_registry import RunRegistry
+from .services import Services, retry_until_available
 from .starting import Starter
-from .workplace import Workplace
+from .stream_redaction import StreamRedactor
+from .task_nursery import TaskNursery
+from .wakeup_timer import WakeupTimer
 
 THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
@@ -45,7 +45,7 @@ class Parts:
     """
 
     services: Services
-    roster: Roster
+    roster: RunRegistry
     agents: Agents
     reports: StoreReports
     reader: RunReader
@@ -55,7 +55,7 @@ class Parts:
 
     async def recover(self) -> None:
         """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""
-        for run_id, held in await patiently(self.services.store.to_do):
+        for run_id, held in await retry_until_available(self.services.store.to_do):
             self.roster.spawn(run_id, held=held)
 
     def close(self) -> None:
@@ -76,8 +76,8 @@ def assemble(
     record: bool,
 ) -> Parts:
     """The parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
-    board, redactor = Board(), Redactor(secrets)
-    journal, clock_watch = Journal(redactor), ClockWatch(clock)
+    board, redactor = ChangeSignals(), Redactor(secrets)
+    journal, clock_watch = ErrorLog(redactor), ClockWatch(clock)
     table = Agents(agents, deps, redactor, journal)
     directory = LocalDirectory(table)
     services = Services(
@@ -86,17 +86,17 @@ def assemble(
         clock_watch=clock_watch,
         redactor=redactor,
         journal=journal,
-        holdback=HoldBack(Redactor(secrets)),
+        holdback=StreamRedactor(Redactor(secrets)),
         board=board,
         threads=trio.CapacityLimiter(THREADS),
-        workplace=Workplace(),
-        alarm=Alarm(store, clock, clock_watch, directory.wake),
+        workplace=TaskNursery(),
+        alarm=WakeupTimer(store, clock, clock_watch, directory.wake),
         passivation=Passivation(passivate_after),
         jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
         directory=directory,
         record=record,
     )
-    roster = Roster(services, supervisor, max_running)
+    roster = RunRegistry(services, supervisor, max_running)
     commands = RunCommands(services, roster, table)
     directory.roster, directory.commands = roster, commands
     reports = StoreReports(board, journal, roster)

@@ -16,18 +16,18 @@ from ..contract.decisions import Ticket
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..errors import RunDegraded, RuntimeClosed, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
+from ..errors import RunDegradedError, RuntimeClosed, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
 from .agents import Agents
-from .board import RunSignal
 from .callbacks import StoreReports
-from .follow import Follower, Log, follow
-from .journal import RUN
+from .change_signals import RunSignal
+from .error_log import RUN
+from .follow import EventSource, Follower, follow
 from .listing import shown_page
-from .roster import Roster
 from .run_actor import RunActor
-from .services import Services, patiently
+from .run_registry import RunRegistry
+from .services import Services, retry_until_available
 from .view import RunView, make_outcome, make_view
-from .waits import may_be_held, waiting_for
+from .wait_reasons import may_be_held, waiting_for
 
 _WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
@@ -58,14 +58,14 @@ class RunReader:
     """
 
     _services: Services
-    _roster: Roster
+    _roster: RunRegistry
     _agents: Agents
     _reports: StoreReports
-    _log: Log = attrs.field(init=False)
+    _log: EventSource = attrs.field(init=False)
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self._log = Log(self._services.store, self._services.board, self.degraded)
+        self._log = EventSource(self._services.store, self._services.board, self.degraded)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"
@@ -222,7 +222,7 @@ class RunReader:
         done = record.row.status is RunStatus.DONE
         if record.at_rest and not done:
             self._asks_anew(record)  # the next view shows the new ticket
-        reason = None if done else self.lacking(record)
+        reason = None if done else self.missing_requirement(record)
         outline = await self.outline(run_id) if may_be_held(record) else None
         waits = waiting_for(self._roster, record, outline, reason)
         degraded = None if reason is None else reason[0]
@@ -263,7 +263,7 @@ class RunReader:
                 return self._outcome_of(record)
             reason = self.degraded(record)
             if reason is not None and (final or not record.at_rest):
-                raise RunDegraded(run_id, *reason)
+                raise RunDegradedError(run_id, *reason)
             await notice.wait()
 
     def _outcome_of(self, record: RunRecord) -> Any:
@@ -272,13 +272,13 @@ class RunReader:
     async def _looked(self, run_id: str, notice: trio.Event) -> RunRecord | None:
         """The run's record; None if it could not be read while its owner was still at it, and that has changed."""
         try:
-            return await patiently(self._readable, run_id)
+            return await retry_until_available(self._readable, run_id)
         except StoreDown:
             raise
         except StoreError as error:
             reason = self._roster.degraded(run_id)
             if reason is not None:
-                raise RunDegraded(run_id, *reason) from error
+                raise RunDegradedError(run_id, *reason) from error
             if self._roster.get(run_id) is None:
                 raise
         await notice.wait()
@@ -315,9 +315,9 @@ class RunReader:
         owned = self._roster.get(record.info.run_id) is not None
         if reason is not None or owned or record.row.status is not RunStatus.WAITING:
             return reason
-        return self.lacking(record)
+        return self.missing_requirement(record)
 
-    def lacking(self, record: RunRecord) -> tuple[str, str] | None:
+    def missing_requirement(self, record: RunRecord) -> tuple[str, str] | None:
         """What a run that is not done needs and does not have here, or None; its owner may be doing without just now.
 
         Of a run whose owner has not asked yet it is known whether its agent is here, and whether there is anybody who
@@ -328,7 +328,9 @@ class RunReader:
         if known is not None or (actor is not None and actor.abandon is not None):
             return known
         has_agent = actor is not None and actor.agent is not None
-        return self._agents.lacking(info, has_agent=has_agent, has_deps=actor is not None and actor.has_deps)
+        return self._agents.missing_requirement(
+            info, has_agent=has_agent, has_deps=actor is not None and actor.has_deps
+        )
 
     def _asks_anew(self, record: RunRecord) -> bool:
         """True if a tool has changed since a person was asked about a call, and the run is about to ask again.

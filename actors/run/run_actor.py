@@ -1,6 +1,6 @@
 """The actor that owns one run: single writer, always ready for a decision, a cancel or a message.
 
-For each input it does, in one synchronous stretch (`incarnation.py`): step the machine, submit the commit, put
+For each input it does, in one synchronous stretch (`run_loop.py`): step the machine, submit the commit, put
 effects that must be durable first into the outbox, perform the others. Receipts come back in order and release their
 outbox entries. It never waits for a model, a tool, a socket or the disk: those are children, which owe it inputs.
 
@@ -28,26 +28,34 @@ from ..agent import Agent
 from ..contract.decisions import InboxItem
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
-from ..contract.phases import Cursor
+from ..contract.phases import RunPosition
 from ..contract.rows import Claim, RunInfo
 from ..contract.spec import AgentSpec
-from ..engine.inputs import Abandon, Activate, CancelUnowned, CommandArrived, DeadlinePassed, Input, Overran
+from ..engine.inputs import (
+    Activate,
+    BodyOverran,
+    CancelUnowned,
+    CommandArrived,
+    DeadlinePassed,
+    FailUnrecoverable,
+    Input,
+)
 from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
-from ..state.fitting import misfit
-from .burial import GAVE_UP, bury_if_needed
-from .children import Children, ClaimLost, Left
-from .incarnation import Hint, Incarnation, Orders
-from .performer import Performer
-from .services import MISFIT, Degraded, Services, patiently
+from ..state.declared_keys import invalid_state
+from .children import Children, ClaimLost, OverrunBody
+from .effect_runner import EffectRunner
+from .forced_end import GAVE_UP, end_if_given_up
+from .run_loop import Hint, RunLoop, RunPermissions
+from .services import MISFIT, RunUnavailable, Services, retry_until_available
 
 PATIENCE: Final = 5.0
 """Seconds that a cancel waits for the deps of a run, so that its run_end hooks can have them."""
 
 
 @attrs.frozen(kw_only=True)
-class Born:
+class NewRunClaim:
     """A run that has just been created: its first incarnation needs no look at the store.
 
     Attributes:
@@ -61,7 +69,7 @@ class Born:
 
 
 @attrs.frozen(kw_only=True)
-class Burial:
+class ForcedEnd:
     """What is to become of a run that was given up.
 
     Attributes:
@@ -92,20 +100,20 @@ class RunActor:
 
     services: Services
     run_id: str
-    orders: Orders = attrs.field(factory=Orders)
-    born: Born | None = None
+    orders: RunPermissions = attrs.field(factory=RunPermissions)
+    born: NewRunClaim | None = None
     agent: Agent[Any] | None = None
     deps: Any = None
     has_deps: bool = False
     abandon: str | None = None
-    burial: Burial | None = None
+    burial: ForcedEnd | None = None
     needed: bool = False
     degraded: tuple[str, str] | None = None
     passing: bool = False
     ref: Ref[Hint] | None = None
-    life: Incarnation | None = None
+    life: RunLoop | None = None
     posted: int = 0
-    left: Mapping[str, Left] = attrs.field(factory=dict)
+    left: Mapping[str, OverrunBody] = attrs.field(factory=dict)
     deadline: datetime | None = None
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
     _patient_until: float = attrs.field(init=False, default=math.inf)
@@ -136,7 +144,7 @@ class RunActor:
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
 
-    def equip(self, agent: Agent[Any] | None, deps: Any) -> None:
+    def attach_deps(self, agent: Agent[Any] | None, deps: Any) -> None:
         """Give it live objects that it may not have yet."""
         self.agent = self.agent or agent
         if deps is not None and not self.has_deps:
@@ -144,7 +152,7 @@ class RunActor:
             if self._asking is not None:
                 self._asking.cancel("others have given its deps")
 
-    def hurry(self) -> None:
+    def cap_deps_wait(self) -> None:
         """A cancel has come: a provider that does not answer holds it up for a while only."""
         self.needed = True
         self._patient_until = min(self._patient_until, trio.current_time() + PATIENCE)
@@ -169,7 +177,7 @@ class RunActor:
                 self.degraded = None  # it needed nobody to end
             if life.passive:
                 self.services.alarm.by(life.durable.row.next_due)
-        except Degraded as error:
+        except RunUnavailable as error:
             self.degraded, self.passing = (error.reason, str(error)), error.passing
         except ClaimLost as error:
             if was_born and error.args == ("lease_lost",):
@@ -177,19 +185,19 @@ class RunActor:
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 
-    async def _bury(self, burial: Burial) -> None:
+    async def _bury(self, burial: ForcedEnd) -> None:
         done = False
         while not done:
             needed = self.needed
             try:
-                done = await bury_if_needed(self.services, self.run_id, burial.why, burial.held(), wanted=needed)
+                done = await end_if_given_up(self.services, self.run_id, burial.why, burial.held(), wanted=needed)
             except StoreDown:  # the runtime fails of it and says so
                 break
             if needed == self.needed:
                 break
         self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
-    async def _begin(self, ctx: ActorContext[Hint]) -> tuple[Incarnation, Sequence[Input]] | None:
+    async def _begin(self, ctx: ActorContext[Hint]) -> tuple[RunLoop, Sequence[Input]] | None:
         """A life, and its first inputs; None if there is nothing to work on, or nobody can."""
         while True:
             owned = await self._take(ctx.attempt)
@@ -205,7 +213,7 @@ class RunActor:
                 return None  # nobody can work on it, and nothing has come meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # a hint of what is in the inbox: look again
-        performer = Performer(
+        performer = EffectRunner(
             services=self.services,
             info=state.info,
             agent=agent,
@@ -218,7 +226,7 @@ class RunActor:
             ),
             history=None if history is None else list(history),
         )
-        life = Incarnation(
+        life = RunLoop(
             self.services,
             claim=claim,
             state=state,
@@ -237,16 +245,16 @@ class RunActor:
         if born is not None and attempt == 0:
             state = born.state
             if born.history is None and self.orders.admitted:  # runs before it may have left state in the thread
-                record = await patiently(store.load, self.run_id)
+                record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
         claim = await self._claim()
         if claim is None:
             return None
-        record = await patiently(store.load, self.run_id)
+        record = await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is RunStatus.DONE:
             return None
-        if record.row.cursor is not Cursor.ADMISSION:
+        if record.row.cursor is not RunPosition.ADMISSION:
             self.orders.admitted = True
         return claim, RunState.from_record(record), record.inbox, None
 
@@ -258,7 +266,7 @@ class RunActor:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
-            return await patiently(self.services.store.claim, self.run_id)
+            return await retry_until_available(self.services.store.claim, self.run_id)
         except StoreDown:  # the runtime fails of it and says so; every run stays as it is
             return None
 
@@ -268,14 +276,14 @@ class RunActor:
         try:
             if self.agent is None:
                 self.agent = await directory.agent_for(info)
-            text = misfit(self.agent.declared_state, state.snapshot)
+            text = invalid_state(self.agent.declared_state, state.snapshot)
             if text is not None:
                 self.degraded, self.passing = (MISFIT, text), False
                 return None
             if not self.has_deps:
                 deps = await self._ask_deps(info, self._ends_at(state, inbox))
                 self.deps = self.deps if self.has_deps else deps
-        except Degraded as error:
+        except RunUnavailable as error:
             if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
                 self.degraded, self.passing = (error.reason, str(error)), error.passing
                 return None
@@ -285,7 +293,7 @@ class RunActor:
     def _ends_at(self, state: RunState, inbox: tuple[InboxItem, ...]) -> float:
         """When the run can end without its deps, in trio time: a provider is not waited for any longer."""
         if any(_is_cancel(item) for item in inbox):
-            self.hurry()
+            self.cap_deps_wait()
             return self._patient_until
         if state.deadline is None:
             return math.inf
@@ -307,13 +315,13 @@ class RunActor:
                 return await self.services.directory.deps_for(info)
         finally:
             self._asking = None
-        raise Degraded("deps_missing", "the provider has not answered in time")
+        raise RunUnavailable("deps_missing", "the provider has not answered in time")
 
     def _first(self, agent: Agent[Any] | None, state: RunState, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
         if self.abandon is not None:
-            return (Abandon(detail=self.abandon),)
+            return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:
-            left = (Overran(item=one.item) for one in self.left.values() if not one.ended.is_set())
+            left = (BodyOverran(item=one.item) for one in self.left.values() if not one.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
         if any(_is_cancel(item) for item in inbox):

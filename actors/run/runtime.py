@@ -1,7 +1,7 @@
 """`Runtime`: the public face of a runtime. It starts and finds runs; all else is in its parts.
 
-`parts.py` puts them together: `reader.py` looks, `commands.py` decides, `agents.py` has agents and deps, `roster.py`
-has the live runs, `starting.py` writes new ones. How a runtime opens and closes is in `opening.py`.
+`parts.py` puts them together: `reader.py` looks, `commands.py` decides, `agents.py` has agents and deps, `run_registry.py`
+has the live runs, `starting.py` writes new ones. How a runtime opens and closes is in `open_runtime.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
 from ..replay.report import ReplayReport
-from .birth import Birth, fork_of, inheriting, new_run
 from .clock import Clock
 from .commands import RunCommands
 from .handle import Run
 from .listing import query_of
 from .parts import Parts
 from .reader import RunReader
-from .replaying import played, replay_of
+from .replay_run import played, replay_of
+from .start_request import StartRequest, fork_of, inheriting, new_run
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Runtime:
         may_join = values.pop("may_join", None)
         values.pop("deps", None)
         values["run_id"] = options.get("run_id") or f"run_{random_ids.token_hex(8)}"
-        birth = Birth(agent=known, text=text, has_deps=deps is not None, **values)
+        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
         if birth.thread_id is None:
             return await parts.starter.begin(new, known, deps)

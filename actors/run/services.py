@@ -13,17 +13,17 @@ from greenroom.supervision.reporting import report
 
 from ..abc import Model, Store
 from ..agent import Agent
-from ..contract.decisions import Answer, Command
+from ..contract.decisions import Command, CommandResult
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import StoreUnavailable
-from .alarm import Alarm
-from .board import Board
+from .change_signals import ChangeSignals
 from .clock import Clock, ClockWatch
-from .holdback import HoldBack
-from .journal import Journal
+from .error_log import ErrorLog
 from .passivation import Passivation
-from .workplace import Workplace
+from .stream_redaction import StreamRedactor
+from .task_nursery import TaskNursery
+from .wakeup_timer import WakeupTimer
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -61,7 +61,7 @@ class Directory(Protocol):
             AgentDefinitionError: it has none.
         """
 
-    async def post(self, run_id: str, command: Command) -> Answer:
+    async def post(self, run_id: str, command: Command) -> CommandResult:
         """Judge and journal a command."""
 
     def can_revive(self, info: RunInfo) -> bool:
@@ -74,7 +74,7 @@ class Directory(Protocol):
         """The run came to rest, or works again."""
 
 
-class Degraded(Exception):
+class RunUnavailable(Exception):
     """A run can not be worked on now.
 
     Attributes:
@@ -110,19 +110,19 @@ class Services:
     clock: Clock
     clock_watch: ClockWatch
     redactor: Redactor
-    journal: Journal
-    holdback: HoldBack
-    board: Board
+    journal: ErrorLog
+    holdback: StreamRedactor
+    board: ChangeSignals
     threads: trio.CapacityLimiter
-    workplace: Workplace
-    alarm: Alarm
+    workplace: TaskNursery
+    alarm: WakeupTimer
     passivation: Passivation
     jitter: Callable[[], float]
     directory: Directory
     record: bool
 
 
-async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Ask the store until it answers: that it does not is no fault of the run, and must not end it. A cancel ends it.
 
     The log `greenroom.run` is told of it, once.
@@ -130,13 +130,13 @@ async def patiently(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.k
     Raises:
         StoreDown: it has failed for good. StoreError: it is damaged.
     """
-    told = False
+    logged = False
     while True:
         try:
             return await ask(*args, **kwargs)
         except StoreUnavailable:
-            if not told:  # without its error, which may name what is a secret
+            if not logged:  # without its error, which may name what is a secret
                 text = f"the store can not be read; it is asked again every {RETRY:g} s until it answers"
                 report(logger, logging.WARNING, text)
-            told = True
+            logged = True
             await trio.sleep(RETRY)

@@ -15,12 +15,12 @@ from ..contract.rows import NewRun, RunInfo
 from ..engine.recording import birth_of
 from ..engine.state import RunState
 from ..errors import RunExists, RunPruned, ThreadBusy, ThreadForbidden
-from ..state.snapshot import Snapshot
-from .birth import in_thread, open_to
+from ..state.snapshot import StateSnapshot
 from .handle import Run
-from .roster import Roster
-from .run_actor import Born
+from .run_actor import NewRunClaim
+from .run_registry import RunRegistry
 from .services import Services, logger
+from .start_request import in_thread, open_to
 
 
 class _ThreadChanged(Exception):
@@ -36,7 +36,7 @@ class Starter:
     """
 
     _services: Services
-    _roster: Roster
+    _roster: RunRegistry
     _handle: Callable[[str, str], Run[Any]]
 
     async def begin(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
@@ -98,8 +98,8 @@ class Starter:
         with self._services.board.looking():
             created = await self._written(new, frame)
         if created.claim is not None:  # no checkpoint since the store has answered: the run gets its owner
-            state = RunState(info=info, row=new.row, snapshot=Snapshot.restored(0, new.state))
-            born = Born(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
+            state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
+            born = NewRunClaim(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
             self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
             if created.behind is not None:
                 self._queue(info, created.behind)

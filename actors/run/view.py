@@ -20,8 +20,8 @@ from ..contract.rows import RunInfo, RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..contract.titles import title_of
-from ..contract.waits import WaitingFor
-from ..engine.ending import tool_text
+from ..contract.waiting_for import WaitingFor
+from ..engine.termination import tool_text
 from ..state.values import copied, copied_message, copied_ticket
 
 

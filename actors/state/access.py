@@ -10,7 +10,7 @@ import attrs
 from ..contract.state import SCOPES, Batch, KeyId, Keys, KeySpec, Write
 from ..errors import StateError, UsageError
 from .keys import StateKey
-from .snapshot import EMPTY, Snapshot
+from .snapshot import EMPTY, StateSnapshot
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -45,7 +45,7 @@ class State:
 
     __slots__ = ("_known", "_own", "_snapshot", "_used")  # so that `state.name = 3` is an error, not a lost write
 
-    def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
+    def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
         self._snapshot, self._known = snapshot, known or {}
         self._own: dict[KeyId, Any] = {}
         self._used: dict[KeyId, KeySpec] = {}
@@ -112,7 +112,7 @@ class WritableState(State):
 
     __slots__ = ("_closed", "_latest", "_writes")
 
-    def __init__(self, snapshot: Snapshot = EMPTY, known: Keys | None = None) -> None:
+    def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
         super().__init__(snapshot, known)
         self._writes: list[Write] = []
         self._latest: dict[KeyId, int] = {}

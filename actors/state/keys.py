@@ -12,7 +12,7 @@ from greenroom.supervision.fields import did_you_mean
 from ..contract.state import SCOPES, KeyId, KeySpec
 from ..errors import StateError
 from ..options import checks_fields
-from .values import Unfit, check_kind, copied, read, shown, write
+from .values import NotSerializable, check_kind, copied, read, shown, write
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -108,7 +108,7 @@ class StateKey(Generic[T]):
         try:
             check_kind(self.type)
             check_kind(update or self.type)
-        except Unfit as error:
+        except NotSerializable as error:
             raise StateError(f"state key {self.name!r}: {error}") from error
 
     def __copy__(self) -> StateKey[T]:
@@ -151,7 +151,7 @@ class StateKey(Generic[T]):
         """
         try:
             return cast("T", read(self.type, data))
-        except Unfit as error:
+        except NotSerializable as error:
             raise StateError(f"state key {self.name!r} holds what is no {_named(self.type)}: {error}") from error
 
     def initial(self) -> T:
@@ -175,7 +175,7 @@ class StateKey(Generic[T]):
     def _encoded(self, value: Any, kind: Any, what: str) -> Any:
         try:
             return write(value, kind)
-        except Unfit as error:
+        except NotSerializable as error:
             text = f"{what}state key {self.name!r}: {shown(value)} is no {_named(kind)}: {error}"
             raise StateError(text) from error
 

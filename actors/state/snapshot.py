@@ -1,4 +1,4 @@
-"""`Snapshot`: all state keys of a run at one revision. A value: who holds one never sees a later write.
+"""`StateSnapshot`: all state keys of a run at one revision. A value: who holds one never sees a later write.
 
 Theory of operation. A writer reads a snapshot of some revision, its base, and leaves a batch. `merge` makes the next
 revision of the newest snapshot and the batch. A key that nobody has written since the base is simply written
@@ -26,7 +26,7 @@ REMEMBERED: Final = 64
 """Batches whose keys a snapshot remembers: more than are merged between two commits of a run."""
 
 
-class Cell(NamedTuple):
+class StateValue(NamedTuple):
     """A key's value, the revision that wrote it, whether it is for the store, and who wrote it ("" if not known)."""
 
     value: Any
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 @attrs.frozen
-class Clash:
+class WriteConflict:
     """A batch can not be merged.
 
     Attributes:
@@ -53,7 +53,7 @@ class Clash:
 
 
 @attrs.frozen
-class Snapshot:
+class StateSnapshot:
     """State keys at a revision.
 
     Attributes:
@@ -63,16 +63,16 @@ class Snapshot:
     """
 
     revision: int = 0
-    cells: Map[KeyId, Cell] = attrs.field(factory=Map)
+    cells: Map[KeyId, StateValue] = attrs.field(factory=Map)
     recent: tuple[frozenset[KeyId], ...] = attrs.field(default=(), eq=False, repr=False)
 
     @classmethod
-    def restored(cls, revision: int, writes: Iterable[StateWrite]) -> Snapshot:
+    def restored(cls, revision: int, writes: Iterable[StateWrite]) -> StateSnapshot:
         """The snapshot that a store has."""
-        cells = {KeyId(w.scope, w.key): Cell(w.value, w.revision, True, "") for w in writes}
+        cells = {KeyId(w.scope, w.key): StateValue(w.value, w.revision, True, "") for w in writes}
         return cls(revision, Map(cells))
 
-    def merge(self, batch: Batch, keys: Keys, by: str) -> Snapshot | Clash:
+    def merge(self, batch: Batch, keys: Keys, by: str) -> StateSnapshot | WriteConflict:
         """This snapshot with a batch: the next revision, or why that can not be.
 
         Args:
@@ -87,14 +87,14 @@ class Snapshot:
             if before is not None and before.revision > batch.base:
                 current = cells[write.key].value
                 outcome = _reduced(write, current, keys, before)
-                if isinstance(outcome, Clash):
+                if isinstance(outcome, WriteConflict):
                     return outcome
                 value = outcome[0]
-            cells[write.key] = Cell(value, following, write.persistent, by)
+            cells[write.key] = StateValue(value, following, write.persistent, by)
         touched = frozenset(write.key for write in batch.writes)
-        return Snapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], touched))
+        return StateSnapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], touched))
 
-    def changes(self, since: Snapshot) -> tuple[StateWrite, ...]:
+    def changes(self, since: StateSnapshot) -> tuple[StateWrite, ...]:
         """The persistent values that were written after an older snapshot, in order of scope and name."""
         behind = self.revision - since.revision
         if behind <= 0:
@@ -108,20 +108,20 @@ class Snapshot:
         )
 
 
-EMPTY: Final = Snapshot()
+EMPTY: Final = StateSnapshot()
 
 
-def _reduced(write: Write, current: Any, keys: Keys, before: Cell) -> tuple[Any] | Clash:
+def _reduced(write: Write, current: Any, keys: Keys, before: StateValue) -> tuple[Any] | WriteConflict:
     """The value of a key that has changed since the write's base, after the write."""
     spec = keys.get(write.key)
     writer = before.by or "an earlier write"
     if write.op == "set":
-        return Clash(write.key, before.by, f"state key {str(write.key)!r} was changed meanwhile by {writer}")
+        return WriteConflict(write.key, before.by, f"state key {str(write.key)!r} was changed meanwhile by {writer}")
     if spec is None or spec.reduce is None:
         text = f"state key {str(write.key)!r} was changed meanwhile by {writer}, and its reducer is not known here"
-        return Clash(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
+        return WriteConflict(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
     try:
         return (spec.reduce(current, write.value),)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a clash, not a crash of the run
         text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(failure_of_call(error))}"
-        return Clash(write.key, before.by, text, error)  # noqa: ASYNC104 - the border has raised what passes
+        return WriteConflict(write.key, before.by, text, error)  # noqa: ASYNC104 - the border has raised what passes

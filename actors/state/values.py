@@ -30,7 +30,7 @@ _SHOWN.maxstring = _SHOWN.maxother = 120
 _DEEP: Final = f"nested more than {MAX_DEPTH} levels deep, or it holds itself"
 
 
-class Unfit(ValueError):
+class NotSerializable(ValueError):
     """A value has no form as JSON, or not the type that it should have; the message says where."""
 
 
@@ -43,12 +43,12 @@ def write(value: Any, kind: Any) -> Any:
     try:
         data = _json(converter.unstructure(value), "$", MAX_DEPTH)
     except RecursionError:
-        raise Unfit(_DEEP) from None
+        raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:
-        raise Unfit(str(error) or type(error).__name__) from error
+        raise NotSerializable(str(error) or type(error).__name__) from error
     found = read(kind, data)
     if not _alike(value, found):
-        raise Unfit(f"it would be read as {shown(found)}")
+        raise NotSerializable(f"it would be read as {shown(found)}")
     return data
 
 
@@ -61,11 +61,11 @@ def read(kind: Any, data: Any) -> Any:
     try:
         return parse(kind, copied(data))
     except SchemaError as error:
-        raise Unfit(str(error).partition(": ")[2]) from error
+        raise NotSerializable(str(error).partition(": ")[2]) from error
     except StructureHandlerNotFoundError as error:
-        raise Unfit(_unknown(error.type_)) from error
+        raise NotSerializable(_unknown(error.type_)) from error
     except (CattrsError, AttributeError, LookupError) as error:
-        raise Unfit(str(error) or type(error).__name__) from error
+        raise NotSerializable(str(error) or type(error).__name__) from error
 
 
 def check_kind(kind: Any) -> None:
@@ -78,7 +78,7 @@ def check_kind(kind: Any) -> None:
     try:
         converter.structure(None, kind)
     except StructureHandlerNotFoundError as error:
-        raise Unfit(_unknown(error.type_)) from error
+        raise NotSerializable(_unknown(error.type_)) from error
     except BaseException as error:  # noqa: BLE001, ASYNC103 - None is no such value: any complaint about that is fine
         failure_of_call(error)
 
@@ -91,7 +91,7 @@ def _check_names(kind: Any) -> None:
         key = get_origin(inner[0]) or inner[0]
         if isinstance(key, type) and issubclass(key, int | float | tuple):
             way = "use text keys, dict[str, ...], or a list of pairs"
-            raise Unfit(f"{kind!r} has keys of {key.__name__}, which JSON does not have; {way}")
+            raise NotSerializable(f"{kind!r} has keys of {key.__name__}, which JSON does not have; {way}")
     for one in inner:
         _check_names(one)
 
@@ -143,7 +143,7 @@ def shown(value: Any) -> str:
 
 def _json(value: Any, path: str, depth: int) -> Any:
     if depth == 0:
-        raise Unfit(_DEEP)
+        raise NotSerializable(_DEEP)
     match value:
         case None | bool():
             return value
@@ -171,23 +171,23 @@ def _text(value: str, path: str) -> str:
     try:
         return str.encode(value, "utf-8").decode("utf-8")
     except UnicodeEncodeError:
-        raise Unfit(f"a text with a lone surrogate has no form as JSON @ {path}") from None
+        raise NotSerializable(f"a text with a lone surrogate has no form as JSON @ {path}") from None
 
 
 def _number(value: int | float, path: str) -> int | float:  # noqa: PYI041 - two cases
     if isinstance(value, float):
         if math.isfinite(value):
             return float.__float__(value)
-        raise Unfit(f"{float.__repr__(value)} has no form as JSON @ {path}")
+        raise NotSerializable(f"{float.__repr__(value)} has no form as JSON @ {path}")
     if -(1 << 63) <= value < 1 << 64:
         return int.__int__(value)
-    raise Unfit(f"an integer of more than 64 bits has no form as JSON; use text @ {path}")
+    raise NotSerializable(f"an integer of more than 64 bits has no form as JSON; use text @ {path}")
 
 
 def _key(key: Any, path: str) -> str:
     name = key.value if isinstance(key, Enum) else key
     if not isinstance(name, str):
-        raise Unfit(f"the key {shown(key)} is no text, as it has to be in JSON @ {path}")
+        raise NotSerializable(f"the key {shown(key)} is no text, as it has to be in JSON @ {path}")
     return _text(name, path)
 
 

@@ -11,17 +11,17 @@ from contextlib import suppress
 import msgspec
 
 from ..contract import codec
-from ..contract.asked import asked_of
 from ..contract.decisions import Ticket
 from ..contract.envelope import decode_event
 from ..contract.rows import RunInfo
+from ..contract.ticket_summary import summary_of
 from ..contract.titles import TITLE, one_line, searched
-from ._moments import milliseconds
+from ._timestamps import milliseconds
 
 
 def brief_of(ticket: Ticket) -> bytes | None:
     """An open ticket as lists show it; None for any other."""
-    return codec.dump(asked_of(ticket)) if ticket.status == "open" else None
+    return codec.dump(summary_of(ticket)) if ticket.status == "open" else None
 
 
 def define_functions(connection: sqlite3.Connection) -> None:

@@ -10,12 +10,12 @@ import attrs
 
 from ..abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ..contract import codec
-from ..contract.asked import Asked
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo, RunRow
+from ..contract.ticket_summary import TicketSummary
 from . import _paging
-from ._moments import milliseconds, moment
 from ._schema import TO_DO, WAITS
+from ._timestamps import milliseconds, moment
 
 LAST: Final = "\U0010ffff"
 """What no other character sorts behind."""
@@ -109,8 +109,8 @@ def _where(query: RunQuery) -> _Where:
     if query.thread_id is not None:
         where.add("thread = (SELECT number FROM threads WHERE thread_id = ?)", query.thread_id)
     if query.prefix:
-        begun = "number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)"  # by the index of the ids
-        where.add(begun, query.prefix, query.prefix + LAST)
+        by_prefix = "number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)"  # by the index of the ids
+        where.add(by_prefix, query.prefix, query.prefix + LAST)
     if query.since is not None:
         where.add("created_at >= ?", milliseconds(query.since))
     if query.until is not None:
@@ -183,7 +183,7 @@ def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...
     return summary, size
 
 
-def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[Asked, ...], int, int]:
+def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[TicketSummary, ...], int, int]:
     """The first open tickets, how many there are, and bytes."""
     sql = f"SELECT brief {_OPEN_TICKETS} ORDER BY rowid LIMIT ?"
     briefs = [brief for (brief,) in connection.execute(sql, (number, ASKED + 1))]
@@ -191,7 +191,7 @@ def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[Asked, ..
     if count > ASKED:
         count = connection.execute(f"SELECT count(*) {_OPEN_TICKETS}", (number,)).fetchone()[0]
     known = [brief for brief in briefs[:ASKED] if brief is not None]  # of a damaged row of an older file there is none
-    return tuple(codec.load(Asked, brief) for brief in known), count, sum(map(len, known))
+    return tuple(codec.load(TicketSummary, brief) for brief in known), count, sum(map(len, known))
 
 
 def counts(connection: sqlite3.Connection) -> RunCounts:

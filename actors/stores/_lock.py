@@ -3,7 +3,7 @@
 The lock goes with the process, whatever kills it. The lock file itself stays: deleting it would let two processes lock
 two different files of one name. It lies beside the file that the path leads to, not beside a symbolic link. Names that
 are no symbolic links (hard links, bind mounts) have lock files of their own: for them there is the lock on the inode
-(`_inode.py`). This one says who the owner is, also to earlier releases.
+(`_open_file.py`). This one says who the owner is, also to earlier releases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import attrs
 import msgspec
 
 from ..errors import StoreOpenError
-from ._inode import REFUSED, is_owned, refused
+from ._open_file import REFUSED, is_owned, refused
 
 _LARGEST: Final = 4096
 """Bytes of a lock file that are read: more is none of ours."""

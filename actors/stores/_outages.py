@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import StoreError, StoreUnavailable
-from ._inode import Hold
+from ._open_file import OpenFile
 
 SUSPECT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Result codes that say "damaged", of what may be a failed read."""
@@ -59,7 +59,7 @@ class Damaged(StoreError):
     """SQLite's check of the whole file has found damage; no waiting heals that."""
 
 
-class Misread(StoreUnavailable):
+class UnreadableData(StoreUnavailable):
     """What was read makes no sense, and the file has not been found damaged."""
 
 
@@ -111,7 +111,7 @@ def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
     )
 
 
-def examine(hold: Hold, busy: float) -> str | None:
+def examine(hold: OpenFile, busy: float) -> str | None:
     """What SQLite's check of the whole file finds; None if the file is sound. Reads all of the file, maybe twice.
 
     Raises:
@@ -131,7 +131,7 @@ def examine(hold: Hold, busy: float) -> str | None:
                 raise
             return str(error)
     except (sqlite3.Error, OSError, MemoryError) as error:
-        raise Misread(f"{hold.path} can not be read now ({error}); look at the disk") from error
+        raise UnreadableData(f"{hold.path} can not be read now ({error}); look at the disk") from error
 
 
 def _checked(path: Path, busy: float) -> str | None:
@@ -141,7 +141,7 @@ def _checked(path: Path, busy: float) -> str | None:
     return None if found == "ok" else " ".join(found.replace("*** in database main ***", "").split())
 
 
-def _read_through(hold: Hold) -> None:
+def _read_through(hold: OpenFile) -> None:
     """Read the file and its WAL to their ends.
 
     Raises:

@@ -19,7 +19,7 @@ from ..abc import Pruned
 from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.rows import RunInfo
-from ._requests import Swept
+from ._requests import PruneSlice
 
 SLICE: Final = 0.02
 """Seconds that one slice may take: others wait for it."""
@@ -40,34 +40,34 @@ _RENUMBER: Final = "UPDATE threads SET number = (SELECT max(number) + 1 FROM thr
 _ENDED: Final = "FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
 
 
-def sweep(connection: sqlite3.Connection, before: int) -> Swept:
+def sweep(connection: sqlite3.Connection, before: int) -> PruneSlice:
     """One slice of work, inside the open transaction: what was pruned earlier first, then further runs."""
     until = time.perf_counter() + SLICE
     runs = messages = 0
     for found in _work(connection, before):
         runs, messages = runs + found.runs, messages + found.messages
         if not found.more:
-            return Swept(runs, messages, more=False)
+            return PruneSlice(runs, messages, more=False)
         if time.perf_counter() >= until:
             break
-    return Swept(runs, messages)
+    return PruneSlice(runs, messages)
 
 
-def _work(connection: sqlite3.Connection, before: int) -> Iterator[Swept]:
+def _work(connection: sqlite3.Connection, before: int) -> Iterator[PruneSlice]:
     while True:
         yield (
             _clear(connection)
             or _take_runs(connection, before)
             or _take_vacant(connection)
             or _give_back(connection)
-            or Swept(more=False)
+            or PruneSlice(more=False)
         )
 
 
 # --- what is deleted -------------------------------------------------------------------------------------------------
 
 
-def _take_runs(connection: sqlite3.Connection, before: int) -> Swept | None:
+def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None:
     found = connection.execute(f"SELECT number, run_id, thread, info {_ENDED}", (before, _ROWS)).fetchall()
     if not found:
         return None
@@ -86,15 +86,15 @@ def _take_runs(connection: sqlite3.Connection, before: int) -> Swept | None:
             _empty(connection, thread)
         else:
             connection.execute(_DROP_HIDDEN, {"thread": thread, "oldest": oldest})
-    return Swept(runs=len(found))
+    return PruneSlice(runs=len(found))
 
 
-def _take_vacant(connection: sqlite3.Connection) -> Swept | None:
+def _take_vacant(connection: sqlite3.Connection) -> PruneSlice | None:
     """Threads whose runs were all pruned by an older release, which left the messages."""
     found = connection.execute("SELECT number FROM threads WHERE vacant LIMIT ?", (_ROWS,)).fetchall()
     for (thread,) in found:
         _empty(connection, thread)
-    return Swept() if found else None
+    return PruneSlice() if found else None
 
 
 def _empty(connection: sqlite3.Connection, thread: int) -> None:
@@ -104,7 +104,7 @@ def _empty(connection: sqlite3.Connection, thread: int) -> None:
     connection.execute(_RENUMBER, (thread,))
 
 
-def _clear(connection: sqlite3.Connection) -> Swept | None:
+def _clear(connection: sqlite3.Connection) -> PruneSlice | None:
     """Delete some rows of one thing that is garbage."""
     found = connection.execute("SELECT kind, number FROM garbage LIMIT 1").fetchone()
     if found is None:
@@ -113,15 +113,15 @@ def _clear(connection: sqlite3.Connection) -> Swept | None:
     if kind == "run":
         for table in _RUN_TABLES:
             if _delete(connection, table, "run = ?", number):
-                return Swept()
+                return PruneSlice()
         if _delete(connection, "state", "run = ? AND thread IS NULL", number):
-            return Swept()
+            return PruneSlice()
     elif count := _delete(connection, "messages", "thread = ?", number):
-        return Swept(messages=count)
+        return PruneSlice(messages=count)
     elif _delete(connection, "state", "thread = ?", number):
-        return Swept()
+        return PruneSlice()
     connection.execute("DELETE FROM garbage WHERE kind = ? AND number = ?", (kind, number))
-    return Swept()
+    return PruneSlice()
 
 
 def _delete(connection: sqlite3.Connection, table: str, where: str, number: int) -> int:
@@ -129,12 +129,12 @@ def _delete(connection: sqlite3.Connection, table: str, where: str, number: int)
     return connection.execute(f"DELETE FROM {table} WHERE rowid IN ({rows})", (number,)).rowcount  # noqa: S608
 
 
-def _give_back(connection: sqlite3.Connection) -> Swept | None:
+def _give_back(connection: sqlite3.Connection) -> PruneSlice | None:
     if not free_pages(connection) or not incremental(connection):
         return None
     for _ in range(_PAGES):  # Python's sqlite3 executes one step of this statement, which frees one page
         connection.execute("PRAGMA incremental_vacuum(1)")
-    return Swept()
+    return PruneSlice()
 
 
 def _oldest_run(connection: sqlite3.Connection, thread: int) -> int | None:

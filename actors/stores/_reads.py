@@ -17,16 +17,16 @@ from ..contract.codec import SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message
-from ..contract.recording import Recorded
+from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
 from . import _paging
-from ._moments import milliseconds, moment
-from ._outages import Damaged, Misread, is_outage, is_suspect, passes
+from ._outages import Damaged, UnreadableData, is_outage, is_suspect, passes
+from ._record_codec import load_taken
 from ._schema import DUE, TO_DO
 from ._sql import OPEN, active_run, find_ticket, load_row
-from ._taken import load_taken
+from ._timestamps import milliseconds, moment
 from .faults import READ, Faults
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ BELIEVED: Final = 30.0
 """Seconds for which a file that was checked counts as sound: readers that fail at once do not all check it."""
 
 
-class Readers:
+class ReadConnections:
     """Connections that can only read. Usable from any thread; a connection serves one reader at a time."""
 
     def __init__(
@@ -98,12 +98,12 @@ class Readers:
         with self._examining:
             try:
                 finding = None if time.monotonic() < self._sound_until else self._examine()
-            except Misread as unread:
+            except UnreadableData as unread:
                 return unread
             if finding is not None:
                 return Damaged(f"the store can not be read: the file is damaged ({finding}); restore it from a backup")
             self._sound_until = max(self._sound_until, time.monotonic() + BELIEVED)
-        return Misread(f"the store was misread ({error}), and its file is sound; try again")
+        return UnreadableData(f"the store was misread ({error}), and its file is sound; try again")
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -264,9 +264,9 @@ def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
     if found is None:
         return None
     number, owner, created, runs = found
-    gone = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
+    pruned_facts = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
     left = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
-    members = tuple(codec.load(RunInfo, info) for (info,) in (*gone, *left))
+    members = tuple(codec.load(RunInfo, info) for (info,) in (*pruned_facts, *left))
     return ThreadInfo(thread_id=thread_id, owner=owner, created_at=moment(created), runs=runs, members=members)
 
 
@@ -342,7 +342,7 @@ def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]
     return () if found is None else _inbox(connection, found[0], 0)
 
 
-def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[Recorded]:
+def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
     """A page of a run's record. What came in through the inbox is kept there only."""
     sql = (
         "SELECT last, body FROM record WHERE run = (SELECT number FROM runs WHERE run_id = ?)"
@@ -350,7 +350,7 @@ def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
     )
     found = connection.execute(sql, (run_id, limit, after)).fetchall()
     items = {item.position: item for item in commands(connection, run_id)} if found else {}
-    return tuple(Recorded(last, load_taken(body, items)) for last, body in found)
+    return tuple(RecordDelta(last, load_taken(body, items)) for last, body in found)
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ..abc import Created, Deliver, Receipt, StoreHooks
-from ..contract.decisions import Answer, Command, InboxItem
+from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import StoreDown
 
@@ -52,7 +52,7 @@ class CommitRequest:
 
 
 @attrs.define(eq=False)
-class Asked(Generic[T]):
+class PendingRequest(Generic[T]):
     """A request whose task waits for the result."""
 
     result: Result[T] | None = attrs.field(default=None, init=False)
@@ -87,7 +87,7 @@ class Asked(Generic[T]):
 
 
 @attrs.define(eq=False)
-class CreateRequest(Asked[Created]):
+class CreateRequest(PendingRequest[Created]):
     """A new run with its first event."""
 
     new: NewRun
@@ -100,43 +100,43 @@ class CreateRequest(Asked[Created]):
             if result.value is not None and result.value.existing is None:
                 hooks.committed(self.new.info.run_id, 1, (self.frame,))
         finally:
-            Asked.settle(self, result, hooks)
+            PendingRequest.settle(self, result, hooks)
 
 
 @attrs.define(eq=False)
-class ClaimRequest(Asked[Claim | None]):
+class ClaimRequest(PendingRequest[Claim | None]):
     """A new fencing token for a run."""
 
     run_id: str
 
 
 @attrs.frozen
-class Posted:
+class PostResult:
     """A judged command; `item` is set if it was journaled."""
 
-    answer: Answer
+    answer: CommandResult
     item: InboxItem | None = None
 
 
 @attrs.define(eq=False)
-class PostRequest(Asked[Posted]):
+class PostRequest(PendingRequest[PostResult]):
     """A command to judge and, if accepted, to journal."""
 
     run_id: str
     command: Command
     judge: Judge
 
-    def settle(self, result: Result[Posted], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[PostResult], hooks: StoreHooks) -> None:
         """Tell the runtime of the journaled command, then wake the poster."""
         try:
             if result.value is not None and result.value.item is not None:
                 hooks.posted(self.run_id, result.value.item)
         finally:
-            Asked.settle(self, result, hooks)
+            PendingRequest.settle(self, result, hooks)
 
 
 @attrs.frozen
-class Swept:
+class PruneSlice:
     """What one slice of a prune came to; `more`: another one is needed."""
 
     runs: int = 0
@@ -145,18 +145,18 @@ class Swept:
 
 
 @attrs.define(eq=False)
-class PruneRequest(Asked[Swept]):
+class PruneRequest(PendingRequest[PruneSlice]):
     """One slice of a prune: delete some done runs that ended before a time (UTC milliseconds)."""
 
     before: int
 
-    def settle(self, result: Result[Swept], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[PruneSlice], hooks: StoreHooks) -> None:
         """Tell the runtime that runs are gone, then wake the task that prunes."""
         try:
             if result.value is not None and result.value.runs:
                 hooks.pruned()
         finally:
-            Asked.settle(self, result, hooks)
+            PendingRequest.settle(self, result, hooks)
 
 
 Request = CommitRequest | CreateRequest | ClaimRequest | PostRequest | PruneRequest

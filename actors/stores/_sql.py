@@ -9,16 +9,16 @@ from typing import Any, Final
 import attrs
 
 from ..contract import codec
-from ..contract.decisions import Answer, Command, InboxItem, Ticket
+from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.messages import Message
+from ..contract.pending_input import apart, waiting, whole
 from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
 from ..contract.state import StateWrite
 from ..contract.titles import searched
-from ..contract.waiting import apart, waiting, whole
 from ._derived import brief_of
-from ._moments import milliseconds
-from ._taken import dump_taken
+from ._record_codec import dump_taken
+from ._timestamps import milliseconds
 
 Row = tuple[Any, ...]
 
@@ -80,7 +80,7 @@ _COPY_MESSAGES: Final = (
 
 
 @attrs.frozen
-class Blobs:
+class EncodedRows:
     """The encoded rows of a commit or of a new run, each with what its columns need. Made in the trio thread.
 
     Attributes:
@@ -102,7 +102,7 @@ class Blobs:
     taken: bytes = b""
 
 
-def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
+def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     """Encode the rows of a commit.
 
     Raises:
@@ -118,10 +118,10 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> Blobs:
     size = len(row) + len(taken) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state):
         size += sum(len(one[-1]) for one in rows)
-    return Blobs(row, calls, tickets, messages, state, size, taken=taken)
+    return EncodedRows(row, calls, tickets, messages, state, size, taken=taken)
 
 
-def encode_new(new: NewRun, frame: bytes) -> Blobs:
+def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     """Encode the rows of a new run. Raises what `encode_commit` raises."""
     row, info = codec.dump(new.row), codec.dump(new.info)
     messages, state = _encode_messages(new.messages), _encode_state(new.state)
@@ -129,7 +129,7 @@ def encode_new(new: NewRun, frame: bytes) -> Blobs:
     size = (
         len(row) + len(info) + len(frame) + len(taken) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
     )
-    return Blobs(row, (), (), messages, state, size, info, taken)
+    return EncodedRows(row, (), (), messages, state, size, info, taken)
 
 
 def _ticket_row(ticket: Ticket) -> Row:
@@ -165,7 +165,7 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
 
 
 def insert_run(
-    connection: sqlite3.Connection, new: NewRun, blobs: Blobs, *, thread: int, token: int, held: bool
+    connection: sqlite3.Connection, new: NewRun, blobs: EncodedRows, *, thread: int, token: int, held: bool
 ) -> int:
     """Write a new run; its number."""
     info, row = new.info, new.row
@@ -194,7 +194,7 @@ def _add(connection: sqlite3.Connection, statements: Mapping[int, str], values: 
             start, left = start + 3 * size, left - size
 
 
-def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int, blobs: Blobs) -> None:
+def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int, blobs: EncodedRows) -> None:
     """Write calls, tickets, messages and, at a step, state keys."""
     for call in blobs.calls:
         connection.execute(_PUT_CALL, (number, *call))
@@ -282,7 +282,9 @@ def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str
     return frozenset(name for (name,) in connection.execute(sql, (thread,)))
 
 
-def add_command(connection: sqlite3.Connection, number: int, item: InboxItem, answer: Answer, key: str | None) -> None:
+def add_command(
+    connection: sqlite3.Connection, number: int, item: InboxItem, answer: CommandResult, key: str | None
+) -> None:
     """Journal an accepted command."""
     command = item.command
     connection.execute(
@@ -312,11 +314,11 @@ def find_call(connection: sqlite3.Connection, number: int, call_id: str) -> Call
     return None if found is None else codec.load(CallRow, found[0])
 
 
-def find_command(connection: sqlite3.Connection, number: int, command_id: str) -> tuple[Command, Answer] | None:
+def find_command(connection: sqlite3.Connection, number: int, command_id: str) -> tuple[Command, CommandResult] | None:
     """The accepted command with that id, and its answer."""
     sql = "SELECT body, answer FROM inbox WHERE run = ? AND command_id = ?"
     found = connection.execute(sql, (number, command_id)).fetchone()
-    return None if found is None else (codec.load(Command, found[0]), codec.load(Answer, found[1]))
+    return None if found is None else (codec.load(Command, found[0]), codec.load(CommandResult, found[1]))
 
 
 def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[int, Command] | None:

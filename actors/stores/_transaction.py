@@ -20,16 +20,16 @@ from ..contract import codec
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, RunStatus, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import Claim, Commit, Facts, RunInfo
+from ..contract.rows import Claim, CommandContext, Commit, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
-from . import _prune, _sql, _verdict
-from ._outages import Damaged, Misread, is_outage, is_suspect
+from . import _commit_rules, _prune, _sql
+from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
     CommitRequest,
     CreateRequest,
-    Posted,
     PostRequest,
+    PostResult,
     PruneRequest,
     Request,
     Result,
@@ -63,7 +63,7 @@ class _Changes:
     size: int = 0
 
 
-class Transactor:
+class TransactionWriter:
     """Writes batches through one connection. Used by one thread at a time."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Transactor:
         """
         try:
             finding = self._examine()
-        except Misread as unread:
+        except UnreadableData as unread:
             raise Outage(unread) from error
         if finding is not None:
             raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
@@ -139,7 +139,9 @@ class Transactor:
             self._roll_back()
             if is_suspect(error):
                 self._suspicion = error
-                raise Outage(Misread(f"what was read makes no sense ({error}); the file is being checked")) from error
+                raise Outage(
+                    UnreadableData(f"what was read makes no sense ({error}); the file is being checked")
+                ) from error
             raise Outage(error) from error
         self._in_place()  # after the commit: what is acknowledged was in its place when it was durable
         self._fault("after_commit")
@@ -220,7 +222,7 @@ class Transactor:
         if isinstance(request, CommitRequest):
             number, _ = self._find(request.commit.run_id) or (0, 0)
             return self._broken_by(request, number, error)
-        reason = _verdict.BadCommit(f"it can not be written: {error}")
+        reason = _commit_rules.InvalidCommit(f"it can not be written: {error}")
         reason.__cause__ = error
         return Result(error=reason)
 
@@ -230,7 +232,10 @@ class Transactor:
         with contextlib.suppress(ValueError):
             self._changes.gone.remove(request.commit.run_id)
         if not isinstance(error, StoreError):
-            cause, error = error, _verdict.BadCommit(f"run {request.commit.run_id}: can not be written: {error}")
+            cause, error = (
+                error,
+                _commit_rules.InvalidCommit(f"run {request.commit.run_id}: can not be written: {error}"),
+            )
             error.__cause__ = cause
         return Receipt(kind="failed", error=error)
 
@@ -266,12 +271,12 @@ class Transactor:
         broken = self._changes.broken.get(number) or self._broken.get(number)
         old = claim.token <= self._base  # given out before this opening
         if found is None or old or broken == claim.token or claim.run_id != commit.run_id:
-            return Receipt(kind="lease_lost", error=LeaseLost(_verdict.stale_text(commit.run_id, claim.token)))
+            return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # there was none to encode it with: now there may be
             request.blobs, request.error = _sql.encode_commit(commit, request.frames), None
         blobs = request.blobs
-        fault = request.error or _verdict.fault(commit, request.frames)
-        if fault is not None or not isinstance(blobs, _sql.Blobs):
+        fault = request.error or _commit_rules.fault(commit, request.frames)
+        if fault is not None or not isinstance(blobs, _sql.EncodedRows):
             return self._out_of_order(request, number) or self._broken_by(
                 request, number, fault or TypeError("no rows")
             )
@@ -301,11 +306,11 @@ class Transactor:
         sql = "SELECT token, last_seq, ended_at FROM runs WHERE number = ?"
         token, last, ended = self._connection.execute(sql, (number,)).fetchone()
         if token != claim.token:
-            text = _verdict.stale_text(commit.run_id, claim.token)
+            text = _commit_rules.stale_text(commit.run_id, claim.token)
         elif last != commit.expected_last:
-            text = _verdict.gap_text(commit.run_id, commit.expected_last, last)
+            text = _commit_rules.gap_text(commit.run_id, commit.expected_last, last)
         elif ended is not None:
-            return self._broken_by(request, number, _verdict.BadCommit(_verdict.done_text(commit.run_id)))
+            return self._broken_by(request, number, _commit_rules.InvalidCommit(_commit_rules.done_text(commit.run_id)))
         else:
             return None
         return Receipt(kind="lease_lost", last=last, error=LeaseLost(text))
@@ -318,15 +323,15 @@ class Transactor:
         taken = self._taken(info)
         if taken is not None:
             return Result(taken)
-        fault = _verdict.birth_fault(new)
-        if fault is not None or not isinstance(blobs, _sql.Blobs):
-            return Result(error=fault or _verdict.BadCommit(f"run {info.run_id}: no rows"))
+        fault = _commit_rules.birth_fault(new)
+        if fault is not None or not isinstance(blobs, _sql.EncodedRows):
+            return Result(error=fault or _commit_rules.InvalidCommit(f"run {info.run_id}: no rows"))
         thread, runs = _sql.find_thread(connection, info.thread_id) or (None, 0)
         if new.thread_runs not in (None, runs):
             return Result(Created(claim=None, thread_changed=True))
         active = None if thread is None else _sql.active_run(connection, thread)
         if active is not None and new.on_busy == "refuse":
-            return Result(error=_verdict.busy(info.thread_id, active))
+            return Result(error=_commit_rules.busy(info.thread_id, active))
         thread = _sql.join_thread(connection, thread, info)
         token = self._base + 1
         number = _sql.insert_run(connection, new, blobs, thread=thread, token=token, held=active is not None)
@@ -364,7 +369,7 @@ class Transactor:
         self._changes.known[run_id] = (number, thread)
         return Claim(run_id=run_id, token=token)
 
-    def _post(self, request: PostRequest) -> Result[Posted]:
+    def _post(self, request: PostRequest) -> Result[PostResult]:
         connection, command = self._connection, request.command
         sql = "SELECT number, stage, posted, consumed FROM runs WHERE run_id = ?"
         found = connection.execute(sql, (request.run_id,)).fetchone()
@@ -373,23 +378,23 @@ class Transactor:
         number, stage, posted, consumed = found
         try:
             facts = self._facts(number, Stage(stage), (posted, consumed), command)
-            answer = _verdict.judged(request.judge, facts, command)
+            answer = _commit_rules.judged(request.judge, facts, command)
         except (sqlite3.Error, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
             return Result(error=error)
         if answer.status != "accepted":
-            return Result(Posted(answer))
-        item = InboxItem(position=posted + 1, command=_verdict.journaled(facts, command, answer))
-        _sql.add_command(connection, number, item, answer, _verdict.target_key(facts, command))
+            return Result(PostResult(answer))
+        item = InboxItem(position=posted + 1, command=_commit_rules.journaled(facts, command, answer))
+        _sql.add_command(connection, number, item, answer, _commit_rules.target_key(facts, command))
         self._changes.posts += 1
-        return Result(Posted(answer, item))
+        return Result(PostResult(answer, item))
 
-    def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> Facts:
+    def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:
         """What the judge needs to know."""
         connection = self._connection
         posted, consumed = inbox
-        facts = Facts(
+        facts = CommandContext(
             stage=stage,
             pending=posted - consumed,
             known=_sql.find_command(connection, number, command.command_id),
@@ -408,7 +413,7 @@ class Transactor:
         facts = attrs.evolve(facts, ticket=ticket, call=call)
         return attrs.evolve(facts, prior=self._prior(number, facts, consumed))
 
-    def _prior(self, number: int, facts: Facts, consumed: int) -> Command | None:
+    def _prior(self, number: int, facts: CommandContext, consumed: int) -> Command | None:
         """The decision that has the target; an early one for the call counts for its ticket too until it is used."""
         key = facts.target_key
         found = None if key is None else _sql.find_target(self._connection, number, key)

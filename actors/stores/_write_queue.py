@@ -58,7 +58,7 @@ def failed(error: BaseException) -> StoreDown:
     return down
 
 
-class Silent(StoreHooks):
+class NullHooks(StoreHooks):
     """The hooks of a store that is not open: they do nothing."""
 
     def posted(self, run_id: str, item: object) -> None:
@@ -103,7 +103,7 @@ class WriteQueue:
     def __init__(self, make_writer: Callable[[WriteQueue], Writer]) -> None:
         """`make_writer`: called at each opening."""
         self._make_writer = make_writer
-        self._hooks: StoreHooks = Silent()
+        self._hooks: StoreHooks = NullHooks()
         self._waiting: SimpleQueue[Request | None] = SimpleQueue()
         self._taken: Sequence[Request] = ()
         self._unsettled = 0

@@ -14,16 +14,16 @@ from ..abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, St
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
-from ..contract.recording import Recorded
+from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun
 from . import _paging
-from ._desk import Desk
-from ._front import Front
-from ._ledger import Ledger, Run
-from ._moments import milliseconds
+from ._inline_writer import InlineWriter
+from ._memory_tables import MemoryTables, RunTables
 from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request, Result
+from ._requests_api import RequestStore
+from ._timestamps import milliseconds
 from ._write_queue import PATIENCE, WriteQueue
 from .faults import Faults, InjectedCrash, Outage
 
@@ -31,7 +31,7 @@ PRUNED_AT_ONCE: Final = 1_000
 """Runs per slice of a prune: others wait for some milliseconds."""
 
 
-class MemoryStore(Front):
+class MemoryStore(RequestStore):
     """Runs in memory, for one process, as long as this object lives.
 
     Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
@@ -47,10 +47,10 @@ class MemoryStore(Front):
             patience: seconds for which a failing store is tried again.
             faults: called at "before_commit" and "after_commit" of each write; raises to make the store fail there.
         """
-        self._ledger = Ledger()
+        self._ledger = MemoryTables()
         self._epoch = secrets.token_hex(8)
         self._faults = faults
-        self._queue = WriteQueue(lambda queue: Desk(queue, self._execute, patience=patience, batch=1))
+        self._queue = WriteQueue(lambda queue: InlineWriter(queue, self._execute, patience=patience, batch=1))
         self._serving = False
         self._commits = self._events = self._posts = 0
 
@@ -123,7 +123,7 @@ class MemoryStore(Front):
             case PruneRequest(before=before):
                 return self._ledger.prune(before, PRUNED_AT_ONCE)
 
-    async def _read(self) -> Ledger:
+    async def _read(self) -> MemoryTables:
         """The rows, for one synchronous look."""
         await trio.lowlevel.checkpoint()
         if self._queue.down is not None:
@@ -212,7 +212,7 @@ class MemoryStore(Front):
         run = (await self._read()).runs.get(run_id)
         return () if run is None else run.journal(0)
 
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
         """A page of a run's record. See `Store.record`."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else tuple(run.record[after : after + limit])
@@ -253,12 +253,12 @@ class MemoryStore(Front):
 
 
 def _listed(
-    ledger: Ledger, query: RunQuery, behind: _paging.Position | None
+    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None
 ) -> Iterator[tuple[_paging.Position, RunSummary]]:
     """The runs of a list, in its order, behind a position."""
     longest = query.order == "waiting_longest"
     pool = ledger.runs if query.status in (None, RunStatus.DONE) and not longest else ledger.open
-    runs: Iterable[Run] = reversed(pool.values())
+    runs: Iterable[RunTables] = reversed(pool.values())
     if longest:
         runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
     for run in runs:

@@ -16,26 +16,26 @@ import trio
 from ..abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
-from ..contract.recording import Recorded
+from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
 from . import _lists, _paging, _prune, _reads, _sql
-from ._desk import Desk
-from ._front import Front
-from ._inode import Hold
+from ._commit_rules import InvalidCommit
+from ._inline_writer import InlineWriter
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
-from ._moments import milliseconds
-from ._opening import begin_using, explain, look_for, make_ready, open_reader, open_writer
+from ._open_file import OpenFile
 from ._outages import NoThread, examine, passes
-from ._reads import Readers
+from ._reads import ReadConnections
 from ._requests import CommitRequest, CreateRequest, Request
+from ._requests_api import RequestStore
 from ._schema import MIGRATIONS, NEW_EPOCH, Migration
-from ._transaction import Transactor
-from ._verdict import BadCommit
+from ._sqlite_open import begin_using, explain, look_for, make_ready, open_reader, open_writer
+from ._thread_writer import ThreadWriter
+from ._timestamps import milliseconds
+from ._transaction import TransactionWriter
 from ._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
-from ._writer import ThreadDesk
 from .faults import OPEN, Faults
 
 __all__ = ["Owner", "SQLiteStore", "lock_path", "owner_of"]
@@ -59,7 +59,7 @@ _READERS: Final = 4
 """Reads at once: more threads would only wait for the interpreter."""
 
 
-class SQLiteStore(Front):
+class SQLiteStore(RequestStore):
     """Runs in a SQLite file.
 
     WAL and synchronous=FULL: what is acknowledged survives the loss of power. One process owns the file, whatever its
@@ -119,9 +119,9 @@ class SQLiteStore(Front):
         self._lock: FileLock | None = None
         self._busy = _PATIENT if self.threaded else _AT_ONCE
         self._limiter = trio.CapacityLimiter(_READERS)
-        self._transactor: Transactor | None = None
-        self._readers: Readers | None = None
-        self._hold: Hold | None = None
+        self._transactor: TransactionWriter | None = None
+        self._readers: ReadConnections | None = None
+        self._hold: OpenFile | None = None
         self._epoch = ""
         self._queue = WriteQueue(self._make_writer)
 
@@ -197,7 +197,7 @@ class SQLiteStore(Front):
                 connection = open_writer(hold, busy=self._busy, migrations=self._migrations, compact=self._compact)
                 undo.callback(connection.close)
                 hold.watch()
-            readers = Readers(
+            readers = ReadConnections(
                 lambda: open_reader(hold, busy=self._busy, versions=len(self._migrations)),
                 faults=self._faults,
                 examine=lambda: examine(hold, self._busy),
@@ -212,7 +212,7 @@ class SQLiteStore(Front):
             except StoreError as error:
                 raise StoreOpenError(f"{self.path} can not be read: {error}") from error
             if connection is not None:
-                self._transactor = Transactor(
+                self._transactor = TransactionWriter(
                     connection, self._faults, in_place=hold.check, examine=lambda: examine(hold, self._busy)
                 )
             undo.pop_all()
@@ -289,7 +289,7 @@ class SQLiteStore(Front):
             try:
                 request.blobs = _sql.encode_new(request.new, request.frame)
             except Exception as error:  # whatever a value does while it is encoded, it is this run's
-                raise BadCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
+                raise InvalidCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
         self._queue.put(request)
 
     def _refuse(self) -> None:
@@ -299,8 +299,8 @@ class SQLiteStore(Front):
 
     def _make_writer(self, queue: WriteQueue) -> Writer:
         if self.threaded:
-            return ThreadDesk(queue, self._execute, patience=self._patience, look=self._look)
-        return Desk(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)
+            return ThreadWriter(queue, self._execute, patience=self._patience, look=self._look)
+        return InlineWriter(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)
 
     def _execute(self, batch: Sequence[Request]) -> Sequence[object]:
         if self._transactor is None:
@@ -385,7 +385,7 @@ class SQLiteStore(Front):
         """Every accepted command of a run, in order."""
         return await self._read(_reads.commands, run_id)
 
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[Recorded]:
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
         """A page of a run's record. See `Store.record`."""
         return await self._read(_reads.record, run_id, after, limit)
 

@@ -8,17 +8,17 @@ import attrs
 import trio
 
 from ..abc import RunQuery, Store
-from ..contract.decisions import Answer, Command, Decision, InboxItem
+from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
-from ..contract.phases import CallAt
-from ..contract.rows import Facts
+from ..contract.phases import CallPosition
+from ..contract.rows import CommandContext
 from ..contract.state import StateWrite
 from ..contract.tasks import TaskRow
 from ..errors import StoreDown, UnknownRun, UsageError
 from ._store_tools import (
     NOW,
+    HookLog,
     OpenStore,
-    Recorder,
     call_row,
     create,
     decide,
@@ -38,7 +38,7 @@ from ._store_tools import (
 
 
 @scenario
-async def an_accepted_command_is_journaled_and_told(store: Store, hooks: Recorder, me: str) -> None:
+async def an_accepted_command_is_journaled_and_told(store: Store, hooks: HookLog, me: str) -> None:
     """A post returns when the command is durable, after the hook has been called, in order."""
     await create(store, new_run(me, me))
     commands = [say(f"c{i}", text=f"{i}") for i in range(3)]
@@ -52,7 +52,7 @@ async def an_accepted_command_is_journaled_and_told(store: Store, hooks: Recorde
 
 
 @scenario
-async def the_same_command_again_is_a_duplicate(store: Store, hooks: Recorder, me: str) -> None:
+async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me: str) -> None:
     """The first answer comes again, also when the run is done; another content under the id is a conflict."""
     author = await create(store, new_run(me, me))
     await store.post(me, say("c1"), judge)
@@ -71,15 +71,15 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: Recorder, m
 
 
 @scenario
-async def a_rejected_command_leaves_no_trace(store: Store, hooks: Recorder, me: str) -> None:
+async def a_rejected_command_leaves_no_trace(store: Store, hooks: HookLog, me: str) -> None:
     """Any answer but accepted writes nothing, and the id may be used again; the same if the judge raises."""
     await create(store, new_run(me, me))
 
-    def refuse(facts: Facts, command: Command) -> Answer:
+    def refuse(facts: CommandContext, command: Command) -> CommandResult:
         expect((facts.stage, facts.pending, facts.known), (Stage.CREATED, 0, None), "the judge sees the run as it is")
-        return Answer(status="rejected", code="busy", command_id=command.command_id)
+        return CommandResult(status="rejected", code="busy", command_id=command.command_id)
 
-    def stumble(_facts: Facts, _command: Command) -> Answer:
+    def stumble(_facts: CommandContext, _command: Command) -> CommandResult:
         raise ZeroDivisionError
 
     expect((await store.post(me, say("c1"), refuse)).code, "busy", "the judge's answer is passed on")
@@ -89,7 +89,7 @@ async def a_rejected_command_leaves_no_trace(store: Store, hooks: Recorder, me: 
 
 
 @scenario
-async def a_run_that_is_done_takes_no_command(store: Store, hooks: Recorder, me: str) -> None:
+async def a_run_that_is_done_takes_no_command(store: Store, hooks: HookLog, me: str) -> None:
     """The judge sees its stage, and nothing is journaled."""
     await (await create(store, new_run(me, me))).end()
     answer = await store.post(me, say("c1"), judge)
@@ -98,13 +98,13 @@ async def a_run_that_is_done_takes_no_command(store: Store, hooks: Recorder, me:
 
 
 @scenario
-async def of_two_deciders_one_wins(store: Store, hooks: Recorder, me: str) -> None:
+async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> None:
     """Two decisions for one ticket, at the same time: the first is accepted, the other is told already_decided."""
     author = await create(store, new_run(me, me))
     waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
-    suspended = call_row("a", at=CallAt.PARKED)
+    suspended = call_row("a", at=CallPosition.PARKED)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
-    answers: list[Answer] = []
+    answers: list[CommandResult] = []
 
     async def post(name: str, target: str) -> None:
         answers.append(await store.post(me, decide(name, target, by=name), judge))
@@ -121,14 +121,14 @@ async def of_two_deciders_one_wins(store: Store, hooks: Recorder, me: str) -> No
 
 
 @scenario
-async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, hooks: Recorder, me: str) -> None:
+async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, hooks: HookLog, me: str) -> None:
     """Ids and targets are unique in the store itself."""
     author = await create(store, new_run(me, me))
-    suspended = call_row("a", at=CallAt.PARKED)
+    suspended = call_row("a", at=CallPosition.PARKED)
     await author.write(row=attrs.evolve(author.row, step=1), calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
 
-    def careless(_facts: Facts, _command: Command) -> Answer:
-        return Answer(status="accepted")
+    def careless(_facts: CommandContext, _command: Command) -> CommandResult:
+        return CommandResult(status="accepted")
 
     first = await store.post(me, decide("d1", f"{me}.t1"), careless)
     second = await store.post(me, decide("d2", f"{me}.t1"), careless)
@@ -138,15 +138,15 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
 
 
 @scenario
-async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: Recorder, me: str) -> None:
+async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookLog, me: str) -> None:
     """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not."""
     author = await create(store, new_run(me, me))
-    suspended = call_row("a", at=CallAt.PARKED)
+    suspended = call_row("a", at=CallPosition.PARKED)
     waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
-    seen: list[Facts] = []
+    seen: list[CommandContext] = []
 
-    def look(facts: Facts, command: Command) -> Answer:
+    def look(facts: CommandContext, command: Command) -> CommandResult:
         seen.append(facts)
         return judge(facts, command)
 
@@ -166,7 +166,7 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: Recor
 
 
 @scenario
-async def an_early_decision_occupies_its_call(store: Store, _: Recorder, me: str) -> None:
+async def an_early_decision_occupies_its_call(store: Store, _: HookLog, me: str) -> None:
     """Before the first ticket a decision is for the call; a second one, also for the ticket to come, is too late."""
     author = await create(store, new_run(me, me))
     await author.write(row=attrs.evolve(author.row, step=1), calls=(call_row("a"),))
@@ -189,7 +189,7 @@ async def an_early_decision_occupies_its_call(store: Store, _: Recorder, me: str
 
 
 @scenario
-async def consuming_lowers_pending(store: Store, _: Recorder, me: str) -> None:
+async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
     """A commit consumes up to a position; what is consumed is not loaded again and not counted."""
     author = await create(store, new_run(me, me, agent=me))
     for i in range(3):
@@ -204,7 +204,7 @@ async def consuming_lowers_pending(store: Store, _: Recorder, me: str) -> None:
 
 
 @scenario
-async def a_run_does_not_end_with_unread_commands(store: Store, _: Recorder, me: str) -> None:
+async def a_run_does_not_end_with_unread_commands(store: Store, _: HookLog, me: str) -> None:
     """A terminal commit that meets unconsumed items is refused with inbox_ahead; consuming them first helps."""
     author = await create(store, new_run(me, me))
     held = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
@@ -220,13 +220,13 @@ async def a_run_does_not_end_with_unread_commands(store: Store, _: Recorder, me:
 
 
 @scenario
-async def a_cancelled_poster_still_posts(store: Store, hooks: Recorder, me: str) -> None:
+async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) -> None:
     """Once handed in, a command is written, and its poster learns the answer, cancelled or not."""
     await create(store, new_run(me, me))
     token = trio.lowlevel.current_trio_token()
     with trio.CancelScope() as scope:
 
-        def cancelling(facts: Facts, command: Command) -> Answer:
+        def cancelling(facts: CommandContext, command: Command) -> CommandResult:
             token.run_sync_soon(scope.cancel)  # a store may judge in a thread of its own
             return judge(facts, command)
 
@@ -245,7 +245,7 @@ async def a_cancelled_poster_still_posts(store: Store, hooks: Recorder, me: str)
 
 
 @scenario
-async def runs_are_listed_newest_first_in_pages(store: Store, _: Recorder, me: str) -> None:
+async def runs_are_listed_newest_first_in_pages(store: Store, _: HookLog, me: str) -> None:
     """All filters that are given must match; pages neither repeat nor miss a run, also when new ones come meanwhile."""
     for i in range(7):
         author = await create(store, new_run(f"{me}.{i}", f"{me}.t{i % 2}", agent=me))
@@ -268,14 +268,14 @@ async def runs_are_listed_newest_first_in_pages(store: Store, _: Recorder, me: s
     thread = await store.runs(RunQuery(agent=me, thread_id=f"{me}.t1", status=RunStatus.CREATED))
     expect([one.info.run_id for one in thread.runs], [f"{me}.5", f"{me}.1"], "by thread and status")
     for prefix, named in ((f"{me}.late", [f"{me}.late6", f"{me}.late3"]), (f"{me}.5", [f"{me}.5"]), (f"{me}%", [])):
-        begun = await store.runs(RunQuery(prefix=prefix, limit=5))
-        expect([one.info.run_id for one in begun.runs], named, f"by the beginning of the id ({prefix})")
+        by_prefix = await store.runs(RunQuery(prefix=prefix, limit=5))
+        expect([one.info.run_id for one in by_prefix.runs], named, f"by the beginning of the id ({prefix})")
     nobody = await store.runs(RunQuery(agent=f"{me}.nobody"))
     expect((nobody.runs, nobody.cursor), ((), None), "an empty page is the last")
 
 
 @scenario
-async def a_cursor_is_good_for_its_query_only(store: Store, _: Recorder, me: str) -> None:
+async def a_cursor_is_good_for_its_query_only(store: Store, _: HookLog, me: str) -> None:
     """Another query, a made-up cursor and a limit out of range are the caller's mistakes."""
     for i in range(3):
         await create(store, new_run(f"{me}.{i}", f"{me}.{i}", agent=me))
@@ -290,7 +290,7 @@ async def a_cursor_is_good_for_its_query_only(store: Store, _: Recorder, me: str
 
 
 @scenario
-async def prune_deletes_whole_done_runs(store: Store, hooks: Recorder, me: str) -> None:
+async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -> None:
     """Done runs that ended before the time go with all that is theirs; open runs and threads stay."""
     then = datetime(1980, 1, 1, tzinfo=UTC)
     key = StateWrite(key="k", scope="thread", value=1)
@@ -335,7 +335,7 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
 
 
 @scenario
-async def only_what_is_not_at_rest_is_to_do(store: Store, _: Recorder, me: str) -> None:
+async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -> None:
     """Runs that wait for people are not to do, until somebody posts, or they are on their way out; timers are kept."""
 
     async def mine() -> list[str]:

@@ -9,15 +9,15 @@ import trio
 from ..abc import Created, Store
 from ..contract.calls import CallStatus
 from ..contract.lifecycle import Stage
-from ..contract.phases import CallAt
+from ..contract.phases import CallPosition
 from ..contract.rows import RunRecord
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy, UnknownRun
 from ._store_tools import (
     NOW,
     Author,
-    Recorder,
-    Sent,
+    HookLog,
+    SubmittedCommit,
     call_row,
     create,
     expect,
@@ -34,7 +34,7 @@ from ._store_tools import (
 
 
 @scenario
-async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: Recorder, me: str) -> None:
+async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: HookLog, me: str) -> None:
     """create_run writes info, row, first event, messages and state, and claims the run."""
     state = (StateWrite(key="k", scope="run", value={"a": [1]}),)
     new = new_run(me, me, messages=(message("m1"),), state=state)
@@ -48,7 +48,7 @@ async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: Recorder, m
 
 
 @scenario
-async def creating_twice_returns_the_existing_run(store: Store, _: Recorder, me: str) -> None:
+async def creating_twice_returns_the_existing_run(store: Store, _: HookLog, me: str) -> None:
     """An existing run is left as it is and returned, whatever the second one asks for."""
     first = new_run(me, me, content="first", messages=(message("m1"),))
     await create(store, first)
@@ -60,14 +60,14 @@ async def creating_twice_returns_the_existing_run(store: Store, _: Recorder, me:
 
 
 @scenario
-async def durable_events_are_told_before_the_receipt(store: Store, hooks: Recorder, me: str) -> None:
+async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLog, me: str) -> None:
     """Hooks hear of a new run's event and of those of every commit, in order, with the sequence of the newest."""
     author = await create(store, new_run(me, me))
     expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is told before the creator wakes")
     await author.write(2)
     await author.write()
-    told = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
-    expect(told, [(me, 3, 2), (me, 4, 1)], "each commit is told once, with the sequence of its newest event")
+    reported = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
+    expect(reported, [(me, 3, 2), (me, 4, 1)], "each commit is told once, with the sequence of its newest event")
     everything = [one for _, _, frames in hooks.frames for one in frames]
     expect(everything, list(await store.events(me)), "what is told is what is stored")
     await store.create_run(new_run(me, me), frame(me, 1))
@@ -77,7 +77,7 @@ async def durable_events_are_told_before_the_receipt(store: Store, hooks: Record
 
 
 @scenario
-async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: Recorder, me: str) -> None:
+async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog, me: str) -> None:
     """While a thread has an active run, a second one is held (queue) or refused without a trace (refuse)."""
     await create(store, new_run(f"{me}.1", me))
     held = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
@@ -91,7 +91,7 @@ async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: Recorder
 
 
 @scenario
-async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: Recorder, me: str) -> None:
+async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog, me: str) -> None:
     """Held runs are released one at a time, oldest first; the end of a held one releases nobody."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(4)]
     expect((await authors[1].end()).released, None, "the end of a held run releases nobody")
@@ -106,7 +106,7 @@ async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: Recorde
 
 
 @scenario
-async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: Recorder, me: str) -> None:
+async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: HookLog, me: str) -> None:
     """thread_parent copies the first messages; those that are given again are not written twice."""
     old = tuple(message(f"m{i}") for i in range(3))
     await create(store, new_run(me, me, messages=old))
@@ -119,7 +119,7 @@ async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: Reco
 
 
 @scenario
-async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: Recorder, me: str) -> None:
+async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: HookLog, me: str) -> None:
     """Commits that are submitted without waiting are written and answered in their order."""
     author = await create(store, new_run(me, me))
     order: list[int] = []
@@ -136,7 +136,7 @@ async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: Reco
 
 
 @scenario
-async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: Recorder, me: str) -> None:
+async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: HookLog, me: str) -> None:
     """expected_last must be the newest event; else nothing is written, and the later ones fail too."""
     author = await create(store, new_run(me, me))
     await author.write()
@@ -152,7 +152,7 @@ async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: Recorder,
 
 
 @scenario
-async def an_old_claim_writes_nothing(store: Store, _: Recorder, me: str) -> None:
+async def an_old_claim_writes_nothing(store: Store, _: HookLog, me: str) -> None:
     """A newer claim makes all older ones useless."""
     author = await create(store, new_run(me, me))
     await author.write()
@@ -167,7 +167,7 @@ async def an_old_claim_writes_nothing(store: Store, _: Recorder, me: str) -> Non
 
 
 @scenario
-async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: Recorder, me: str) -> None:
+async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: HookLog, me: str) -> None:
     """A claim of them is None for them; load and events know nothing of an unknown run; post says UnknownRun."""
     expect(await store.claim(me), None, "there is no such run")
     expect(await store.load(me), None, "there is nothing to load")
@@ -180,7 +180,7 @@ async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: Recorder, me
 
 
 @scenario
-async def nothing_follows_the_terminal_commit(store: Store, _: Recorder, me: str) -> None:
+async def nothing_follows_the_terminal_commit(store: Store, _: HookLog, me: str) -> None:
     """A done run takes no commit any more."""
     author = await create(store, new_run(me, me))
     await author.end()
@@ -190,7 +190,7 @@ async def nothing_follows_the_terminal_commit(store: Store, _: Recorder, me: str
 
 
 @scenario
-async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: Recorder, me: str) -> None:
+async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog, me: str) -> None:
     """Others in the same moment are written; the run's own later ones fail until it is claimed and loaded again."""
     bad = await create(store, new_run(f"{me}.bad", f"{me}.bad", messages=(message("m1"),)))
     good = await create(store, new_run(f"{me}.good", f"{me}.good"))
@@ -216,10 +216,10 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: Recorder
 
 
 @scenario
-async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: Recorder, me: str) -> None:
+async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me: str) -> None:
     """As many frames as events, and the row names the newest event; else the commit fails."""
     author = await create(store, new_run(me, me))
-    commit, sent = author.make(2), Sent()
+    commit, sent = author.make(2), SubmittedCommit()
     store.submit(author.claim, commit, [frame(me, 2)], sent.deliver)
     expect((await sent.receipt()).kind, "failed", "one frame for two events is refused")
     claim = await store.claim(me)
@@ -229,13 +229,13 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: Recorder, m
 
 
 @scenario
-async def calls_and_tickets_are_kept_and_replaced(store: Store, _: Recorder, me: str) -> None:
+async def calls_and_tickets_are_kept_and_replaced(store: Store, _: HookLog, me: str) -> None:
     """The newest row of a call or ticket counts; load returns those of the step or all, in the model's order."""
     author = await create(store, new_run(me, me))
     first = attrs.evolve(author.row, step=1)
     rows = (call_row("b", index=1), call_row("a", index=0))
     await author.write(row=first, calls=rows, tickets=(ticket_row(me, 1, "a"),))
-    done = attrs.evolve(rows[1], at=CallAt.SETTLED, outcome=CallStatus.SUCCEEDED, result={"paid": True})
+    done = attrs.evolve(rows[1], at=CallPosition.SETTLED, outcome=CallStatus.SUCCEEDED, result={"paid": True})
     closed = attrs.evolve(ticket_row(me, 1, "a"), status="approved", decided_by="ann", decided_at=NOW)
     await author.write(row=attrs.evolve(author.row, step=2), calls=(done, call_row("c", step=2)), tickets=(closed,))
     step = await store.load(me, calls="step")
@@ -248,7 +248,7 @@ async def calls_and_tickets_are_kept_and_replaced(store: Store, _: Recorder, me:
 
 
 @scenario
-async def messages_are_appended_and_have_unique_ids(store: Store, _: Recorder, me: str) -> None:
+async def messages_are_appended_and_have_unique_ids(store: Store, _: HookLog, me: str) -> None:
     """A thread's history is the same for all its runs, in the order of their commits."""
     author = await create(store, new_run(me, me, messages=(message("m1"),)))
     await author.write(messages=(message("m2"), message("m3")))
@@ -263,7 +263,7 @@ async def messages_are_appended_and_have_unique_ids(store: Store, _: Recorder, m
 
 
 @scenario
-async def events_are_read_in_pages(store: Store, _: Recorder, me: str) -> None:
+async def events_are_read_in_pages(store: Store, _: HookLog, me: str) -> None:
     """The bounds after and limit cut the events by sequence."""
     author = await create(store, new_run(me, me))
     await author.write(24)
@@ -282,7 +282,7 @@ async def events_are_read_in_pages(store: Store, _: Recorder, me: str) -> None:
 
 
 @scenario
-async def load_is_one_consistent_snapshot(store: Store, _: Recorder, me: str) -> None:
+async def load_is_one_consistent_snapshot(store: Store, _: HookLog, me: str) -> None:
     """Rows that one commit wrote are seen together or not at all, whoever writes meanwhile."""
     author = await create(store, new_run(me, me))
 

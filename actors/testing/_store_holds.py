@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 
 from ..abc import Store
-from ..contract.decisions import Answer, Command
+from ..contract.decisions import Command, CommandResult
 from ..contract.lifecycle import Stage
-from ..contract.phases import Cursor
-from ..contract.rows import Facts, PauseWish
+from ..contract.phases import RunPosition
+from ..contract.rows import CommandContext, PendingPause
 from ._store_tools import (
-    Recorder,
+    HookLog,
     create,
     decide,
     expect,
@@ -23,18 +23,18 @@ from ._store_tools import (
 
 
 @scenario
-async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: Recorder, me: str) -> None:
+async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: HookLog, me: str) -> None:
     """It is kept with the run's row, found by its id and by nothing else, and decided once."""
     author = await create(store, new_run(me, me))
     ticket = attrs.evolve(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
-    wish = PauseWish(command_id="p", by="ann", reason="lunch")
-    held = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, cursor=Cursor.PAUSED, holds=(ticket,), pause=wish)
+    wish = PendingPause(command_id="p", by="ann", reason="lunch")
+    held = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, holds=(ticket,), pause=wish)
     await author.write(row=held, tickets=(ticket,))
     record = await loaded(store, me)
     expect((record.row.holds, record.row.pause, record.tickets), ((ticket,), wish, (ticket,)), "it is as written")
-    seen: list[Facts] = []
+    seen: list[CommandContext] = []
 
-    def look(facts: Facts, command: Command) -> Answer:
+    def look(facts: CommandContext, command: Command) -> CommandResult:
         seen.append(facts)
         return judge(facts, command)
 
@@ -46,16 +46,18 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: Recorde
 
 
 @scenario
-async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: Recorder, me: str) -> None:
+async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: HookLog, me: str) -> None:
     """From the moment that the way out is written, whatever the stage says."""
     author = await create(store, new_run(me, me))
     seen: list[bool] = []
 
-    def look(facts: Facts, command: Command) -> Answer:
+    def look(facts: CommandContext, command: Command) -> CommandResult:
         seen.append(facts.leaving)
         return judge(facts, command)
 
-    for number, cursor in enumerate((Cursor.INFERENCE, Cursor.STEP_END, Cursor.STOPPING, Cursor.RUN_END)):
+    for number, cursor in enumerate(
+        (RunPosition.INFERENCE, RunPosition.STEP_END, RunPosition.STOPPING, RunPosition.RUN_END)
+    ):
         await author.write(row=attrs.evolve(author.row, stage=Stage.RUNNING, cursor=cursor))
         await store.post(me, Command(command_id=f"p{number}", kind="pause"), look)
     expect(seen, [False, False, True, True], "a run leaves from stopping on")

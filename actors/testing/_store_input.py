@@ -5,13 +5,13 @@ from __future__ import annotations
 import attrs
 
 from ..abc import Store
-from ..contract.decisions import Answer, Command
+from ..contract.decisions import Command, CommandResult
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.rows import Facts, Sent
+from ..contract.rows import CommandContext, SentText
 from ._store_tools import (
     Author,
-    Recorder,
+    HookLog,
     create,
     expect,
     judge,
@@ -38,7 +38,7 @@ async def _thread(store: Store, name: str) -> list[str]:
 
 
 @scenario
-async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: Store, _: Recorder, me: str) -> None:
+async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: Store, _: HookLog, me: str) -> None:
     """It is appended when the active run ends, before the next run may work; that of later runs waits on."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(5)]
     for i in (3, 1, 4):
@@ -57,13 +57,13 @@ async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: S
 
 
 @scenario
-async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: Recorder, me: str) -> None:
+async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: HookLog, me: str) -> None:
     """A store may keep them in the inbox alone; what it hands out is the row as it was committed."""
     author = await create(store, new_run(me, me))
     for n in (1, 2):
         await store.post(me, say(f"c{n}", f"text {n}"), judge)
     pending = (_waits(author, 5, "first"), _waits(author, 3, "text 1"), _waits(author, 4, "text 2"))
-    sent = tuple(Sent(number=n + 2, step=0, command_id=f"c{n}", size=6) for n in (1, 2))
+    sent = tuple(SentText(number=n + 2, step=0, command_id=f"c{n}", size=6) for n in (1, 2))
     await author.write(row=attrs.evolve(author.row, pending_input=pending, sent=sent, inbox=2), consumed=2)
     row = (await loaded(store, me)).row
     expect(row.pending_input, pending, "the messages are there, with their texts, in their order")
@@ -72,11 +72,11 @@ async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: R
 
 
 @scenario
-async def the_judge_of_a_text_is_told_what_waits(store: Store, _: Recorder, me: str) -> None:
+async def the_judge_of_a_text_is_told_what_waits(store: Store, _: HookLog, me: str) -> None:
     """How many texts no step has heard, and their bytes: those that the run knows and those in its inbox."""
     seen: list[tuple[int, int]] = []
 
-    def noting(facts: Facts, command: Command) -> Answer:
+    def noting(facts: CommandContext, command: Command) -> CommandResult:
         seen.append((facts.inputs, facts.input_bytes))
         return judge(facts, command)
 
@@ -86,7 +86,7 @@ async def the_judge_of_a_text_is_told_what_waits(store: Store, _: Recorder, me: 
     row = attrs.evolve(
         author.row,
         pending_input=(_waits(author, 2, "é"),),
-        sent=(Sent(number=2, step=0, command_id="c1", size=2),),
+        sent=(SentText(number=2, step=0, command_id="c1", size=2),),
         inbox=1,
     )
     await author.write(row=row, consumed=1)

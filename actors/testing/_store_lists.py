@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ._store_tools import (
     NOW,
     Author,
-    Recorder,
+    HookLog,
     create,
     expect,
     frame,
@@ -45,7 +45,7 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
 
 
 @scenario
-async def lists_are_filtered_by_who_when_and_text(store: Store, _: Recorder, me: str) -> None:
+async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: str) -> None:
     """All filters must match; text is looked for in title and id, whatever its case, and no character is special."""
     ids = [f"{me}.{i}" for i in range(5)]
     titles = ["Refund order 7", "100% of it_all", "refunds for ÄRGER", "", "pay back a\\b"]
@@ -94,7 +94,7 @@ async def _answer(author: Author, number: int, minute: int, stage: Stage = Stage
 
 
 @scenario
-async def a_list_says_what_is_asked_and_since_when(store: Store, _: Recorder, me: str) -> None:
+async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me: str) -> None:
     """A line has the first open tickets, their number, and since when the oldest of them is open."""
     author = await _author(store, me, me)
     for number in range(1, 6):
@@ -115,12 +115,12 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: Recorder, me
     done = attrs.evolve(author.row, stage=Stage.CANCELLED, inbox=1)
     await author.write(row=done, consumed=1, at=NOW + timedelta(minutes=10))
     (line,) = (await store.summaries((me,))).runs
-    told = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
-    expect(told, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
+    shown = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
+    expect(shown, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
 
 
 @scenario
-async def the_longest_waiting_come_first_if_asked_for(store: Store, _: Recorder, me: str) -> None:
+async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, me: str) -> None:
     """Waiting runs in the order in which they began to wait, page by page; one that waits again goes to the end."""
     authors = [await _author(store, f"{me}.{i}", me) for i in range(5)]
     for i, minute in ((3, 1), (0, 2), (4, 2), (1, 3)):
@@ -137,7 +137,7 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: Recorder,
 
 
 @scenario
-async def runs_that_are_not_done_are_counted(store: Store, _: Recorder, me: str) -> None:
+async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) -> None:
     """Counts are of all runs by status, whatever the filters are; a held run is told as such."""
 
     async def counted() -> RunCounts:

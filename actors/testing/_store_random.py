@@ -21,8 +21,8 @@ from ..errors import GreenroomError
 from ..stores.memory import MemoryStore
 from ._store_tools import (
     Author,
+    HookLog,
     OpenStore,
-    Recorder,
     call_row,
     decide,
     expect,
@@ -215,7 +215,7 @@ class _Pair:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    async def compare(self, hooks: tuple[Recorder, Recorder]) -> None:
+    async def compare(self, hooks: tuple[HookLog, HookLog]) -> None:
         """Both stores hold the same, and have said the same to their hooks."""
         for run in self.runs.values():
             await self.compare_run(run)

@@ -11,14 +11,14 @@ from ..abc import Store
 from ..contract.decisions import Suspend
 from ..contract.messages import ModelResponse
 from ..contract.phases import Phase
-from ..contract.recording import Recorded, Taken
+from ..contract.recording import RecordDelta, RecordEntry
 from ..contract.rows import RunRow
 from ..engine.inputs import Activate, CallReturned, CommandArrived, Input, ModelAnswered, PhaseDone
-from ..engine.recording import Born, NotRecorded, TakenUp
+from ..engine.recording import CreatedEntry, RecordGap, TakeoverEntry
 from ._store_tools import (
     NOW,
+    HookLog,
     OpenStore,
-    Recorder,
     call_row,
     create,
     expect,
@@ -32,14 +32,14 @@ from ._store_tools import (
 )
 
 
-def _taken(*entries: Any) -> tuple[Taken, ...]:
-    return tuple(Taken(NOW + timedelta(milliseconds=number), entry) for number, entry in enumerate(entries))
+def _taken(*entries: Any) -> tuple[RecordEntry, ...]:
+    return tuple(RecordEntry(NOW + timedelta(milliseconds=number), entry) for number, entry in enumerate(entries))
 
 
-BEGUN = _taken(TakenUp(state=()), Activate(agent_digest="d1"))
+BEGUN = _taken(TakeoverEntry(state=()), Activate(agent_digest="d1"))
 ANSWERED = _taken(ModelAnswered(message_id="m2", response=ModelResponse(text=("one", "two"), model="m")))
 RETURNED = (
-    Taken(NOW, CallReturned(call_id="c1", attempt=1, result={"sum": [1, None]}, shown="1"), (([2],), ("E", ""))),
+    RecordEntry(NOW, CallReturned(call_id="c1", attempt=1, result={"sum": [1, None]}, shown="1"), (([2],), ("E", ""))),
 )
 
 
@@ -49,17 +49,22 @@ async def _read(store: Store, me: str, **page: Any) -> list[str]:
 
 
 @scenario
-async def record_comes_back_with_its_commits(store: Store, _: Recorder, me: str) -> None:
+async def record_comes_back_with_its_commits(store: Store, _: HookLog, me: str) -> None:
     """What commits carry comes back in their order, with the newest event of each; also of one without events."""
     expect(await _read(store, me), [], "a run that is not there has no record")
-    born = _taken(Born(row=RunRow(last_sequence=1), text="hello"))
+    born = _taken(CreatedEntry(row=RunRow(last_sequence=1), text="hello"))
     author = await create(store, new_run(me, f"{me}.t", taken=born))
     asked = _taken(PhaseDone(phase=Phase.TOOL_GATE, step=1, call_id="c1", verdict=Suspend(message="may it?")))
     await author.write(2, taken=BEGUN)
     await author.write(1)
     await author.write(0, taken=ANSWERED, calls=(call_row("c1"),))
     await author.write(3, taken=(*RETURNED, *asked))
-    wanted = [Recorded(1, born), Recorded(3, BEGUN), Recorded(4, ANSWERED), Recorded(7, (*RETURNED, *asked))]
+    wanted = [
+        RecordDelta(1, born),
+        RecordDelta(3, BEGUN),
+        RecordDelta(4, ANSWERED),
+        RecordDelta(7, (*RETURNED, *asked)),
+    ]
     texts = list(map(repr, wanted))
     expect(
         await _read(store, me), texts, "a record is read as it was written; a commit that carries nothing is left out"
@@ -69,7 +74,7 @@ async def record_comes_back_with_its_commits(store: Store, _: Recorder, me: str)
 
 
 @scenario
-async def record_names_commands_that_the_inbox_keeps(store: Store, _: Recorder, me: str) -> None:
+async def record_names_commands_that_the_inbox_keeps(store: Store, _: HookLog, me: str) -> None:
     """A command in a record is the one that was accepted."""
     author = await create(store, new_run(me, f"{me}.t"))
     await store.post(me, say("s1", "more of it"), judge)
@@ -81,23 +86,23 @@ async def record_names_commands_that_the_inbox_keeps(store: Store, _: Recorder, 
 
 
 @scenario
-async def record_of_a_refused_commit_is_not_written(store: Store, _: Recorder, me: str) -> None:
+async def record_of_a_refused_commit_is_not_written(store: Store, _: HookLog, me: str) -> None:
     """What is not committed is not recorded."""
     author = await create(store, new_run(me, f"{me}.t", messages=(message(f"{me}.in"),)))
     await author.write(taken=BEGUN)
     refused = author.make(messages=(message(f"{me}.in"),), taken=ANSWERED)
     expect((await author.send(refused).receipt()).kind, "failed", "a message id is used once")
-    expect(await _read(store, me), [repr(Recorded(2, BEGUN))], "a refused commit leaves nothing in the record")
+    expect(await _read(store, me), [repr(RecordDelta(2, BEGUN))], "a refused commit leaves nothing in the record")
 
 
 @scenario
-async def record_that_has_no_form_harms_no_commit(store: Store, _: Recorder, me: str) -> None:
+async def record_that_has_no_form_harms_no_commit(store: Store, _: HookLog, me: str) -> None:
     """A store that encodes replaces what it can not encode; a store that keeps objects keeps it."""
     author = await create(store, new_run(me, f"{me}.t"))
     strange = CallReturned(call_id="c1", attempt=1, result=object(), shown="")
     await author.write(taken=_taken(strange))
     ((found,),) = [one.taken for one in await store.record(me)]
-    expect(found.entry is strange or isinstance(found.entry, NotRecorded), True, "the record says that it has a gap")
+    expect(found.entry is strange or isinstance(found.entry, RecordGap), True, "the record says that it has a gap")
 
 
 @reopening
@@ -113,4 +118,4 @@ async def record_outlives_the_process_and_goes_with_its_run(open_store: OpenStor
     async with opened(store):
         await store.prune(NOW - timedelta(days=800))
         expect(await _read(store, f"{me}.old"), [], "a pruned run has no record")
-        expect(await _read(store, f"{me}.new"), [repr(Recorded(2, BEGUN))], "the record of another run stays")
+        expect(await _read(store, f"{me}.new"), [repr(RecordDelta(2, BEGUN))], "the record of another run stays")

@@ -13,8 +13,8 @@ from ..contract.state import StateWrite
 from ..errors import ThreadBusy
 from ._store_tools import (
     NOW,
+    HookLog,
     OpenStore,
-    Recorder,
     call_row,
     create,
     expect,
@@ -45,7 +45,7 @@ async def _try(store: Store, new: NewRun) -> Created:
 
 
 @scenario
-async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: Recorder, me: str) -> None:
+async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: HookLog, me: str) -> None:
     """The principal of that run, for ever; all runs that are left in the thread are its members."""
     expect(await store.thread(me), None, "a thread without a run is not known")
     first, second = _by("ann", f"{me}.1", me), _by("bob", f"{me}.2", me)
@@ -57,7 +57,7 @@ async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: Recorder, m
 
 
 @scenario
-async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: Recorder, me: str) -> None:
+async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: HookLog, me: str) -> None:
     """`thread_runs` is compared in create's transaction: of two starts that saw the same thread one wins."""
     fresh = [attrs.evolve(new_run(f"{me}.{i}", me), thread_runs=0) for i in range(2)]
     await create(store, fresh[0])
@@ -73,7 +73,7 @@ async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: Recorde
 
 
 @scenario
-async def a_held_run_names_the_run_that_works(store: Store, _: Recorder, me: str) -> None:
+async def a_held_run_names_the_run_that_works(store: Store, _: HookLog, me: str) -> None:
     """At its creation and in its outline, until the thread is its own."""
     first = await create(store, new_run(f"{me}.1", me))
     created = await _try(store, new_run(f"{me}.2", me))
@@ -86,7 +86,7 @@ async def a_held_run_names_the_run_that_works(store: Store, _: Recorder, me: str
 
 
 @scenario
-async def an_outline_is_the_runs_own_row(store: Store, _: Recorder, me: str) -> None:
+async def an_outline_is_the_runs_own_row(store: Store, _: HookLog, me: str) -> None:
     """Constant facts, stage, newest event and inbox; nothing of an unknown run."""
     new = new_run(me, me)
     author = await create(store, new)
@@ -102,7 +102,7 @@ async def an_outline_is_the_runs_own_row(store: Store, _: Recorder, me: str) -> 
 
 
 @scenario
-async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: Recorder, me: str) -> None:
+async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: HookLog, me: str) -> None:
     """Of a call the newest; a ticket's id goes first."""
     author = await create(store, new_run(me, me))
     tickets = [ticket_row(me, number, call) for number, call in ((1, "a"), (2, "b"), (3, "a"))]
@@ -114,7 +114,7 @@ async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: Recorder, m
 
 
 @scenario
-async def a_run_id_is_used_once(store: Store, _: Recorder, me: str) -> None:
+async def a_run_id_is_used_once(store: Store, _: HookLog, me: str) -> None:
     """Also after the run was pruned: the same start again makes no second run, and says what is known."""
     author = await create(store, new_run(me, me, content="what was asked"))
     await author.end(at=THEN)
@@ -126,7 +126,7 @@ async def a_run_id_is_used_once(store: Store, _: Recorder, me: str) -> None:
 
 
 @scenario
-async def a_thread_is_emptied_with_its_last_run(store: Store, _: Recorder, me: str) -> None:
+async def a_thread_is_emptied_with_its_last_run(store: Store, _: HookLog, me: str) -> None:
     """While one run is left all messages are; then messages and state go, and the thread keeps its owner."""
     write = StateWrite(key="k", scope="thread", value=1, revision=1)
     first = await create(store, _by("ann", f"{me}.1", me, messages=(message("m1"),)))

@@ -11,22 +11,22 @@ import attrs
 import trio
 
 from ..abc import Receipt, Store
-from ..contract.decisions import Answer, Command, Decision, InboxItem, Ticket
+from ..contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import CallRequest, Message
-from ..contract.phases import CallAt
+from ..contract.phases import CallPosition
 from ..contract.rows import (
     CallRow,
     Claim,
+    CommandContext,
     Commit,
     EventDraft,
-    Facts,
     NewRun,
     RunInfo,
     RunRecord,
     RunRow,
 )
-from ..engine.judge import Judge
+from ..engine.command_rules import CommandRules
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @attrs.define(eq=False)
-class Recorder:
+class HookLog:
     """Hooks that write down what they are told."""
 
     items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
@@ -64,7 +64,7 @@ class Recorder:
 
 
 @attrs.define(eq=False)
-class Sent:
+class SubmittedCommit:
     """A submitted commit, and its receipt when it has come."""
 
     receipts: list[Receipt] = attrs.field(factory=list)
@@ -108,9 +108,9 @@ async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
 
 
 @asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[Recorder]:
+async def opened(store: Store) -> AsyncIterator[HookLog]:
     """Run a store while the block runs; yields its hooks. The block's error leaves bare, once the store is closed."""
-    hooks = Recorder()
+    hooks = HookLog()
     failure = None
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run, hooks)
@@ -154,7 +154,7 @@ def message(name: str, text: str = "") -> Message:
     return Message(id=name, role="user", content=text or name)
 
 
-def call_row(call_id: str, *, step: int = 1, index: int = 0, at: CallAt = CallAt.BODY) -> CallRow:
+def call_row(call_id: str, *, step: int = 1, index: int = 0, at: CallPosition = CallPosition.BODY) -> CallRow:
     """A call's row."""
     request = CallRequest(call_id=call_id, tool="pay", arguments={"sum": 12})
     return CallRow(
@@ -194,9 +194,9 @@ def say(command_id: str, text: str = "hello") -> Command:
     return Command(command_id=command_id, kind="send", text=text, posted_at=NOW)
 
 
-def judge(facts: Facts, command: Command) -> Answer:
+def judge(facts: CommandContext, command: Command) -> CommandResult:
     """The real judge, at `NOW`, content with all arguments."""
-    return Judge(now=NOW, check_arguments=lambda _tool, _arguments: None)(facts, command)
+    return CommandRules(now=NOW, check_arguments=lambda _tool, _arguments: None)(facts, command)
 
 
 @attrs.define(eq=False)
@@ -224,9 +224,9 @@ class Author:
         parts = {"at": NOW, **parts}
         return Commit(run_id=self.run_id, expected_last=before.last_sequence, events=drafts, row=self.row, **parts)
 
-    def send(self, commit: Commit, claim: Claim | None = None) -> Sent:
+    def send(self, commit: Commit, claim: Claim | None = None) -> SubmittedCommit:
         """Submit a commit."""
-        sent = Sent()
+        sent = SubmittedCommit()
         frames = [frame(commit.run_id, commit.expected_last + 1 + i) for i in range(len(commit.events))]
         self.store.submit(claim or self.claim, commit, frames, sent.deliver)
         return sent
@@ -290,7 +290,7 @@ SCENARIOS: Final[list[Scenario]] = []
 """All that are declared, in that order."""
 
 
-def scenario(play: Callable[[Store, Recorder, str], Awaitable[None]]) -> None:
+def scenario(play: Callable[[Store, HookLog, str], Awaitable[None]]) -> None:
     """Declare a scenario for one store that runs: its name is the function's, its sentence the docstring."""
 
     async def run(open_store: OpenStore, me: str) -> None:

@@ -431,8 +431,8 @@ def _usage(request: ModelRequest, parts: Sequence[Part]) -> Usage:
     reasoning = sum(len(part.text.split()) for part in parts if isinstance(part, Think))
     said = sum(len(part.text.split()) for part in parts if isinstance(part, Text | Refuse))
     calls = sum(isinstance(part, Call) for part in parts)
-    heard = sum(len(message.content.split()) for message in request.messages)
-    return Usage(requests=1, input=heard, output=said + calls + reasoning, reasoning=reasoning)
+    words_read = sum(len(message.content.split()) for message in request.messages)
+    return Usage(requests=1, input=words_read, output=said + calls + reasoning, reasoning=reasoning)
 
 
 def _shown(parts: Sequence[Part]) -> str:

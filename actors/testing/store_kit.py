@@ -30,15 +30,15 @@ from . import (
     _store_tools,
 )
 from ._store_random import play_random
-from ._store_tools import Author, OpenStore, Recorder, Scenario, Sent, create, new_run, opened
+from ._store_tools import Author, HookLog, OpenStore, Scenario, SubmittedCommit, create, new_run, opened
 
 __all__ = [
     "STORE_SCENARIOS",
     "Author",
+    "HookLog",
     "OpenStore",
-    "Recorder",
     "Scenario",
-    "Sent",
+    "SubmittedCommit",
     "check_store",
     "create",
     "new_run",

@@ -107,7 +107,7 @@ def _text(value: Any, where: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class _Call(Generic[Deps]):
+class _ContextBase(Generic[Deps]):
     """The facts that both contexts carry."""
 
     deps: Deps = attrs.field(default=None)
@@ -126,7 +126,7 @@ class _Call(Generic[Deps]):
 
 
 @attrs.frozen(kw_only=True)
-class ToolContext(_Call[Deps]):
+class ToolContext(_ContextBase[Deps]):
     """What an async tool is given as its first parameter.
 
     Attributes:
@@ -223,7 +223,7 @@ class ToolContext(_Call[Deps]):
 
 
 @attrs.frozen(kw_only=True)
-class SyncToolContext(_Call[Deps]):
+class SyncToolContext(_ContextBase[Deps]):
     """What a sync tool is given as its first parameter: the same facts, plain functions. It works in a worker thread.
 
     A thread can not be cancelled from outside. `progress`, `output` and `check_cancelled` are where it hears of it:

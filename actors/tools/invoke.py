@@ -22,7 +22,7 @@ from ..errors import GreenroomError, ToolError
 from ..state.values import shown
 from .context import SyncToolContext, ToolContext
 from .definition import Tool
-from .threads import Body, Ended, run_body
+from .threads import ThreadBody, ThreadResult, run_body
 
 TEXT_LIMIT: Final = 2_000
 """Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its
@@ -124,12 +124,12 @@ async def _in_thread(
     record: Invocation | None,
 ) -> Any:
     record = Invocation() if record is None else record
-    body = Body(lambda: tool.call(_wired(ctx, body), arguments))
+    body = ThreadBody(lambda: tool.call(_wired(ctx, body), arguments))
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done
         await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
-        ended = Ended(error=RuntimeError("its thread was given up"))
+        ended = ThreadResult(error=RuntimeError("its thread was given up"))
     if ended.error is not None:  # no signal is ever handled in a worker thread
         return _settle(tool, failure_of(ended.error))
     if inspect.iscoroutine(ended.value):
@@ -138,7 +138,7 @@ async def _in_thread(
     return ended.value
 
 
-def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: Body) -> ToolContext[Any] | SyncToolContext[Any]:
+def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: ThreadBody) -> ToolContext[Any] | SyncToolContext[Any]:
     """The context of a thread: it hears of a cancellation when it reports, and nobody hears it once it is given up."""
     if not isinstance(ctx, SyncToolContext):
         return ctx
@@ -178,7 +178,7 @@ def _own_text(error: ToolError) -> str:
 
 
 @attrs.frozen
-class Wanted:
+class ApprovalNeed:
     """What a tool says to whether a person must approve a call.
 
     Attributes:
@@ -192,21 +192,21 @@ class Wanted:
     error: BaseException | None = None
 
 
-YES: Final = Wanted(True)
-NO: Final = Wanted(False)
+YES: Final = ApprovalNeed(True)
+NO: Final = ApprovalNeed(False)
 
 
-def doubtful(tool: Tool[..., Any], why: str, error: BaseException | None = None) -> Wanted:
+def doubtful(tool: Tool[..., Any], why: str, error: BaseException | None = None) -> ApprovalNeed:
     """A tool's predicate has failed: a person is asked, and told so."""
-    return Wanted(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
+    return ApprovalNeed(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
 
 
-def unanswered(tool: Tool[..., Any]) -> Wanted:
+def unanswered(tool: Tool[..., Any]) -> ApprovalNeed:
     """It did not answer in time."""
     return doubtful(tool, f"it did not answer within {PREDICATE_TIMEOUT:g} s")
 
 
-async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> Wanted:
+async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> ApprovalNeed:
     """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
 
     A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and answers that are not

@@ -1,6 +1,6 @@
 """One function in one worker thread: it can be given up, it can not be stopped.
 
-Theory of operation. The thread and the task that waits for it share a `Body`, guarded by a lock that is only held for
+Theory of operation. The thread and the task that waits for it share a `ThreadBody`, guarded by a lock that is only held for
 assignments. The body is in one of four states: waiting (not begun), working, ended, given up. When the waiting task is
 cancelled:
 
@@ -37,7 +37,7 @@ NO_THREAD: Final = 0.1
 
 
 @attrs.frozen
-class Ended:
+class ThreadResult:
     """How a body ended: its value, or what it raised."""
 
     value: Any = None
@@ -45,7 +45,7 @@ class Ended:
 
 
 @attrs.define(eq=False)
-class Body:
+class ThreadBody:
     """A function on its way through a worker thread."""
 
     _function: Callable[[], Any]
@@ -54,7 +54,7 @@ class Body:
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
     _thread: int | None = None
     _given_up: bool = False
-    _ended: Ended | None = None
+    _ended: ThreadResult | None = None
 
     def run(self) -> None:
         """The worker thread's side."""
@@ -63,9 +63,9 @@ class Body:
                 return
             self._thread = threading.get_ident()
         try:
-            ended = Ended(value=self._function())
+            ended = ThreadResult(value=self._function())
         except BaseException as error:  # noqa: BLE001, ASYNC103 - the boundary: the task that waits settles whatever it was
-            ended = Ended(error=error)
+            ended = ThreadResult(error=error)
         with self._lock:
             self._ended = None if self.given_up else ended
         with suppress(trio.RunFinishedError):
@@ -77,7 +77,7 @@ class Body:
             self._given_up = self._thread is None
             return self._given_up
 
-    def give_up(self) -> Ended | None:
+    def give_up(self) -> ThreadResult | None:
         """Its outcome if it has ended; else None, and from now on nothing counts that it does."""
         with self._lock:
             self._given_up = self._ended is None
@@ -110,7 +110,7 @@ class Body:
         return tuple([f"{one.filename}:{one.lineno}:{one.name}" for one in body][-_STACK_LIMIT:])
 
 
-async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, name: str) -> Ended | None:
+async def run_body(body: ThreadBody, *, limiter: trio.CapacityLimiter, grace: float, name: str) -> ThreadResult | None:
     """Run a body in a worker thread.
 
     Returns:
@@ -131,7 +131,7 @@ async def run_body(body: Body, *, limiter: trio.CapacityLimiter, grace: float, n
     return body.give_up()
 
 
-async def _in_thread(body: Body, *, limiter: trio.CapacityLimiter, name: str) -> None:
+async def _in_thread(body: ThreadBody, *, limiter: trio.CapacityLimiter, name: str) -> None:
     """Wait for a thread if the system has none to give: the body has not begun, and its time limit bounds the wait."""
     while True:
         try:

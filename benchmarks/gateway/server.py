@@ -26,12 +26,12 @@ from greenroom.actors.abc import Receipt
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.events import MessageDelta
 from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.phases import Cursor
+from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.rows import Claim, Commit, EventDraft, RunRow
-from greenroom.actors.run.birth import Birth, new_run
+from greenroom.actors.run.start_request import StartRequest, new_run
 from greenroom.transport import serve
 from greenroom.transport.gateway import gateway
-from greenroom.transport.gateway.fanout import Pumps, Receiver
+from greenroom.transport.gateway.fanout import Receiver, RunPumps
 from greenroom.transport.gateway.subscription import Subscription
 
 from ..files import database
@@ -62,13 +62,13 @@ class Author:
     @classmethod
     async def create(cls, runtime: gr.Runtime) -> Author:
         """A run in the middle of a model's answer."""
-        birth = Birth(agent=adding(), text="hi", run_id=RUN)
+        birth = StartRequest(agent=adding(), text="hi", run_id=RUN)
         new = new_run(birth, datetime.now(UTC), runtime.reader.redactor)
         encoder = EventEncoder(new.info, runtime.reader.redactor)
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None
-        row = attrs.evolve(new.row, stage=Stage.RUNNING, cursor=Cursor.INFERENCE, step=1)
+        row = attrs.evolve(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
         return cls(runtime, created.claim, row, encoder)
 
     def commit(self, stamps: Sequence[int]) -> None:
@@ -201,7 +201,7 @@ async def measure(author: Author, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**report, "encodes": count.events, "other_encodes": count.others, "frames": count.frames}
 
 
-class Tasks(Pumps):
+class Tasks(RunPumps):
     """What the pumps are compared with: each connection's writer is woken and takes its turn."""
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
@@ -219,7 +219,7 @@ async def main(asked: Mapping[str, Any]) -> None:
     """Serve, measure, report."""
     with ExitStack() as stack:
         if asked["fanout"] == "tasks":
-            gateway.Pumps = Tasks  # type: ignore[misc]  # the product has one way
+            gateway.RunPumps = Tasks  # type: ignore[misc]  # the product has one way
         store = stack.enter_context(database()) if asked.get("store") == "sqlite" else None
         async with gr.open_runtime(store, drain=0) as runtime, trio.open_nursery() as nursery:
             start = partial(serve, runtime, host="127.0.0.1", port=0, token=TOKEN)

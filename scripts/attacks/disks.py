@@ -37,7 +37,7 @@ class Bank:
 
     async def act(self) -> None:
         """Do one thing; the store may say that it is not there now."""
-        with contextlib.suppress(gr.StoreUnavailable, gr.RunDegraded, trio.TooSlowError):
+        with contextlib.suppress(gr.StoreUnavailable, gr.RunDegradedError, trio.TooSlowError):
             with trio.fail_after(300):
                 await self._act(self.dice.choice(("start", "start", "decide", "cancel", "send", "look", "fork")))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import trio
 from tests.conformance import test_user_code as table
 from tests.support.runs import agent, events_of
-from tests.support.strays import ESCAPES
+from tests.support.stray_cancels import ESCAPES
 
 import greenroom as gr
 from greenroom.testing import call
@@ -124,7 +124,7 @@ async def through_a_door(bad: gr.Agent[Any], dice: Dice) -> None:
             case "send":
                 await run.send("more")
         with trio.move_on_after(20):
-            with contextlib.suppress(gr.RunDegraded):
+            with contextlib.suppress(gr.RunDegradedError):
                 await run.wait()
         await run.cancel()
         await run.result()

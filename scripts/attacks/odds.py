@@ -10,15 +10,15 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import trio
-from tests.support.diary import scripted
 from tests.support.gateway import TOKEN, gateway, http, welcomed
 from tests.support.runs import agent, events_of, home
+from tests.support.scene_plugins import scripted
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import FRAME_BYTES
 from greenroom.testing import FunctionModel, ScriptedModel, call, fail
 from greenroom.transport import Principal
-from greenroom.transport.gateway.pages import PAGE_BYTES
+from greenroom.transport.gateway.run_routes import PAGE_BYTES
 
 from .core import Dice, must, real, virtual
 
@@ -161,7 +161,7 @@ async def pruned_while_followed(dice: Dice) -> None:
         async def look(run: gr.Run[Any]) -> None:
             try:
                 await events_of(run)
-            except (gr.UnknownRun, gr.RunDegraded):
+            except (gr.UnknownRun, gr.RunDegradedError):
                 return
 
         for run in runs:

@@ -13,7 +13,7 @@ from tests.support.runs import agent, frames_of, home
 
 import greenroom as gr
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.run.holdback import HoldBack
+from greenroom.actors.run.stream_redaction import StreamRedactor
 from greenroom.testing import call, text
 from greenroom.transport.gateway.api import plain_view
 
@@ -53,7 +53,7 @@ def shows(told: str, secret: str) -> str | None:
 
 def streams(dice: Dice, whole: str, redactor: Redactor) -> str:
     """What is shown of a text that comes in pieces."""
-    hold, shown, waits, at = HoldBack(redactor), "", "", 0
+    hold, shown, waits, at = StreamRedactor(redactor), "", "", 0
     while at < len(whole):
         size = dice.choice((1, 2, 3, 7, 40, 400))
         waits, at = waits + whole[at : at + size], at + size

@@ -23,10 +23,10 @@ from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.agent import Agent as Agent
 from greenroom.actors.agent import stop_at_tools as stop_at_tools
 from greenroom.actors.contract import stop as stop
-from greenroom.actors.contract.asked import Asked as Asked
+from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
 from greenroom.actors.contract.calls import CallStatus as CallStatus
 from greenroom.actors.contract.decisions import Allow as Allow
-from greenroom.actors.contract.decisions import Answer as Answer
+from greenroom.actors.contract.decisions import CommandResult as CommandResult
 from greenroom.actors.contract.decisions import Block as Block
 from greenroom.actors.contract.decisions import Deny as Deny
 from greenroom.actors.contract.decisions import Decision as Decision
@@ -51,9 +51,9 @@ from greenroom.actors.contract.outcomes import Cancelled as Cancelled
 from greenroom.actors.contract.outcomes import Completed as Completed
 from greenroom.actors.contract.outcomes import Failed as Failed
 from greenroom.actors.contract.outcomes import OutcomeError as OutcomeError
-from greenroom.actors.contract.outcomes import RunCancelled as RunCancelled
-from greenroom.actors.contract.outcomes import RunFailed as RunFailed
-from greenroom.actors.contract.outcomes import RunWaiting as RunWaiting
+from greenroom.actors.contract.outcomes import RunCancelledError as RunCancelledError
+from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
+from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.phases import Phase as Phase
@@ -65,8 +65,8 @@ from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost
 from greenroom.actors.errors import ModelError as ModelError
 from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
-from greenroom.actors.errors import NotAnAgent as NotAnAgent
-from greenroom.actors.errors import RunDegraded as RunDegraded
+from greenroom.actors.errors import AgentLoadError as AgentLoadError
+from greenroom.actors.errors import RunDegradedError as RunDegradedError
 from greenroom.actors.errors import RunExists as RunExists
 from greenroom.actors.errors import RunPruned as RunPruned
 from greenroom.actors.errors import RuntimeClosed as RuntimeClosed
@@ -96,14 +96,14 @@ from greenroom.actors.replay.report import Unreplayable as Unreplayable
 from greenroom.actors.run.commands import RunCommands as RunCommands
 from greenroom.actors.run.follow import Follower as Follower
 from greenroom.actors.run.handle import Run as Run
-from greenroom.actors.run.opening import open_runtime as open_runtime
-from greenroom.actors.run.opening import run as run
+from greenroom.actors.run.open_runtime import open_runtime as open_runtime
+from greenroom.actors.run.open_runtime import run as run
 from greenroom.actors.run.reader import RunReader as RunReader
 from greenroom.actors.run.reader import RuntimeStatistics as RuntimeStatistics
 from greenroom.actors.run.runtime import Runtime as Runtime
-from greenroom.actors.run.tails import Slice as Slice
+from greenroom.actors.run.event_buffer import EventSlice as EventSlice
 from greenroom.actors.run.view import RunView as RunView
-from greenroom.actors.contract.waits import WaitingFor as WaitingFor
+from greenroom.actors.contract.waiting_for import WaitingFor as WaitingFor
 from greenroom.actors.state.access import State as State
 from greenroom.actors.state.access import WritableState as WritableState
 from greenroom.actors.state.keys import StateKey as StateKey
@@ -123,8 +123,8 @@ __all__ = [
     "Agent",
     "AgentDefinitionError",
     "Allow",
-    "Answer",
-    "Asked",
+    "CommandResult",
+    "TicketSummary",
     "Block",
     "CallFacts",
     "CallRequest",
@@ -154,7 +154,7 @@ __all__ = [
     "ModelResponse",
     "Mutation",
     "MutationError",
-    "NotAnAgent",
+    "AgentLoadError",
     "OutcomeError",
     "Phase",
     "PhaseContext",
@@ -164,12 +164,12 @@ __all__ = [
     "ReplayReport",
     "Retry",
     "Run",
-    "RunCancelled",
+    "RunCancelledError",
     "RunCommands",
     "RunCounts",
-    "RunDegraded",
+    "RunDegradedError",
     "RunExists",
-    "RunFailed",
+    "RunFailedError",
     "RunInfo",
     "RunPage",
     "RunPruned",
@@ -178,14 +178,14 @@ __all__ = [
     "RunStatus",
     "RunSummary",
     "RunView",
-    "RunWaiting",
+    "RunWaitingError",
     "Runtime",
     "RuntimeClosed",
     "RuntimeFailed",
     "RuntimeStatistics",
     "SQLiteStore",
     "SetResult",
-    "Slice",
+    "EventSlice",
     "Stage",
     "State",
     "StateError",

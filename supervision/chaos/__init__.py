@@ -9,15 +9,15 @@ from .faults import StepHook as StepHook
 from .faults import count_steps as count_steps
 from .leaks import find_leaks as find_leaks
 from .leaks import find_live_tasks as find_live_tasks
+from .report import CaseToken as CaseToken
 from .report import Report as Report
-from .report import Token as Token
 from .report import Violation as Violation
 from .scheduling import DeadlockError as DeadlockError
 from .scheduling import program_tasks as program_tasks
 from .scheduling import run as run
 from .sites import SiteRecorder as SiteRecorder
-from .sites import Step as Step
 from .sites import TraceRecorder as TraceRecorder
+from .sites import TraceStep as TraceStep
 from .sites import operation_of as operation_of
 from .sites import site_of as site_of
 from .sites import tree_report as tree_report
@@ -30,15 +30,15 @@ from .sweep import sweep_schedules as sweep_schedules
 
 __all__ = [
     "CancelAt",
+    "CaseToken",
     "CrashAt",
     "DeadlockError",
     "InjectedCrashError",
     "Report",
     "SiteRecorder",
-    "Step",
     "StepHook",
-    "Token",
     "TraceRecorder",
+    "TraceStep",
     "TrioChangedError",
     "Violation",
     "count_steps",

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from attrs import frozen
 
-from .report import Kind, Report, Token
+from .report import CaseToken, Kind, Report
 from .sweep import Check, nothing_more, sweep_cancel, sweep_crash, sweep_schedules
 
 W = TypeVar("W")
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     token = config.getoption("--chaos-replay")
     if token is not None:
         try:
-            Token.parse(token)
+            CaseToken.parse(token)
         except ValueError as error:
             raise pytest.UsageError(f"--chaos-replay: {error}") from error
 
@@ -126,7 +126,7 @@ class Chaos:
 
     def _wanted(self, kind: Kind) -> bool:
         """False if the command line replays a case of another kind; one without a fault may be of any sweep."""
-        return self._replay is None or Token.parse(self._replay).kind in (kind, "schedule")
+        return self._replay is None or CaseToken.parse(self._replay).kind in (kind, "schedule")
 
     def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
         merged = {**self._options, **options}

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from attrs import define, field, frozen
 
-from .sites import Step
+from .sites import TraceStep
 
 Kind = Literal["cancel", "crash", "pair", "schedule"]
 
@@ -21,7 +21,7 @@ _AFTER: Final = 15
 
 
 @frozen(order=True)
-class Token:
+class CaseToken:
     """Names one run of a sweep: enough to replay it, as long as the program stays as it is.
 
     Attributes:
@@ -43,7 +43,7 @@ class Token:
         return f"{self.kind}:{self.seed}:{self.k}{tail}"
 
     @classmethod
-    def parse(cls, text: str) -> Token:
+    def parse(cls, text: str) -> CaseToken:
         """The token that `str(token)` gave.
 
         Raises:
@@ -68,7 +68,7 @@ class Violation:
         message: What was broken.
     """
 
-    token: Token
+    token: CaseToken
     site: str | None = None
     task: str | None = None
     message: str
@@ -106,7 +106,7 @@ class Report:
     sites: set[str] = field(factory=set)
     struck: set[str] = field(factory=set)
     violations: list[Violation] = field(factory=list)
-    trace: Sequence[Step] = ()
+    trace: Sequence[TraceStep] = ()
     struck_at: Sequence[int] = ()
 
     def __str__(self) -> str:

@@ -99,7 +99,7 @@ class SiteRecorder(Instrument):
         self.sites.add(site)
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One step of a trace: step number, the task that took it, and where it waits afterwards ("ended": nowhere)."""
 
     k: int
@@ -119,7 +119,7 @@ class TraceRecorder(Instrument):
         order: Which task took each step: tasks are numbered as they are spawned.
     """
 
-    steps: list[Step] = field(init=False, factory=list)
+    steps: list[TraceStep] = field(init=False, factory=list)
     order: list[int] = field(init=False, factory=list)
     _numbers: dict[Task, int] = field(init=False, factory=dict)
 
@@ -132,5 +132,5 @@ class TraceRecorder(Instrument):
         if _is_trios(task):
             return
         site = "ended" if task.coro.cr_frame is None else site_of(task)
-        self.steps.append(Step(len(self.steps), task.name, site))
+        self.steps.append(TraceStep(len(self.steps), task.name, site))
         self.order.append(self._numbers[task])

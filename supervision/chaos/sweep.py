@@ -22,7 +22,7 @@ from trio.lowlevel import Task
 
 from ..exits import leaves
 from .faults import CancelAt, CrashAt, Fault
-from .report import Kind, Report, Token, Violation
+from .report import CaseToken, Kind, Report, Violation
 from .scheduling import IO_BUDGET, DeadlockError, run
 from .sites import SiteRecorder, TraceRecorder
 
@@ -63,7 +63,7 @@ def sweep_cancel(
     sample: tuple[int, int] | None = None,
     settle_within: float | None = None,
     io_budget: float = IO_BUDGET,
-    only: Token | str | None = None,
+    only: CaseToken | str | None = None,
 ) -> Report:
     """Cancel the scenario before every one of its steps.
 
@@ -107,7 +107,7 @@ def sweep_crash(
     sample: tuple[int, int] | None = None,
     settle_within: float | None = None,
     io_budget: float = IO_BUDGET,
-    only: Token | str | None = None,
+    only: CaseToken | str | None = None,
 ) -> Report:
     """Raise `InjectedCrashError` in a matching task at every step, or at every pair of steps with a cancellation.
 
@@ -153,7 +153,7 @@ def sweep_schedules(
     *,
     seeds: Sequence[int] = range(100),
     io_budget: float = IO_BUDGET,
-    only: Token | str | None = None,
+    only: CaseToken | str | None = None,
 ) -> Report:
     """Run the scenario under every seed, without a fault: races that depend on the order of tasks alone.
 
@@ -164,22 +164,22 @@ def sweep_schedules(
 
 
 def _sweep(
-    plan: _Plan, kind: Kind, seeds: Sequence[int], sample: tuple[int, int] | None, only: Token | str | None
+    plan: _Plan, kind: Kind, seeds: Sequence[int], sample: tuple[int, int] | None, only: CaseToken | str | None
 ) -> Report:
     report = Report(kind=kind)
-    token = Token.parse(only) if isinstance(only, str) else only
+    token = CaseToken.parse(only) if isinstance(only, str) else only
     if token is not None:
         _run_one(plan, token, report, trace=True)
         return report
-    cases: list[Token] = []
+    cases: list[CaseToken] = []
     orders: set[int] = set()
     for seed in seeds:
         steps = _dry_run(plan, seed, report, orders)
         report.steps[seed] = steps
         if kind == "pair":
-            cases += [Token(kind, seed, k, second) for k in range(steps) for second in range(steps)]
+            cases += [CaseToken(kind, seed, k, second) for k in range(steps) for second in range(steps)]
         elif kind != "schedule":
-            cases += [Token(kind, seed, k) for k in range(steps)]
+            cases += [CaseToken(kind, seed, k) for k in range(steps)]
     report.schedules = len(orders)
     if kind == "schedule":
         report.runs = report.hits = len(report.steps)
@@ -194,7 +194,7 @@ def _dry_run(plan: _Plan, seed: int, report: Report, orders: set[int]) -> int:
     """Without a fault the promises must hold, too. Returns the number of steps; 0 if the scenario did not end well."""
     world = plan.make_world()
     recorder, trace = SiteRecorder(), TraceRecorder()
-    token = Token("schedule", seed)
+    token = CaseToken("schedule", seed)
     messages: list[str] = []
     try:
         run(plan.scenario, world, seed=seed, instruments=[recorder, trace], io_budget=plan.io_budget)
@@ -208,7 +208,7 @@ def _dry_run(plan: _Plan, seed: int, report: Report, orders: set[int]) -> int:
     return 0 if broken else len(trace.steps)
 
 
-def _run_one(plan: _Plan, token: Token, report: Report, *, trace: bool = False) -> None:
+def _run_one(plan: _Plan, token: CaseToken, report: Report, *, trace: bool = False) -> None:
     world, whole = plan.make_world(), trio.CancelScope()
     crash_error = InjectedCrashError(str(token))
     cancel, crash = _faults(plan, token, world, whole, crash_error)
@@ -244,7 +244,7 @@ def _run_one(plan: _Plan, token: Token, report: Report, *, trace: bool = False) 
 
 
 def _faults(
-    plan: _Plan, token: Token, world: object, whole: trio.CancelScope, error: InjectedCrashError
+    plan: _Plan, token: CaseToken, world: object, whole: trio.CancelScope, error: InjectedCrashError
 ) -> tuple[CancelAt | None, CrashAt | None]:
     """The faults that a token names."""
 

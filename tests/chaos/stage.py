@@ -34,7 +34,7 @@ class Book:
     running: set[str] = attrs.field(factory=set)
     seen: dict[int, bytes] = attrs.field(factory=dict)
     cursor: int = 0
-    answers: dict[str, gr.Answer] = attrs.field(factory=dict)
+    answers: dict[str, gr.CommandResult] = attrs.field(factory=dict)
     outcomes: list[Any] = attrs.field(factory=list)
     faults: list[str] = attrs.field(factory=list)
 
@@ -342,7 +342,7 @@ def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[
         yield f"the history asks for {asked} and answers {sorted(told)}"
 
 
-def broken_decisions(events: list[gr.Event], answers: dict[str, gr.Answer]) -> Iterator[str]:
+def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult]) -> Iterator[str]:
     """An accepted decision acts exactly once, or an event says why not."""
     resolved = Counter(
         event.payload["ticket_id"]

@@ -156,7 +156,7 @@ async def test_of_two_deciders_one_wins_and_the_other_hears_who_and_when(make_st
         async with gr.open_runtime(make_store(), agents=[agent(call("pay", id="p"))], deps=hand) as runtime:
             run = await runtime.start("a", "x")
             (ticket,) = (await run.wait()).tickets
-            answers: dict[str, gr.Answer] = {}
+            answers: dict[str, gr.CommandResult] = {}
 
             async def decide(who: str, action: Any) -> None:
                 answers[who] = await run.decide(ticket.ticket_id, action, by=who)

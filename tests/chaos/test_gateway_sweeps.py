@@ -12,16 +12,16 @@ from typing import Any, Literal
 import attrs
 import pytest
 import trio
-from tests.support.house import CONNECTED, listening
+from tests.support.gateway_inside import CONNECTED, listening
 from tests.support.raw_ws import ACCEPTED, CLOSE, TEXT, Ended, Heard, Raw, closing, frame, head, said, upgrade
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 import greenroom as gr
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, delay, text
-from greenroom.transport.gateway.access import Doorway, Keyring, Principal
-from greenroom.transport.gateway.front import serve_connection
+from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
+from greenroom.transport.gateway.http_connection import serve_connection
 from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol.limits import Limits
 
@@ -117,8 +117,8 @@ class World:
             async with gr.open_runtime(agents=[agent]) as runtime, trio.open_nursery() as hall:
                 self.gateway = Gateway(
                     runtime=runtime,
-                    keyring=Keyring([Principal(name="ann", token=TOKEN)]),
-                    doorway=Doorway(hosts=None),
+                    keyring=TokenTable([Principal(name="ann", token=TOKEN)]),
+                    doorway=OriginPolicy(hosts=None),
                     limits=Limits(),
                     routes=ROUTES,
                 )

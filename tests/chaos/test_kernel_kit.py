@@ -183,8 +183,8 @@ def test_a_shielded_deadlock_is_reported_too():
 
 
 def test_a_token_survives_being_printed():
-    for token in (chaos.Token("cancel", 1, 17), chaos.Token("pair", 2, 3, 4), chaos.Token("schedule", 5)):
-        assert chaos.Token.parse(str(token)) == token
+    for token in (chaos.CaseToken("cancel", 1, 17), chaos.CaseToken("pair", 2, 3, 4), chaos.CaseToken("schedule", 5)):
+        assert chaos.CaseToken.parse(str(token)) == token
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_token_survives_being_printed():
 )
 def test_what_is_no_token_is_refused(text):
     with pytest.raises(ValueError, match="no token; tokens look like cancel:1:17"):
-        chaos.Token.parse(text)
+        chaos.CaseToken.parse(text)
 
 
 # --- programs that have nothing to do with the kit -------------------------------------------------------------------

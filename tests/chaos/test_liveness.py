@@ -8,7 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.run.incarnation import Incarnation
+from greenroom.actors.run.run_loop import RunLoop
 from greenroom.supervision import chaos
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay
 
@@ -45,9 +45,9 @@ async def test_who_waits_for_a_run_that_can_not_even_be_given_up_is_told(autojum
         run = await runtime.start("a", "x")
         await run.wait()
         with monkeypatch.context() as patch:
-            patch.setattr(Incarnation, "feed", poisoned)
+            patch.setattr(RunLoop, "feed", poisoned)
             await run.decide("c", "resume")
-            with trio.fail_after(60), pytest.raises(gr.RunDegraded, match="poison") as caught:
+            with trio.fail_after(60), pytest.raises(gr.RunDegradedError, match="poison") as caught:
                 await run.result()
             assert caught.value.reason == "gave_up"
             assert (await run.view()).degraded == "gave_up"

@@ -233,7 +233,7 @@ def test_the_store_s_task_crashes_at_every_step_and_the_next_runtime_finishes_th
     for schedule in SEEDS:
         report.steps[schedule] = chaos.count_steps(until_it_has_ended, make()(), seed=schedule)
     for seed, k in sampled([(one, k) for one, steps in report.steps.items() for k in range(steps)], 8):
-        token = chaos.Token("crash", seed, k)
+        token = chaos.CaseToken("crash", seed, k)
         world = make(unknown="resume")()
         world.injected = chaos.InjectedCrashError(str(token))
         crash = CrashParked(k, "runtime/:store", world.injected)
@@ -293,7 +293,7 @@ def test_the_store_fails_at_every_write_and_nothing_acknowledged_is_lost(make, f
         report.runs += 1
         messages = [*escaped(world, until_it_has_ended, seed), *broken(world)]
         report.hits += bool(plan.struck)
-        token = chaos.Token("crash", seed, nth)
+        token = chaos.CaseToken("crash", seed, nth)
         for message in messages:
             report.violations.append(chaos.Violation(token=token, site=point, message=message))
     show(request.node.name, report)
@@ -339,6 +339,6 @@ def test_a_run_whose_actor_crashes_three_times_is_given_up_and_says_so(make, sam
                 if last.payload["code"] != "internal_error" or "crash 3" not in last.payload["message"]:
                     messages.append(f"given up with {dict(last.payload)}")
         for message in messages:
-            report.violations.append(chaos.Violation(token=chaos.Token("crash", 1, k), site=None, message=message))
+            report.violations.append(chaos.Violation(token=chaos.CaseToken("crash", 1, k), site=None, message=message))
     show(f"{request.node.name}: {gave_up} given up", report)
     assert gave_up

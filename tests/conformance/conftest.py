@@ -13,9 +13,9 @@ import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from ..support.lives import Play
+from ..support.recording_stores import WatchedShelf
 from ..support.runs import KINDS, Shelf
-from ..support.watched import WatchedShelf
+from ..support.scenes import Play
 
 
 @pytest.fixture(params=list(MODES))

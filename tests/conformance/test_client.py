@@ -13,12 +13,12 @@ from tests.support.runs import agent, events_of
 import greenroom as gr
 from greenroom.testing import call
 from greenroom.transport import Address, Client, Limits, Principal, connect
-from greenroom.transport.client import Forbidden, LogReset, NotAllowed, NotAuthenticated, Pace
-from greenroom.transport.client.following import MOST_EVENTS
+from greenroom.transport.client import ConnectionTiming, Forbidden, LogReset, NotAllowed, NotAuthenticated
+from greenroom.transport.client.event_iterator import MOST_EVENTS
 
 pytestmark = pytest.mark.slow
 
-FAST = Pace(first=0.01, slowest=0.05)
+FAST = ConnectionTiming(first=0.01, slowest=0.05)
 MANY = 4 * MOST_EVENTS
 """Events of a long run: several times what a client keeps."""
 
@@ -255,7 +255,7 @@ async def test_a_run_that_nobody_works_on_says_why(tmp_path):
         await run.wait()
     async with gr.open_runtime(tmp_path / "r.db") as runtime, gateway(runtime) as address:
         async with client_of(address) as client, client.follow(run.id) as events:
-            with pytest.raises(gr.RunDegraded) as caught:
+            with pytest.raises(gr.RunDegradedError) as caught:
                 await sequences(events)
             assert caught.value.reason == "agent_unknown"
             assert (await client.view(run.id)).degraded == "agent_unknown"

@@ -8,10 +8,10 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay
 
-from ..support.cast import FAR, TOOLS, Context, Outside
-from ..support.diary import diary, scripted, slow
-from ..support.ledger import KEYS, LAST, LEDGER, SEEN, TOTAL
-from ..support.lives import (
+from ..support.runs import agent, home
+from ..support.scene_plugins import diary, scripted, slow
+from ..support.scene_tools import FAR, TOOLS, Context, Outside
+from ..support.scenes import (
     RUN,
     Life,
     Play,
@@ -23,7 +23,7 @@ from ..support.lives import (
     pause_run,
     restart,
 )
-from ..support.runs import agent, home
+from ..support.state_tools import KEYS, LAST, LEDGER, SEEN, TOTAL
 from .test_tasks import MINE, ends, notes
 
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])

@@ -12,11 +12,11 @@ from greenroom.actors.abc import Deliver
 from greenroom.actors.contract.rows import Claim, Commit, RunRecord
 from greenroom.testing import call
 
-from ..support.cast import TOOLS, Context, Outside
-from ..support.diary import diary, slow
-from ..support.ledger import KEYS, LAST, LEDGER, TOTAL
 from ..support.promises import broken_history, broken_promises
 from ..support.runs import Outages, agent, home
+from ..support.scene_plugins import diary, slow
+from ..support.scene_tools import TOOLS, Context, Outside
+from ..support.state_tools import KEYS, LAST, LEDGER, TOTAL
 
 SOON = 5_000.0
 """Virtual seconds within which every life here ends."""

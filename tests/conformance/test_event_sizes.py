@@ -10,7 +10,7 @@ from greenroom.actors.contract.envelope import FRAME_BYTES, PAYLOAD_BYTES, decod
 from greenroom.actors.run.children import PIECE
 from greenroom.actors.run.follow import PAGE_BYTES as PAGE_BYTES_OF_A_FOLLOWER
 from greenroom.testing import ScriptedModel, call, text
-from greenroom.transport.gateway.pages import PAGE_BYTES
+from greenroom.transport.gateway.run_routes import PAGE_BYTES
 
 from ..support.gateway import gateway, http, talking
 from ..support.runs import agent, events_of, home, payloads

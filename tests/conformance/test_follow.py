@@ -16,7 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.run.tails import SLICE_FRAMES, Slice
+from greenroom.actors.run.event_buffer import SLICE_FRAMES, EventSlice
 from greenroom.supervision import chaos
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, text
 
@@ -314,7 +314,7 @@ async def test_a_run_that_nobody_works_on_gives_all_it_has_and_then_the_reason(s
         everything = await stored(runtime, "r")
     async with home(shelf) as runtime:
         live: list[bytes] = []
-        with pytest.raises(gr.RunDegraded, match="agent_unknown"):
+        with pytest.raises(gr.RunDegradedError, match="agent_unknown"):
             await frames(runtime, "r", live)
         assert live == everything
         assert runtime._parts.services.board.followed == 0
@@ -474,7 +474,7 @@ async def test_each_event_is_encoded_once_whatever_the_number_of_followers(shelf
     helper = slowly()
     made: Counter[tuple[int, int]] = Counter()
 
-    def encode(found: Slice) -> bytes:
+    def encode(found: EventSlice) -> bytes:
         made[found.first, found.last] += 1
         return b"".join(found.frames)
 

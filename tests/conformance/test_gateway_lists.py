@@ -12,7 +12,7 @@ from tests.support.gateway import TOKEN, gateway, http, welcomed
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import Limits, Principal, connect
-from greenroom.transport.gateway.feed import Feed, Watch
+from greenroom.transport.gateway.feed import ListWatch, RunListFeed
 from greenroom.transport.protocol import down
 
 pytestmark = pytest.mark.slow
@@ -234,8 +234,8 @@ class Deaf:
 
 async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
     async with served() as (runtime, _):
-        feed = Feed(runtime.reader, 0.1, lambda *_: None)
-        watch = Watch(Deaf(), feed, "w", gr.RunQuery(), 10_000)
+        feed = RunListFeed(runtime.reader, 0.1, lambda *_: None)
+        watch = ListWatch(Deaf(), feed, "w", gr.RunQuery(), 10_000)
         watch.wants = None
         for number in range(1000):
             watch.put(f"r{number}", down.RunChanged(watch="w", run=f"r{number}", matches=False))
@@ -269,13 +269,13 @@ async def test_a_list_that_is_asked_for_does_not_wait_for_the_pause_of_the_feed(
     """The pause after a round of a second lasts five; a page of a person behind it came with the next round."""
     async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
         await waiting(runtime, "r1")
-        feed, person = Feed(runtime.reader, 0.1, lambda *_: None), Patient(autojump_clock)
+        feed, person = RunListFeed(runtime.reader, 0.1, lambda *_: None), Patient(autojump_clock)
         nursery.start_soon(feed.run)
-        feed.join(Watch(person, feed, "first", gr.RunQuery(), 10_000))
+        feed.join(ListWatch(person, feed, "first", gr.RunQuery(), 10_000))
         await trio.testing.wait_all_tasks_blocked()
         assert set(person.pages) == {"first"}
         asked = trio.current_time()
-        feed.join(Watch(person, feed, "second", gr.RunQuery(), 10_000))
+        feed.join(ListWatch(person, feed, "second", gr.RunQuery(), 10_000))
         await trio.testing.wait_all_tasks_blocked()
         assert set(person.pages) == {"first", "second"}
         assert person.pages["second"] - asked < 3

@@ -12,9 +12,9 @@ from greenroom.actors.contract.ids import fingerprint
 from greenroom.actors.tools.marks import definition_mark
 from greenroom.testing import call
 
-from ..support.cast import TOOLS, pay
-from ..support.diary import gate
-from ..support.lives import Scene, after, approve, cancel, decide, deny, restart
+from ..support.scene_plugins import gate
+from ..support.scene_tools import TOOLS, pay
+from ..support.scenes import Scene, after, approve, cancel, decide, deny, restart
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 RESULT, ARGUMENTS = "use_decision_as_tool_result", "pass_decision_to_tool"

@@ -9,8 +9,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.diary import scripted, slow
-from ..support.lives import Down, after, approve, cancel, decide, pause_run, restart, send
+from ..support.scene_plugins import scripted, slow
+from ..support.scenes import Down, after, approve, cancel, decide, pause_run, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 LONG = call("look", seconds=100, id="L")

@@ -9,8 +9,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import TOOLS
-from ..support.lives import Act, Scene, after, approve, decide, deny, restart
+from ..support.scene_tools import TOOLS
+from ..support.scenes import Act, Scene, after, approve, decide, deny, restart
 
 B = call("fire", target="a", id="B")
 OLD = """

@@ -5,8 +5,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.diary import diary, gate
-from ..support.lives import after, approve, cancel, decide, deny, pause, pause_run, restart, send
+from ..support.scene_plugins import diary, gate
+from ..support.scenes import after, approve, cancel, decide, deny, pause, pause_run, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 BATCH = pytest.mark.parametrize("mode", ["parallel_batch_approval"])

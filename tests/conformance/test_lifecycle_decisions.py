@@ -7,13 +7,13 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import REJECTIONS
-from greenroom.actors.engine.judge import MAX_PENDING
+from greenroom.actors.engine.command_rules import MAX_PENDING
 from greenroom.testing import call, delay
 
-from ..support.cast import Speechless
-from ..support.diary import scripted, slow
-from ..support.lives import Act, Scene, after, approve, cancel, decide, deny, pause, restart
 from ..support.runs import Outages
+from ..support.scene_plugins import scripted, slow
+from ..support.scene_tools import Speechless
+from ..support.scenes import Act, Scene, after, approve, cancel, decide, deny, pause, restart
 
 B, C = call("sign", id="B"), call("look", id="C")
 NAMED = call("ask", reviewers=["ada"], id="N")

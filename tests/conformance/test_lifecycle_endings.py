@@ -9,8 +9,8 @@ import greenroom as gr
 from greenroom.actors.contract.lifecycle import STATUS, TERMINATION_STAGE, TerminationKind
 from greenroom.testing import call, delay, fail, refuse, text
 
-from ..support.diary import gate, scripted, slow
-from ..support.lives import after, approve, cancel, deny, pause, restart, send
+from ..support.scene_plugins import gate, scripted, slow
+from ..support.scenes import after, approve, cancel, deny, pause, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 

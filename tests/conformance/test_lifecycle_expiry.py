@@ -8,8 +8,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import FAR
-from ..support.lives import Down, Scene, after, approve, cancel, decide, deny, pause, restart, send
+from ..support.scene_tools import FAR
+from ..support.scenes import Down, Scene, after, approve, cancel, decide, deny, pause, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 

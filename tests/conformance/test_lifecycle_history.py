@@ -14,8 +14,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call, delay, fail, refuse, text
 
-from ..support.lives import after, approve, cancel, decide, deny, pause, restart, send
 from ..support.promises import broken_history, broken_promises
+from ..support.scenes import after, approve, cancel, decide, deny, pause, restart, send
 
 C = call("look", id="C")
 EDITED = {"edited_arguments": {"cents": 5}}

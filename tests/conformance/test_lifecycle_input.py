@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.actors.contract.waiting import MAX_INPUT_BYTES, MAX_INPUTS
+from greenroom.actors.contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS
 from greenroom.testing import call
 
-from ..support.lives import BIRTHDAY, THREAD, Act, Scene, after, another, approve, cancel, pause, restart, send
+from ..support.scenes import BIRTHDAY, THREAD, Act, Scene, after, another, approve, cancel, pause, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 LONG = call("look", seconds=100, id="L")

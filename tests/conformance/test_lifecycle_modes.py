@@ -4,7 +4,7 @@ import pytest
 
 from greenroom.testing import call
 
-from ..support.lives import Life, after, approve, decide, deny, pause, restart, send
+from ..support.scenes import Life, after, approve, decide, deny, pause, restart, send
 
 SEQUENTIAL, BATCH, STREAMING = "sequential", "parallel_batch_approval", "parallel_streaming"
 PARALLEL = pytest.mark.parametrize("mode", [BATCH, STREAMING])

@@ -8,8 +8,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import TOOLS, Context
-from ..support.lives import Down, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
+from ..support.scene_tools import TOOLS, Context
+from ..support.scenes import Down, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
 
 CUT = "This call was cancelled before it finished."
 PERHAPS = "It ran when its process ended: it may or may not have taken effect."

@@ -16,8 +16,11 @@ from greenroom.actors.run.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, delay
 
-from ..support.cast import FAR, TOOLS
-from ..support.lives import (
+from ..support.process_death import Mortal
+from ..support.promises import broken_history, broken_promises
+from ..support.runs import KINDS, Outages, home
+from ..support.scene_tools import FAR, TOOLS
+from ..support.scenes import (
     BIRTHDAY,
     RUN,
     THREAD,
@@ -32,9 +35,6 @@ from ..support.lives import (
     restart,
     send,
 )
-from ..support.mortal import Mortal
-from ..support.promises import broken_history, broken_promises
-from ..support.runs import KINDS, Outages, home
 
 B, C, D = call("sign", id="B"), call("look", id="C"), call("look", id="D")
 AT_WORK = after(5, pause_run(reason="lunch"))

@@ -9,9 +9,9 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.cast import FAR
-from ..support.lives import Down, Scene, after, approve, cancel, decide, deny, pause, restart
 from ..support.runs import Outages
+from ..support.scene_tools import FAR
+from ..support.scenes import Down, Scene, after, approve, cancel, decide, deny, pause, restart
 
 A, B, C, N = call("pay", id="A"), call("sign", id="B"), call("look", id="C"), call("note", id="N")
 DOWN = Down(FAR)

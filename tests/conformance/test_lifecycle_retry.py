@@ -12,8 +12,8 @@ from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.policies import RetryPolicy
 from greenroom.testing import ScriptedModel, call, delay, fail, finish, malformed, refuse, text
 
-from ..support.cast import FAR
-from ..support.lives import Down, Life, after, cancel, restart
+from ..support.scene_tools import FAR
+from ..support.scenes import Down, Life, after, cancel, restart
 
 ONE = gr.Usage(requests=1)
 

@@ -13,8 +13,8 @@ import greenroom as gr
 from greenroom.actors.contract.lifecycle import STAGES
 from greenroom.testing import call, delay, fail
 
-from ..support.diary import scripted
-from ..support.lives import after, approve, cancel, decide, deny, pause, restart, send
+from ..support.scene_plugins import scripted
+from ..support.scenes import after, approve, cancel, decide, deny, pause, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 BEGINNING = ("created", "planned", "accepted", "preparing", "running")

@@ -8,9 +8,9 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.cast import FAR
-from ..support.diary import scripted
-from ..support.lives import Down, Life, after, approve, deny, pause, restart, send
+from ..support.scene_plugins import scripted
+from ..support.scene_tools import FAR
+from ..support.scenes import Down, Life, after, approve, deny, pause, restart, send
 
 stop = gr.stop
 USED = gr.Usage(requests=1, input=10, output=5)

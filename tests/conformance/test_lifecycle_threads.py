@@ -8,9 +8,22 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay
 
-from ..support.cast import FAR
-from ..support.lives import THREAD, Act, Scene, after, another, approve, cancel, decide, pause, pause_run, restart, send
 from ..support.promises import broken_history
+from ..support.scene_tools import FAR
+from ..support.scenes import (
+    THREAD,
+    Act,
+    Scene,
+    after,
+    another,
+    approve,
+    cancel,
+    decide,
+    pause,
+    pause_run,
+    restart,
+    send,
+)
 
 B, C = call("sign", id="B"), call("look", id="C")
 

@@ -11,8 +11,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, fail
 
-from ..support.diary import scripted
 from ..support.runs import agent, events_of, home
+from ..support.scene_plugins import scripted
 
 SECRET = "hunter2-hunter2"
 
@@ -253,7 +253,7 @@ async def test_a_provider_of_deps_that_keeps_failing_is_logged_once_with_its_tra
     helper = agent("done")
     async with home(None, agents=[helper], deps=provider, secrets=[SECRET]) as runtime:
         run = await runtime.start(helper, "hi", run_id="r1")
-        with pytest.raises(gr.RunDegraded, match="error_id r1/deps"):
+        with pytest.raises(gr.RunDegradedError, match="error_id r1/deps"):
             await run.result()
         await trio.sleep(100)
         assert (await run.result()).output == "done"

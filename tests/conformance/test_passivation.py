@@ -238,7 +238,7 @@ async def test_a_fork_with_deps_of_its_own_keeps_them(shelf, autojump_clock):
         assert (await fork.view()).messages[-2].content == "mine"
     async with home(shelf, agents=[helper]) as runtime:
         assert (await (await runtime.get("g")).view()).degraded == "deps_missing"
-        with pytest.raises(gr.RunDegraded, match="deps_missing"):
+        with pytest.raises(gr.RunDegradedError, match="deps_missing"):
             await (await runtime.get("g")).result()
 
 

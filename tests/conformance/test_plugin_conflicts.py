@@ -9,8 +9,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.diary import Scripted, diary, scripted
-from ..support.lives import after, approve, restart
+from ..support.scene_plugins import Scripted, diary, scripted
+from ..support.scenes import after, approve, restart
 
 LAST = gr.StateKey("last", str, default="")
 WORDS = gr.StateKey("words", list[str], default=[])

@@ -9,9 +9,9 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, text
 
-from ..support.diary import diary, hide, scripted, slow
-from ..support.lives import Down, after, cancel, pause, send
-from ..support.strays import foreign_cancellation
+from ..support.scene_plugins import diary, hide, scripted, slow
+from ..support.scenes import Down, after, cancel, pause, send
+from ..support.stray_cancels import foreign_cancellation
 
 B, C = call("sign", id="B"), call("look", id="C")
 MUTATING = [phase.value for phase in gr.Phase if phase is not gr.Phase.TOOL_GATE]

@@ -13,9 +13,9 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, text
 
-from ..support.cast import TOOLS
-from ..support.diary import Scripted, diary, gate, scripted, slow
-from ..support.lives import after, approve, cancel, decide, deny, pause, restart, send
+from ..support.scene_plugins import Scripted, diary, gate, scripted, slow
+from ..support.scene_tools import TOOLS
+from ..support.scenes import after, approve, cancel, decide, deny, pause, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])

@@ -5,8 +5,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.diary import scripted
-from ..support.lives import decide, pause, restart, send
+from ..support.scene_plugins import scripted
+from ..support.scenes import decide, pause, restart, send
 
 C = call("look", id="C")
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])

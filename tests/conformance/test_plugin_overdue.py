@@ -8,9 +8,9 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.diary import hide, scripted
-from ..support.lives import after, approve, cancel, pause
 from ..support.runs import agent, home
+from ..support.scene_plugins import hide, scripted
+from ..support.scenes import after, approve, cancel, pause
 
 B, C = call("sign", id="B"), call("look", id="C")
 PHASES = [phase.value for phase in gr.Phase if phase is not gr.Phase.RUN_END]

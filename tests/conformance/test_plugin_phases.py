@@ -10,8 +10,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call, delay, fail, text
 
-from ..support.diary import diary, gate, scripted, slow
-from ..support.lives import after, approve, cancel, deny, restart, send
+from ..support.scene_plugins import diary, gate, scripted, slow
+from ..support.scenes import after, approve, cancel, deny, restart, send
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])

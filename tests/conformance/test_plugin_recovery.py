@@ -13,10 +13,10 @@ import trio
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay
 
-from ..support.cast import TOOLS
-from ..support.diary import Scripted, diary, scripted, slow
-from ..support.lives import Down, after, approve, restart
-from ..support.mortal import Mortal
+from ..support.process_death import Mortal
+from ..support.scene_plugins import Scripted, diary, scripted, slow
+from ..support.scene_tools import TOOLS
+from ..support.scenes import Down, after, approve, restart
 
 B, C = call("sign", id="B"), call("look", id="C")
 COUNT = gr.StateKey("count", int, default=0, merge=gr.commutative(operator.add))

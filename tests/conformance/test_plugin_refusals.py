@@ -8,9 +8,9 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import TOOLS, Context
-from ..support.diary import Scripted, gate, scripted
-from ..support.lives import Down, after, approve, cancel, decide, deny, pause, restart
+from ..support.scene_plugins import Scripted, gate, scripted
+from ..support.scene_tools import TOOLS, Context
+from ..support.scenes import Down, after, approve, cancel, decide, deny, pause, restart
 
 LOOK, PAY, WIPE = call("look", id="L"), call("pay", id="P"), call("write", id="W")
 NO = gr.Deny("Ask for less.")

@@ -8,8 +8,8 @@ import trio
 import greenroom as gr
 from greenroom.testing import call, delay, fail
 
-from ..support.diary import Scripted, diary, gate, scripted
-from ..support.lives import Down, Life, after, approve, decide, deny, restart, send
+from ..support.scene_plugins import Scripted, diary, gate, scripted
+from ..support.scenes import Down, Life, after, approve, decide, deny, restart, send
 
 B, C = call("sign", id="B"), call("look", id="C")
 

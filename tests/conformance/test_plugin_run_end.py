@@ -7,11 +7,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import greenroom as gr
-from greenroom.actors.engine.inputs import Stubborn
-from greenroom.actors.run.children import Child, Children, Left
+from greenroom.actors.engine.inputs import Unfinished
+from greenroom.actors.run.children import Child, Children, OverrunBody
 
-from ..support.diary import scripted
 from ..support.runs import agent, events_of, home
+from ..support.scene_plugins import scripted
 
 READ = 1.0
 """Virtual seconds that a look at a thread takes; a cancel does not cut it short, as with a worker thread."""
@@ -81,8 +81,8 @@ async def test_a_crash_of_the_owner_as_run_end_begins_blames_nobody(autojump_clo
 
 async def test_a_body_that_waited_for_an_older_attempt_does_not_begin_if_it_is_cancelled_meanwhile(nursery):
     began, ended = list[str](), trio.Event()
-    item = Stubborn(call_id="a", tool="t", grace=5.0, stack="")
-    children = Children(nursery, lambda: None, lambda text: (len(text), ""), {"call:a": Left(item, ended)})
+    item = Unfinished(call_id="a", tool="t", grace=5.0, stack="")
+    children = Children(nursery, lambda: None, lambda text: (len(text), ""), {"call:a": OverrunBody(item, ended)})
 
     async def body(_: Child) -> None:
         began.append("a")

@@ -1,6 +1,6 @@
 """`Runtime.replay`: a stored run is run again from its record, and the first event that is another one is named.
 
-That every scene of the lifecycle replays equal is checked where scenes are played (`support/lives.py`). Here is what
+That every scene of the lifecycle replays equal is checked where scenes are played (`support/scenes.py`). Here is what
 else a replay keeps: it touches nothing, and finds what is changed, in the agent or in the store.
 """
 
@@ -19,9 +19,9 @@ from greenroom.actors.abc import Model
 from greenroom.actors.contract.messages import ModelRequest
 from greenroom.testing import FunctionModel, call, delay
 
-from ..support.cast import TOOLS
-from ..support.lives import Play, after, another, approve, cancel, decide, deny, pause, restart
 from ..support.runs import KINDS, Shelf, agent, events_of, home
+from ..support.scene_tools import TOOLS
+from ..support.scenes import Play, after, another, approve, cancel, decide, deny, pause, restart
 
 MIXED = [call("look", id="A"), call("pay", id="B", cents=7), call("note", id="C")]
 

@@ -1,6 +1,6 @@
 """Replays of runs whose tools, tasks and plugins wrote to state, judged calls, edited them, and ended the run.
 
-That each of these scenes replays equal is checked where it is played (`support/lives.py`). Here is that the scene is
+That each of these scenes replays equal is checked where it is played (`support/scenes.py`). Here is that the scene is
 what it should be.
 """
 
@@ -14,9 +14,9 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import TOOLS
-from ..support.lives import Play, after, approve, restart
 from ..support.runs import agent, home
+from ..support.scene_tools import TOOLS
+from ..support.scenes import Play, after, approve, restart
 
 WORD = gr.StateKey("word", str, default="")
 COUNT = gr.StateKey("count", int, default=0, merge=gr.commutative(operator.add))

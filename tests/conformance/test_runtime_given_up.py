@@ -116,7 +116,7 @@ async def test_a_run_that_was_given_up_stays_until_its_end_is_needed(shelf, need
     poison(shelf.path, POISONS["a call"])
     async with home(shelf, agents=[agent("one", "two")]) as runtime:
         run = await runtime.get("r1")
-        with pytest.raises(gr.RunDegraded, match="gave_up"):
+        with pytest.raises(gr.RunDegradedError, match="gave_up"):
             await run.result()
         assert [name for name, _ in await runtime.store.open_runs()] == ["r1"]
         if need == "a cancel":

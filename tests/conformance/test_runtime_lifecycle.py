@@ -15,7 +15,7 @@ from greenroom.actors.run.clock import Clock
 from greenroom.testing import FunctionModel, call, delay, text
 
 from ..support.runs import Outages, agent, events_of, home, payloads, types
-from ..support.strays import foreign_cancellation, to_its_end
+from ..support.stray_cancels import foreign_cancellation, to_its_end
 
 
 @gr.tool(needs_approval=True)
@@ -671,9 +671,9 @@ async def test_a_run_without_its_deps_stays_as_it_is_until_it_is_resumed_with_so
         assert isinstance(await run.wait(), gr.Waiting)
         answer = await run.decide("c1", "resume")
         assert answer.ok
-        with pytest.raises(gr.RunDegraded, match="deps_missing"):
+        with pytest.raises(gr.RunDegradedError, match="deps_missing"):
             await run.wait()
-        with pytest.raises(gr.RunDegraded, match="resume"):
+        with pytest.raises(gr.RunDegradedError, match="resume"):
             await run.result()
         if deps is None:
             started = await runtime.start(other, "hi", deps="own")
@@ -738,7 +738,7 @@ async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_t
         for command in (run.decide("c1", "resume"), run.send("hello?")):
             assert (await command).ok
             assert (await run.view()).degraded == "agent_unknown"  # also while an owner looks what has come
-        with pytest.raises(gr.RunDegraded, match="agent_unknown"):
+        with pytest.raises(gr.RunDegradedError, match="agent_unknown"):
             await run.wait()
         assert (await run.view()).pending == 2
         assert (await (await runtime.start(other, "hi")).result()).output == "fine"
@@ -784,7 +784,7 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
         bad = await runtime.start(helper, "hi", run_id="bad")
         good = await runtime.start(helper, "hi", run_id="good")
         assert (await good.result()).output == "done"
-        with pytest.raises(gr.RunDegraded, match="ConnectionError: no database") as caught:
+        with pytest.raises(gr.RunDegradedError, match="ConnectionError: no database") as caught:
             await bad.wait()
         assert "canary-secret" not in str(caught.value)
         down[0] = False
@@ -805,7 +805,7 @@ async def test_a_provider_that_lets_a_foreign_cancellation_out_leaves_the_run_as
         helper = agent("done")
         async with home(shelf, agents=[helper], deps=provider) as runtime:
             run = await runtime.start(helper, "hi", run_id="r1")
-            with pytest.raises(gr.RunDegraded, match="it let a cancellation out that was not its own"):
+            with pytest.raises(gr.RunDegradedError, match="it let a cancellation out that was not its own"):
                 await run.wait()
             broken[0] = False
             await runtime.resume("r1")
@@ -822,7 +822,7 @@ async def test_a_run_is_not_resumed_or_forked_with_an_agent_that_has_no_model(sh
         await trio.sleep(5)
     async with home(shelf, agents=[gr.Agent("helper")]) as runtime:
         run = await runtime.get("r1")
-        with pytest.raises(gr.RunDegraded, match="no model"):
+        with pytest.raises(gr.RunDegradedError, match="no model"):
             await run.wait()
         for again in (runtime.resume("r1"), runtime.fork("r1", step=0)):
             with pytest.raises(gr.AgentDefinitionError, match="no model"):

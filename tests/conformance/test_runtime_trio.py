@@ -10,7 +10,7 @@ from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.author import Author
+from ..support.event_writer import Author
 from ..support.runs import Outages, agent, home
 
 

@@ -10,8 +10,8 @@ import greenroom as gr
 from greenroom.actors.run.clock import Clock
 from greenroom.testing import call, delay
 
-from ..support.diary import scripted
 from ..support.runs import agent, events_of, home, types
+from ..support.scene_plugins import scripted
 
 
 @gr.tool(needs_approval=True)
@@ -81,7 +81,7 @@ async def _ended(run: gr.Run[Any]) -> Any:
     while True:
         try:
             return await run.result()
-        except gr.RunDegraded:
+        except gr.RunDegradedError:
             await trio.sleep(1)
 
 
@@ -158,7 +158,7 @@ async def test_a_provider_that_has_failed_is_asked_again_and_the_run_goes_on_by_
     helper, provider = agent("done"), Database()
     async with home(shelf, agents=[helper], deps=provider) as runtime:
         run = await runtime.start(helper, "hi", run_id="r1")
-        with pytest.raises(gr.RunDegraded, match="no database"):
+        with pytest.raises(gr.RunDegradedError, match="no database"):
             await run.result()
         before = await runtime.store.events("r1")
         await trio.sleep(600.5)  # it is asked at whole seconds
@@ -194,7 +194,7 @@ async def test_what_came_while_a_provider_failed_acts_when_it_answers_again(shel
     async with home(shelf, agents=[helper], deps=provider) as runtime:
         run = await runtime.get("r1")
         assert (await run.decide(ticket.approve(by="ada"))).ok
-        with pytest.raises(gr.RunDegraded):
+        with pytest.raises(gr.RunDegradedError):
             await run.result()
         await trio.sleep(20)
         assert ran == []

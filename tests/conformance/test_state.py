@@ -7,11 +7,11 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.cast import Speechless
-from ..support.diary import gate, scripted
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, TOTAL, later
-from ..support.lives import Life, Scene, after, approve, cancel, restart
 from ..support.runs import agent, home
+from ..support.scene_plugins import gate, scripted
+from ..support.scene_tools import Speechless
+from ..support.scenes import Life, Scene, after, approve, cancel, restart
+from ..support.state_tools import BOOKS, KEYS, LAST, LEDGER, TOTAL, later
 
 parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
 sequential = pytest.mark.parametrize("mode", ["sequential"])

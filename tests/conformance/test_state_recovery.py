@@ -9,11 +9,11 @@ import greenroom as gr
 from greenroom.actors.contract.rows import Commit
 from greenroom.testing import call
 
-from ..support.cast import Outside
-from ..support.ledger import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL, later
-from ..support.lives import Scene, after, approve, pause, restart
+from ..support.recording_stores import WatchedShelf
 from ..support.runs import agent, home
-from ..support.watched import WatchedShelf
+from ..support.scene_tools import Outside
+from ..support.scenes import Scene, after, approve, pause, restart
+from ..support.state_tools import BOOKS, KEYS, LAST, LEDGER, SCRATCH, TOTAL, later
 
 parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
 

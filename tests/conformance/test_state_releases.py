@@ -8,8 +8,8 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.state.fitting import misfit
-from greenroom.actors.state.snapshot import Snapshot
+from greenroom.actors.state.declared_keys import invalid_state
+from greenroom.actors.state.snapshot import StateSnapshot
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, home
@@ -48,7 +48,7 @@ async def test_a_run_on_a_thread_whose_key_has_changed_is_refused(shelf, autojum
         await (await runtime.start("helper", "hi", thread_id="t")).result()
     async with home(shelf, agents=[noted(after)]) as runtime:
         run = await runtime.start("helper", "hi", run_id="r2", thread_id="t")
-        with pytest.raises(gr.RunDegraded, match="state_mismatch") as caught:
+        with pytest.raises(gr.RunDegradedError, match="state_mismatch") as caught:
             await run.result()
         assert words in caught.value.detail
         assert "another name" in caught.value.detail
@@ -70,7 +70,7 @@ async def test_a_run_that_waits_over_a_release_is_refused_and_goes_on_with_the_o
     async with home(shelf, agents=[noted(after, ask=True)]) as runtime:
         run = await runtime.get("r1")
         assert (await run.decide(ticket.approve())).ok, "the decision is kept"
-        with pytest.raises(gr.RunDegraded, match="state_mismatch"):
+        with pytest.raises(gr.RunDegradedError, match="state_mismatch"):
             await run.result()
     async with home(shelf, agents=[noted(before, ask=True)]) as runtime:
         run = await runtime.get("r1")
@@ -85,7 +85,7 @@ async def test_a_run_that_waited_for_its_thread_is_refused_when_it_gets_it(shelf
     async with home(shelf, agents=[slow, noted(RUN)]) as runtime:
         await runtime.start("slow", "hi", thread_id="t")
         run = await runtime.start("helper", "hi", thread_id="t")
-        with trio.fail_after(60), pytest.raises(gr.RunDegraded, match="state_mismatch"):
+        with trio.fail_after(60), pytest.raises(gr.RunDegradedError, match="state_mismatch"):
             await run.result()
         assert (await run.cancel()).ok
         assert isinstance(await run.result(), gr.Cancelled)
@@ -104,19 +104,19 @@ async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, auto
 
 @pytest.mark.rule("S-14")
 def test_a_merge_may_change_between_releases():
-    stored = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
+    stored = StateSnapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
     merged = gr.StateKey(
         "notes", list[str], default=[], scope="thread", merge=gr.commutative(lambda old, new: old + new)
     )
-    assert misfit([merged], stored) is None
+    assert invalid_state([merged], stored) is None
 
 
 def test_keys_of_both_scopes_and_keys_that_are_not_stored_fit():
     """Keys of both scopes that share a name, keys that are not persistent, and what no key is declared for."""
-    both = Snapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
-    assert misfit([THREAD, RUN], both) is None
-    assert misfit([THREAD], both) is None
-    assert misfit([], both) is None
-    assert misfit([gr.StateKey("notes", int, default=0, persistent=False)], both) is None
-    assert misfit([RUN], Snapshot()) is None
-    assert "scope 'thread'" in (misfit([RUN], both) or "")
+    both = StateSnapshot.restored(0, [StateWrite(key="notes", scope="thread", value=["a"])])
+    assert invalid_state([THREAD, RUN], both) is None
+    assert invalid_state([THREAD], both) is None
+    assert invalid_state([], both) is None
+    assert invalid_state([gr.StateKey("notes", int, default=0, persistent=False)], both) is None
+    assert invalid_state([RUN], StateSnapshot()) is None
+    assert "scope 'thread'" in (invalid_state([RUN], both) or "")

@@ -11,10 +11,10 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.testing import call
 
-from ..support.cast import Outside
-from ..support.diary import scripted
-from ..support.ledger import BOOKS, LAST, SEEN, TITLE
 from ..support.runs import agent, home
+from ..support.scene_plugins import scripted
+from ..support.scene_tools import Outside
+from ..support.state_tools import BOOKS, LAST, SEEN, TITLE
 
 
 class House:

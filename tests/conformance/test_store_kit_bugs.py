@@ -16,17 +16,17 @@ from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery,
 from greenroom.actors.contract.decisions import Command, InboxItem
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.recording import Recorded
+from greenroom.actors.contract.recording import RecordDelta
 from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun, ThreadInfo
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.stores._ledger import Ledger, Run, Thread
-from greenroom.actors.stores._moments import milliseconds
-from greenroom.actors.stores._requests import Posted, Swept
+from greenroom.actors.stores._memory_tables import MemoryTables, RunTables, ThreadRecord
+from greenroom.actors.stores._requests import PostResult, PruneSlice
+from greenroom.actors.stores._timestamps import milliseconds
 from greenroom.actors.stores.memory import MemoryStore
 from greenroom.actors.testing._store_random import play_random
 from greenroom.actors.testing.store_kit import STORE_SCENARIOS
 
-BUGS: list[type[Ledger] | type[MemoryStore]] = []
+BUGS: list[type[MemoryTables] | type[MemoryStore]] = []
 """All that are planted."""
 RANDOM = "random_operations_come_to_what_they_do_in_memory"
 SEEDS = range(8)
@@ -39,7 +39,7 @@ def planted(kind: type[Any]) -> type[Any]:
     return kind
 
 
-def store_with(kind: type[Ledger] | type[MemoryStore]) -> MemoryStore:
+def store_with(kind: type[MemoryTables] | type[MemoryStore]) -> MemoryStore:
     """A memory store with a bug in it."""
     if issubclass(kind, MemoryStore):
         return kind()
@@ -52,7 +52,7 @@ def store_with(kind: type[Ledger] | type[MemoryStore]) -> MemoryStore:
 
 
 @planted
-class CreatesAgain(Ledger):
+class CreatesAgain(MemoryTables):
     """A run that is there is created again."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -61,7 +61,7 @@ class CreatesAgain(Ledger):
 
 
 @planted
-class HoldsNothing(Ledger):
+class HoldsNothing(MemoryTables):
     """A second run of a thread may be worked on at once."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -72,7 +72,7 @@ class HoldsNothing(Ledger):
 
 
 @planted
-class NamesNoRunInFront(Ledger):
+class NamesNoRunInFront(MemoryTables):
     """It is not said which run a held one waits for."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -80,7 +80,7 @@ class NamesNoRunInFront(Ledger):
 
 
 @planted
-class RefusesNothing(Ledger):
+class RefusesNothing(MemoryTables):
     """A run is queued that was to be refused."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -88,7 +88,7 @@ class RefusesNothing(Ledger):
 
 
 @planted
-class MindsNoOtherRuns(Ledger):
+class MindsNoOtherRuns(MemoryTables):
     """A run is created in a thread that has changed meanwhile."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -96,24 +96,24 @@ class MindsNoOtherRuns(Ledger):
 
 
 @planted
-class CopiesNothing(Ledger):
+class CopiesNothing(MemoryTables):
     """The thread of a fork begins empty."""
 
-    def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
+    def _copied(self, new: NewRun, thread: ThreadRecord) -> Sequence[Message]:
         return ()
 
 
 @planted
-class CopiesEverything(Ledger):
+class CopiesEverything(MemoryTables):
     """A fork gets what came after it, too."""
 
-    def _copied(self, new: NewRun, thread: Thread) -> Sequence[Message]:
+    def _copied(self, new: NewRun, thread: ThreadRecord) -> Sequence[Message]:
         parent = None if new.thread_parent is None else self.threads.get(new.thread_parent[0])
         return () if parent is None or thread.messages else tuple(parent.messages)
 
 
 @planted
-class ForksWithoutState(Ledger):
+class ForksWithoutState(MemoryTables):
     """A new run does not get the state that it is to begin with."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -121,7 +121,7 @@ class ForksWithoutState(Ledger):
 
 
 @planted
-class ForgetsTheBirthRecord(Ledger):
+class ForgetsTheBirthRecord(MemoryTables):
     """What a run was born with is not recorded."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
@@ -132,7 +132,7 @@ class ForgetsTheBirthRecord(Ledger):
 
 
 @planted
-class ClaimsWithTheOldToken(Ledger):
+class ClaimsWithTheOldToken(MemoryTables):
     """A new claim does not void the old one."""
 
     def claim(self, run_id: str) -> Claim | None:
@@ -144,7 +144,7 @@ class ClaimsWithTheOldToken(Ledger):
 
 
 @planted
-class ClaimsWhatIsDone(Ledger):
+class ClaimsWhatIsDone(MemoryTables):
     """A run that is done is claimed."""
 
     def claim(self, run_id: str) -> Claim | None:
@@ -153,7 +153,7 @@ class ClaimsWhatIsDone(Ledger):
 
 
 @planted
-class KeepsClaims(Ledger):
+class KeepsClaims(MemoryTables):
     """A claim is still good when the store is opened again."""
 
     def void_claims(self) -> None:
@@ -163,14 +163,14 @@ class KeepsClaims(Ledger):
 # --- commits ---------------------------------------------------------------------------------------------------------
 
 
-class Committing(Ledger):
+class Committing(MemoryTables):
     """A bug of commits."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         """The commit as it is taken."""
         return commit
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         """The receipt as it is given."""
         return receipt
 
@@ -183,7 +183,7 @@ class Committing(Ledger):
 
 
 @planted
-class TakesAnyToken(Ledger):
+class TakesAnyToken(MemoryTables):
     """A void claim is as good as another."""
 
     def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
@@ -195,7 +195,7 @@ class TakesAnyToken(Ledger):
 class LeavesGaps(Committing):
     """A commit that does not follow the newest event is written behind it."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         last = len(run.frames)
         row = attrs.evolve(commit.row, last_sequence=last + len(commit.events))
         return msgspec.structs.replace(commit, expected_last=last, row=row)
@@ -205,7 +205,7 @@ class LeavesGaps(Committing):
 class ForgivesFailures(Committing):
     """After a commit that could not be written, the next one is."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         run.broken = 0
         return receipt
 
@@ -214,7 +214,7 @@ class ForgivesFailures(Committing):
 class WritesHalves(Committing):
     """Of a commit that can not be written, the state is."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         if receipt.kind == "failed":
             run.write_state(commit.state, commit.written_at)
         return receipt
@@ -224,7 +224,7 @@ class WritesHalves(Committing):
 class EndsWithUnreadCommands(Committing):
     """A run may end without having read its commands."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         return msgspec.structs.replace(commit, consumed=len(run.inbox)) if commit.row.stage in TERMINAL else commit
 
 
@@ -232,7 +232,7 @@ class EndsWithUnreadCommands(Committing):
 class ConsumesNothing(Committing):
     """Commands stay unread."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         run.consumed = 0
         return receipt
 
@@ -241,7 +241,7 @@ class ConsumesNothing(Committing):
 class CountsWrongly(Committing):
     """A receipt does not name the newest event."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         return msgspec.structs.replace(receipt, last=receipt.last + 1)
 
 
@@ -249,7 +249,7 @@ class CountsWrongly(Committing):
 class LosesState(Committing):
     """State is not written with a commit without events."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         return commit if commit.events else msgspec.structs.replace(commit, state=())
 
 
@@ -257,7 +257,7 @@ class LosesState(Committing):
 class DatesStateWithTheRow(Committing):
     """State counts to the step of the row, and not to the step that wrote it."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         return msgspec.structs.replace(commit, state_step=None)
 
 
@@ -265,7 +265,7 @@ class DatesStateWithTheRow(Committing):
 class LosesTickets(Committing):
     """Of several tickets in a commit one is written."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         return msgspec.structs.replace(commit, tickets=commit.tickets[:1])
 
 
@@ -273,7 +273,7 @@ class LosesTickets(Committing):
 class LosesCalls(Committing):
     """A call is not written anew."""
 
-    def before(self, run: Run, commit: Commit) -> Commit:
+    def before(self, run: RunTables, commit: Commit) -> Commit:
         new = tuple(call for call in commit.calls if call.call_id not in run.calls)
         return msgspec.structs.replace(commit, calls=new)
 
@@ -282,9 +282,9 @@ class LosesCalls(Committing):
 class RecordsTooEarly(Committing):
     """An entry of the record names the event before its commit."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         if commit.taken and receipt.kind == "committed":
-            run.record[-1] = Recorded(commit.expected_last, commit.taken)
+            run.record[-1] = RecordDelta(commit.expected_last, commit.taken)
         return receipt
 
 
@@ -292,7 +292,7 @@ class RecordsTooEarly(Committing):
 class WaitsAnew(Committing):
     """A run that waits waits since its newest commit."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         if run.since is not None and receipt.kind == "committed":
             run.since = milliseconds(commit.at)
         return receipt
@@ -302,7 +302,7 @@ class WaitsAnew(Committing):
 class KnowsTheOldTicket(Committing):
     """A call is decided by its first ticket."""
 
-    def after(self, run: Run, commit: Commit, receipt: Receipt) -> Receipt:
+    def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         for ticket in reversed(run.tickets.values()):
             if ticket.call_id is not None:
                 run.newest_ticket[ticket.call_id] = ticket.ticket_id
@@ -313,48 +313,48 @@ class KnowsTheOldTicket(Committing):
 
 
 @planted
-class ReleasesTheNewest(Ledger):
+class ReleasesTheNewest(MemoryTables):
     """Of the runs that wait for a thread, the newest one is let in."""
 
-    def _end(self, run: Run, commit: Commit) -> str | None:
+    def _end(self, run: RunTables, commit: Commit) -> str | None:
         held = run.thread.held
         run.thread.held = dict.fromkeys(sorted(held, key=lambda name: -self.runs[name].number))
         return super()._end(run, commit)
 
 
 @planted
-class ReleasesSilently(Ledger):
+class ReleasesSilently(MemoryTables):
     """A receipt does not say who has got the thread."""
 
-    def _end(self, run: Run, commit: Commit) -> str | None:
+    def _end(self, run: RunTables, commit: Commit) -> str | None:
         super()._end(run, commit)
         return None
 
 
 @planted
-class ReleasesNothing(Ledger):
+class ReleasesNothing(MemoryTables):
     """A run that has the thread now is still held."""
 
-    def _end(self, run: Run, commit: Commit) -> str | None:
+    def _end(self, run: RunTables, commit: Commit) -> str | None:
         released = super()._end(run, commit)
         if released is not None:
             run.thread.held[released] = None
         return released
 
 
-class OtherThread(Thread):
+class OtherThread(ThreadRecord):
     """A thread with a bug."""
 
     __slots__ = ()
 
 
-class OtherThreads(Ledger):
+class OtherThreads(MemoryTables):
     """A bug of threads."""
 
     kind: type[OtherThread]
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        thread = self.threads.setdefault(new.info.thread_id, Thread(new.info.by, new.info.created_at))
+        thread = self.threads.setdefault(new.info.thread_id, ThreadRecord(new.info.by, new.info.created_at))
         thread.__class__ = self.kind
         return super().create(new, frame)
 
@@ -410,7 +410,7 @@ class KeepsMessages(OtherThreads):
     class kind(OtherThread):  # noqa: N801
         __slots__ = ()
 
-        def remove(self, run: Run) -> int:
+        def remove(self, run: RunTables) -> int:
             messages, ids = self.messages, self.ids
             removed = super().remove(run)
             self.messages, self.ids = messages, ids
@@ -420,13 +420,13 @@ class KeepsMessages(OtherThreads):
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-class Posting(Ledger):
+class Posting(MemoryTables):
     """A bug of commands."""
 
-    def before(self, run: Run, command: Command) -> None:
+    def before(self, run: RunTables, command: Command) -> None:
         """Break something."""
 
-    def post(self, run_id: str, command: Command, judge: Judge) -> Posted:
+    def post(self, run_id: str, command: Command, judge: Judge) -> PostResult:
         run = self.runs.get(run_id)
         if run is not None:
             self.before(run, command)
@@ -437,7 +437,7 @@ class Posting(Ledger):
 class ForgetsCommandIds(Posting):
     """A command that comes again is taken again."""
 
-    def before(self, run: Run, command: Command) -> None:
+    def before(self, run: RunTables, command: Command) -> None:
         run.ids.clear()
 
 
@@ -445,7 +445,7 @@ class ForgetsCommandIds(Posting):
 class ForgetsTargets(Posting):
     """A ticket can be decided twice."""
 
-    def before(self, run: Run, command: Command) -> None:
+    def before(self, run: RunTables, command: Command) -> None:
         run.targets.clear()
 
 
@@ -453,16 +453,16 @@ class ForgetsTargets(Posting):
 class PostsToTheDead(Posting):
     """A run that is done takes commands."""
 
-    def before(self, run: Run, command: Command) -> None:
+    def before(self, run: RunTables, command: Command) -> None:
         if run.ended is not None:
             run.row = attrs.evolve(run.row, stage=Stage.RUNNING)
 
 
 @planted
-class JournalsCommandsAsTheyCame(Ledger):
+class JournalsCommandsAsTheyCame(MemoryTables):
     """An early decision is for whatever the call will be."""
 
-    def post(self, run_id: str, command: Command, judge: Judge) -> Posted:
+    def post(self, run_id: str, command: Command, judge: Judge) -> PostResult:
         posted = super().post(run_id, command, judge)
         if posted.item is None:
             return posted
@@ -473,13 +473,13 @@ class JournalsCommandsAsTheyCame(Ledger):
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
-class OtherRun(Run):
+class OtherRun(RunTables):
     """A run with a bug."""
 
     __slots__ = ()
 
 
-class OtherRuns(Ledger):
+class OtherRuns(MemoryTables):
     """A bug of runs."""
 
     kind: type[OtherRun]
@@ -551,25 +551,25 @@ class HidesCommands(OtherRuns):
 
 
 @planted
-class PrunesTheLiving(Ledger):
+class PrunesTheLiving(MemoryTables):
     """A run that is not done is pruned."""
 
-    def _old(self, before: int) -> Iterator[Run]:
+    def _old(self, before: int) -> Iterator[RunTables]:
         return (run for run in self.runs.values() if run.ended is None or run.ended < before)
 
 
 @planted
-class GivesIdsBack(Ledger):
+class GivesIdsBack(MemoryTables):
     """A pruned run's id can be taken again."""
 
-    def prune(self, before: int, limit: int) -> Swept:
+    def prune(self, before: int, limit: int) -> PruneSlice:
         swept = super().prune(before, limit)
         self.pruned.clear()
         return swept
 
 
 @planted
-class CountsTheDone(Ledger):
+class CountsTheDone(MemoryTables):
     """A run that is done still counts."""
 
     def counts(self) -> RunCounts:
@@ -577,7 +577,7 @@ class CountsTheDone(Ledger):
 
 
 @planted
-class ForgetsOwners(Ledger):
+class ForgetsOwners(MemoryTables):
     """A thread has no owner."""
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
@@ -586,7 +586,7 @@ class ForgetsOwners(Ledger):
 
 
 @planted
-class WakesLate(Ledger):
+class WakesLate(MemoryTables):
     """The earliest timer is not known."""
 
     def timers(self) -> Iterator[tuple[Any, str]]:
@@ -707,7 +707,7 @@ class GivesReceiptsTwice(MemoryStore):
 # --- the kit ---------------------------------------------------------------------------------------------------------
 
 
-async def found_by(bug: type[Ledger] | type[MemoryStore]) -> str | None:
+async def found_by(bug: type[MemoryTables] | type[MemoryStore]) -> str | None:
     """The first scenario, but for the random one, that fails."""
     store = store_with(bug)
     for scenario in STORE_SCENARIOS:
@@ -761,4 +761,4 @@ async def test_random_operations_find_a_bug_in_a_store_that_is_compared_with_a_s
 
 
 async def test_without_a_bug_nothing_is_found(autojump_clock):
-    assert await found_by(Ledger) is None
+    assert await found_by(MemoryTables) is None

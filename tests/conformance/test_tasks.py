@@ -10,9 +10,10 @@ import trio
 import greenroom as gr
 from greenroom.testing import FunctionModel, call, delay
 
-from ..support.cast import FAR, TOOLS, Context
-from ..support.diary import scripted
-from ..support.lives import (
+from ..support.runs import Outages, agent, events_of, home, payloads
+from ..support.scene_plugins import scripted
+from ..support.scene_tools import FAR, TOOLS, Context
+from ..support.scenes import (
     RUN,
     Act,
     Life,
@@ -28,7 +29,6 @@ from ..support.lives import (
     restart,
     send,
 )
-from ..support.runs import Outages, agent, events_of, home, payloads
 
 pytestmark = pytest.mark.parametrize("mode", ["sequential"])
 

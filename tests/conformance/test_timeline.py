@@ -19,11 +19,11 @@ from greenroom.actors.run.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
 
-from ..support.cast import TOOLS
-from ..support.lives import BIRTHDAY, RUN, THREAD, Life, after, approve, decide, pause
-from ..support.mortal import Mortal
+from ..support.process_death import Mortal
 from ..support.promises import broken_history, broken_promises
 from ..support.runs import KINDS, home
+from ..support.scene_tools import TOOLS
+from ..support.scenes import BIRTHDAY, RUN, THREAD, Life, after, approve, decide, pause
 from ..support.timeline import CALLS, DECISIONS, END, SECONDS, TIMELINES, Moment
 
 TOOL = {"A": "sign", "B": "sign", "C": "note"}

@@ -19,9 +19,9 @@ from greenroom.actors.abc import TextDelta
 from greenroom.actors.contract.messages import ModelResponse
 from greenroom.testing import ScriptedModel, call
 
-from ..support.diary import scripted
 from ..support.runs import agent, events_of, home
-from ..support.strays import ESCAPES, foreign_cancellation, to_its_end
+from ..support.scene_plugins import scripted
+from ..support.stray_cancels import ESCAPES, foreign_cancellation, to_its_end
 
 pytestmark = pytest.mark.slow
 
@@ -386,7 +386,7 @@ async def test_of_a_provider_of_deps(autojump_clock, is_async):
     async def scene() -> None:
         asked.clear()
         async with two_runs(agent("done", key="bad"), deps=async_provider if is_async else sync_provider) as run:
-            with pytest.raises(gr.RunDegraded, match="the provider failed, and is asked again"):
+            with pytest.raises(gr.RunDegradedError, match="the provider failed, and is asked again"):
                 await run.result()
             await trio.sleep(200)
             assert (await run.result()).output == "done"

@@ -9,8 +9,8 @@ import pytest
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
 
-from ..support.cast import Speechless
-from ..support.lives import deny
+from ..support.scene_tools import Speechless
+from ..support.scenes import deny
 
 WORDS: dict[str, tuple[Callable[[], Exception], str]] = {
     "no text": (Speechless, "(its message can not be shown)"),
@@ -73,7 +73,7 @@ async def test_a_provider_of_deps(autojump_clock, make, said):
     helper = gr.Agent("helper", model=ScriptedModel(["done"]))
     async with gr.open_runtime(agents=[helper], deps=deps) as runtime:
         run = await runtime.start(helper, "hi")
-        with pytest.raises(gr.RunDegraded) as caught:
+        with pytest.raises(gr.RunDegradedError) as caught:
             await run.wait()
     text = f"the provider failed, and is asked again: {type(make()).__name__}: {said}"
     assert caught.value.detail == f"{text} (error_id {run.id}/deps)"
@@ -86,6 +86,6 @@ async def test_a_provider_that_finds_none_names_no_secret(autojump_clock):
     helper = gr.Agent("helper", model=ScriptedModel(["done"]))
     async with gr.open_runtime(agents=[helper], deps=deps, secrets=["hunter2-hunter2"]) as runtime:
         run = await runtime.start(helper, "hi")
-        with pytest.raises(gr.RunDegraded) as caught:
+        with pytest.raises(gr.RunDegradedError) as caught:
             await run.wait()
     assert "hunter2" not in caught.value.detail

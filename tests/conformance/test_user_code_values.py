@@ -10,9 +10,9 @@ import pytest
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.diary import scripted
-from ..support.ledger import KEYS, LAST
-from ..support.lives import Act, Scene, approve, decide
+from ..support.scene_plugins import scripted
+from ..support.scenes import Act, Scene, approve, decide
+from ..support.state_tools import KEYS, LAST
 
 ASKED: dict[str, Any] = {"items": ["a"], "more": {"n": []}}
 

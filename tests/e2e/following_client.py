@@ -205,9 +205,9 @@ async def library(notes: Notes, port: int, token: str) -> None:
     """Tasks that follow one run each; connections are the library's business. The other kinds need nothing of ours."""
     from greenroom import UnknownRun
     from greenroom.transport import connect
-    from greenroom.transport.client import Pace
+    from greenroom.transport.client import ConnectionTiming
 
-    pace = Pace(first=0.05, slowest=0.3, patience=0.1)
+    pace = ConnectionTiming(first=0.05, slowest=0.3, patience=0.1)
     begun: set[str] = set()
     async with (
         connect(f"ws://127.0.0.1:{port}", token=token, patient=True, pace=pace) as client,

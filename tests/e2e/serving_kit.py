@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from greenroom.transport.client import Client, Started, connect
+from greenroom.transport.client import Client, StartedRun, connect
 
 from .cli_kit import PATIENCE, Cli
 
@@ -78,10 +78,10 @@ class Server:
 
         return trio.run(ask)
 
-    def starts(self, agent: str, run_id: str, *, until: str = "run.waiting") -> Started:
+    def starts(self, agent: str, run_id: str, *, until: str = "run.waiting") -> StartedRun:
         """Start a run, and stay until an event has come."""
 
-        async def start(client: Client) -> Started:
+        async def start(client: Client) -> StartedRun:
             started = await client.start(agent, "help", run_id=run_id)
             async with client.follow(run_id) as events:
                 async for event in events:

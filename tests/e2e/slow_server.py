@@ -17,7 +17,7 @@ from greenroom.testing import ScriptedModel
 from greenroom.transport import Limits, serve
 
 sys.path.insert(0, str(__import__("pathlib").Path(__file__).resolve().parents[2]))
-from tests.support.author import Author
+from tests.support.event_writer import Author
 
 SIZE = 8_000
 """Bytes of an event's text, about."""

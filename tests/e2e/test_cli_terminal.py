@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from greenroom.transport.client import Client, connect
-from greenroom.transport.terminal import words
+from greenroom.transport.terminal import text_format
 
 from .cli_kit import PATIENCE, Cli, Inside, Terminal, lines_of
 from .serving_kit import AGENTS as SERVED
@@ -391,7 +391,7 @@ def read(terminal: Terminal, code: int) -> list[str]:
 
 def assert_fits(lines: list[str], columns: int) -> None:
     """No line is wider than the terminal, and no word has been cut in two, except by an ellipsis that says so."""
-    assert [line for line in lines if words.columns(line) > columns] == []
+    assert [line for line in lines if text_format.columns(line) > columns] == []
     whole = " ".join(word for line in lines for word in line.split() if "…" not in word)
     found = re.findall(r"[a-z]+\d{3}|word", whole)
     assert found != []
@@ -410,11 +410,11 @@ def test_stories_and_lists_fit_their_terminal(cli: Cli, inside: Inside, folder: 
             assert_fits(read(terminal, 0), columns)
     with cli.terminal("runs", "--db", "s.db", columns=columns) as terminal:
         listed = read(terminal, 0)
-    assert [line for line in listed if words.columns(line) > columns] == []
+    assert [line for line in listed if text_format.columns(line) > columns] == []
     assert sum("退款申请" in line for line in listed) == 1, "a title is one line"
     if columns == 200:
         titles = [line for line in listed if line.startswith(("r1", "r2"))]
-        begins = {words.columns(line[: re.search("退款|word", line).start()]) for line in titles}  # type: ignore[union-attr]
+        begins = {text_format.columns(line[: re.search("退款|word", line).start()]) for line in titles}  # type: ignore[union-attr]
         assert len(begins) == 1, "titles stand below each other"
 
 
@@ -427,7 +427,7 @@ def test_the_demo_fits_its_terminal(cli: Cli, folder: Path, columns: int) -> Non
     (tree / "源代码" / "很长的文件名用来测试终端的宽度.py").write_text("a = 1\n")
     with cli.terminal("demo", "tree", "--yes", "--pace", "0", columns=columns) as terminal:
         lines = read(terminal, 0)
-    assert [line for line in lines if words.columns(line) > columns and " " in line.strip()] == []
+    assert [line for line in lines if text_format.columns(line) > columns and " " in line.strip()] == []
     shown = " ".join(" ".join(lines).split())
     assert "wrote CENSUS.md" in shown, "what came of a call is seen in a narrow terminal, too"
     assert 'path="源代码"' in shown
@@ -438,7 +438,7 @@ def test_the_demo_fits_its_terminal(cli: Cli, folder: Path, columns: int) -> Non
 def test_help_breaks_between_words(cli: Cli, command: list[str], columns: int) -> None:
     with cli.terminal(*command, "--help", columns=columns) as terminal:
         lines = read(terminal, 0)
-    assert [line for line in lines if words.columns(line) > columns and " " in line.strip()] == []
+    assert [line for line in lines if text_format.columns(line) > columns and " " in line.strip()] == []
     shown = " ".join(" ".join(lines).split())
     assert "3 the run waits: for a decision, and there is nobody to ask, or for somebody to work on it" in shown
 
@@ -446,5 +446,5 @@ def test_help_breaks_between_words(cli: Cli, command: list[str], columns: int) -
 def test_an_error_breaks_between_words(cli: Cli) -> None:
     with cli.terminal("show", "nothing", "--db", "nowhere.db", columns=48) as terminal:
         lines = read(terminal, 5)
-    assert [line for line in lines if words.columns(line) > 48 and " " in line] == []
+    assert [line for line in lines if text_format.columns(line) > 48 and " " in line] == []
     assert "does not exist; start a run with this store, or name another file" in " ".join(lines)

@@ -22,7 +22,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.transport import Client, connect
-from greenroom.transport.client import Pace
+from greenroom.transport.client import ConnectionTiming
 
 from ..support.ports import free_port
 from .following_client import TERMINAL, plain
@@ -321,7 +321,7 @@ async def test_clients_see_the_same_through_twenty_kills_of_the_gateway_and_kill
     port = free_port(rng)
     steady = [Follower("frames", tmp_path / "steady", port), Follower("library", tmp_path / "library", port)]
     killed = [Follower("frames", tmp_path / "killed", port), Follower("stream", tmp_path / "stream", port)]
-    pace = Pace(first=0.05, slowest=0.3, patience=0.1)
+    pace = ConnectionTiming(first=0.05, slowest=0.3, patience=0.1)
     with trio.fail_after(PATIENCE):
         async with (
             followers(*steady, *killed),

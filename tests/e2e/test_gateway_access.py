@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 from tests.support.gateway import TOKEN, http
-from tests.support.house import house
+from tests.support.gateway_inside import house
 from tests.support.raw_ws import Ended, frame, head, said, upgrade
 from tests.support.runs import agent
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from tests.support.gateway import http
-from tests.support.house import house
+from tests.support.gateway_inside import house
 from tests.support.runs import agent
 
 import greenroom as gr

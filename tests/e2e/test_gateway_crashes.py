@@ -2,9 +2,9 @@
 
 import pytest
 import trio
-from tests.support.author import Author
+from tests.support.event_writer import Author
 from tests.support.gateway import TOKEN, http
-from tests.support.house import HELPER, house, standing, until
+from tests.support.gateway_inside import HELPER, house, standing, until
 from tests.support.raw_ws import Ended, head, said
 
 import greenroom as gr

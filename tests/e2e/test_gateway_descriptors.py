@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 import pytest
 import trio
 from tests.support.gateway import http
-from tests.support.house import house, until
+from tests.support.gateway_inside import house, until
 from tests.support.raw_ws import said
 
 from greenroom.transport.gateway.descriptors import LEAST_RESERVE, raise_soft_limit, room, soft_limit

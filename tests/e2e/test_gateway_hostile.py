@@ -9,9 +9,9 @@ import struct
 
 import pytest
 import trio
-from tests.support.author import Author
+from tests.support.event_writer import Author
 from tests.support.gateway import TOKEN, http
-from tests.support.house import HELPER, house, until
+from tests.support.gateway_inside import HELPER, house, until
 from tests.support.raw_ws import (
     BINARY,
     CLOSE,

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import trio
 from tests.support.gateway import http
-from tests.support.house import house
+from tests.support.gateway_inside import house
 from tests.support.raw_ws import said
 
 import greenroom as gr

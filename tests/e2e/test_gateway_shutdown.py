@@ -5,9 +5,9 @@ import math
 
 import pytest
 import trio
-from tests.support.author import Author
+from tests.support.event_writer import Author
 from tests.support.gateway import TOKEN
-from tests.support.house import HELPER, standing, until
+from tests.support.gateway_inside import HELPER, standing, until
 from tests.support.raw_ws import TEXT, head, said
 
 import greenroom as gr

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.support.author import Author
+from tests.support.event_writer import Author
 from tests.support.gateway import TOKEN
-from tests.support.house import HELPER, house, until
+from tests.support.gateway_inside import HELPER, house, until
 from tests.support.raw_ws import CLOSE, PING, PONG, TEXT, Ended, closing, frame, head, said, talking_raw
 
 from greenroom.transport import Address, Limits

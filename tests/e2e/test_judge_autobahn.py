@@ -15,10 +15,10 @@ from trio_websocket import ConnectionClosed
 
 import greenroom as gr
 from greenroom.transport import Limits
-from greenroom.transport.gateway.access import Doorway, Keyring
-from greenroom.transport.gateway.front import Door
+from greenroom.transport.gateway.access import OriginPolicy, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
-from greenroom.transport.gateway.wire import SharedStream
+from greenroom.transport.gateway.http_connection import HttpConnection
+from greenroom.transport.gateway.shared_stream import SharedStream
 from greenroom.transport.protocol.codes import PATH
 from greenroom.transport.protocol.framing import text_frame
 
@@ -31,7 +31,7 @@ LIMITS = Limits(message_bytes=32 * 1024 * 1024)
 """9.* sends messages of up to 16 MiB."""
 
 
-class EchoDoor(Door):
+class EchoDoor(HttpConnection):
     """A connection as the gateway has them, but what is said is said back."""
 
     frame = staticmethod(text_frame)
@@ -58,7 +58,9 @@ async def echo(gateway, stream):
 async def judged(*cases):
     """Case -> verdict."""
     async with gr.open_runtime() as runtime, trio.open_nursery() as nursery:
-        gateway = Gateway(runtime=runtime, keyring=Keyring([]), doorway=Doorway(hosts=None), limits=LIMITS, routes=())
+        gateway = Gateway(
+            runtime=runtime, keyring=TokenTable([]), doorway=OriginPolicy(hosts=None), limits=LIMITS, routes=()
+        )
         (listener,) = await nursery.start(partial(trio.serve_tcp, partial(echo, gateway), 0, host="127.0.0.1"))
         url = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}{PATH}"
         command = [sys.executable, str(FOLDER / "autobahn_client.py"), url, *cases]

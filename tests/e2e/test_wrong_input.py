@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.waiting import MAX_INPUTS
+from greenroom.actors.contract.pending_input import MAX_INPUTS
 from greenroom.testing import ScriptedModel, call, delay
 from greenroom.transport import connect
 

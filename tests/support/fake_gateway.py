@@ -165,7 +165,7 @@ class FakeGateway:
         self.acted: list[dict[str, Any]] = []
         self.tamper: Callable[[str], Iterable[str]] = lambda text: [text]
         self.refuse: Callable[[WebSocketRequest], Any] | None = None
-        self.greet: Callable[[Connection], Any] = Connection.serve
+        self.authenticate: Callable[[Connection], Any] = Connection.serve
         self.mute = False
         self.tls: ssl.SSLContext | None = None
         self._nursery: trio.Nursery | None = None
@@ -268,7 +268,7 @@ class FakeGateway:
         self.connections.append(connection)
         self.changed()
         try:
-            await self.greet(connection)
+            await self.authenticate(connection)
         except* ConnectionClosed:
             pass
         finally:

@@ -8,7 +8,7 @@ import greenroom as gr
 from greenroom.actors.contract.calls import derive_run_status
 from greenroom.actors.contract.events import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.lifecycle import STAGES, RunStatus, Stage
-from greenroom.actors.contract.phases import Cursor
+from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.rows import CallRow, Commit, EventDraft, RunRecord
 
 from ..unit.engine.fold import Fold
@@ -81,7 +81,7 @@ def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
     """The run's status is the projection of its step's calls, while they move and no hook is being asked."""
-    if commit.row.cursor is not Cursor.TOOLS or any(call.position.phase for call in calls):
+    if commit.row.cursor is not RunPosition.TOOLS or any(call.position.phase for call in calls):
         return
     derived, status = derive_run_status(call.status for call in calls), commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):

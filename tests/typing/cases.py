@@ -13,12 +13,12 @@ from greenroom.actors.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import Block, Decision, Deny, SetResult, Suspend, Ticket
 from greenroom.actors.contract.messages import Message, ModelRequest
-from greenroom.actors.contract.outcomes import Failed, RunCancelled, RunFailed, RunWaiting
+from greenroom.actors.contract.outcomes import Failed, RunCancelledError, RunFailedError, RunWaitingError
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.plugins.contexts import GateContext, PhaseContext
 from greenroom.actors.plugins.mutation import Mutation
 from greenroom.actors.plugins.plugin import Plugin
-from greenroom.actors.run.opening import run
+from greenroom.actors.run.open_runtime import run
 from greenroom.actors.run.runtime import Runtime
 from greenroom.actors.state.access import State, WritableState
 from greenroom.actors.state.keys import StateKey, commutative
@@ -193,12 +193,12 @@ async def outputs(runtime: Runtime) -> None:
     (await run(plain, "x")).output.close()  # type: ignore[attr-defined]
     try:
         assert_type((await started.wait()).output, Report)
-    except RunFailed as error:
+    except RunFailedError as error:
         assert_type(error.outcome, Failed)
         assert_type(error.outcome.code, str)
-    except RunWaiting as error:
+    except RunWaitingError as error:
         assert_type(error.outcome.tickets, tuple[Ticket, ...])
-    except RunCancelled as error:
+    except RunCancelledError as error:
         assert_type(error.outcome.by, str | None)
 
 

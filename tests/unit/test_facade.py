@@ -54,7 +54,17 @@ NAMES = (
     *("StateKey", "commutative", "State", "WritableState", "StateError", "Tool", "ExecutionMode", "TaskView"),
 )
 FROZEN = (
-    *(gr.Completed, gr.Stopped, gr.Waiting, gr.Failed, gr.Cancelled, gr.Answer, gr.Decision, gr.Ticket, gr.Event),
+    *(
+        gr.Completed,
+        gr.Stopped,
+        gr.Waiting,
+        gr.Failed,
+        gr.Cancelled,
+        gr.CommandResult,
+        gr.Decision,
+        gr.Ticket,
+        gr.Event,
+    ),
     *(gr.Message, gr.Usage, gr.ModelRequest, gr.ModelResponse, gr.CallRequest, gr.RunView, gr.Agent, gr.Run),
     *(gr.ReplayReport, gr.Difference, gr.Unreplayable),
 )
@@ -97,7 +107,7 @@ def test_every_import_of_the_facade_is_a_re_export():
         (gr.Waiting, {"tickets"}),
         (gr.Failed, {"code", "message", "termination"}),
         (gr.Cancelled, {"reason", "by"}),
-        (gr.Answer, {"status", "code", "detail"}),
+        (gr.CommandResult, {"status", "code", "detail"}),
     ],
     ids=lambda value: getattr(value, "__qualname__", ""),
 )
@@ -269,10 +279,10 @@ ERRORS = [
     gr.RunPruned("a run had it", same=True),
     gr.ThreadBusy("busy", active="r1"),
     gr.ModelError("slow down", kind="rate_limited", retry_after=2.0, usage=gr.Usage(requests=1)),
-    gr.RunDegraded("r1", "deps_missing", "no deps"),
-    gr.RunFailed(gr.Failed(code="x", message="m", termination=gr.Termination(kind=gr.TerminationKind.ERROR))),
-    gr.RunCancelled(gr.Cancelled(reason="enough", by="ann")),
-    gr.RunWaiting(gr.Waiting(tickets=())),
+    gr.RunDegradedError("r1", "deps_missing", "no deps"),
+    gr.RunFailedError(gr.Failed(code="x", message="m", termination=gr.Termination(kind=gr.TerminationKind.ERROR))),
+    gr.RunCancelledError(gr.Cancelled(reason="enough", by="ann")),
+    gr.RunWaitingError(gr.Waiting(tickets=())),
     gr.Suspend(action="pay", expires_after=3.0, on_expiry=gr.SetResult(1)),
     supervision.ActorExited("a/b", supervision.Shutdown()),
     supervision.UnknownChild("a", "b"),
@@ -294,11 +304,15 @@ def test_an_outcome_has_its_output_or_raises_why_there_is_none():
     assert gr.Completed(output=3, usage=gr.Usage(), termination=done).output == 3
     failed = gr.Failed(code="tool_error", message="It broke.", termination=done)
     for outcome, error, words in (
-        (failed, gr.RunFailed, "the run failed (tool_error): It broke."),
-        (gr.Cancelled(reason="enough", by="ann"), gr.RunCancelled, "the run was cancelled by ann: enough"),
-        (gr.Cancelled(reason=None, by=None, code="approval_rejected"), gr.RunCancelled, "cancelled: approval_rejected"),
-        (gr.Cancelled(reason=None, by=None), gr.RunCancelled, "the run was cancelled"),
-        (gr.Waiting(tickets=()), gr.RunWaiting, "the run waits"),
+        (failed, gr.RunFailedError, "the run failed (tool_error): It broke."),
+        (gr.Cancelled(reason="enough", by="ann"), gr.RunCancelledError, "the run was cancelled by ann: enough"),
+        (
+            gr.Cancelled(reason=None, by=None, code="approval_rejected"),
+            gr.RunCancelledError,
+            "cancelled: approval_rejected",
+        ),
+        (gr.Cancelled(reason=None, by=None), gr.RunCancelledError, "the run was cancelled"),
+        (gr.Waiting(tickets=()), gr.RunWaitingError, "the run waits"),
     ):
         with pytest.raises(gr.OutcomeError) as caught:
             _ = outcome.output

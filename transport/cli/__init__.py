@@ -126,10 +126,10 @@ def _shown(given: argparse.Namespace, text: str) -> str:
 
 def _where_runs_are(given: argparse.Namespace) -> str:
     """What can be typed to see which runs there are, in the place that the command has looked in."""
-    from . import places, remote  # noqa: PLC0415 - `--help` does without their import time
+    from . import owner, paths  # noqa: PLC0415 - `--help` does without their import time
 
-    url = remote.named(given) if "url" in given else None
+    url = owner.named(given) if "url" in given else None
     if url is not None:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
     database = [] if given.db is None else ["--db", str(given.db)]
-    return f"list the known ones with `{shlex.join([places.program(), 'runs', *database])}`"
+    return f"list the known ones with `{shlex.join([paths.program(), 'runs', *database])}`"

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from greenroom.actors.agent import Agent
-from greenroom.actors.errors import NotAnAgent
+from greenroom.actors.errors import AgentLoadError
 from greenroom.supervision import failure_of_call
 
 _OURS: Final = f"{Path(__file__).parents[2]}/"
@@ -70,7 +70,7 @@ def _module(place: str, target: str) -> ModuleType:
     if place.endswith(".py") or "/" in place:
         return _from_file(Path(place), target)
     if not place or not all(part.isidentifier() for part in place.split(".")):
-        raise NotAnAgent(f"{target!r} names no agent; write file.py:name or package.module:name")
+        raise AgentLoadError(f"{target!r} names no agent; write file.py:name or package.module:name")
     sys.meta_path.append(_Beside(Path.cwd()))
     module: ModuleType = _imported(place, lambda: importlib.import_module(place))
     return module
@@ -78,13 +78,13 @@ def _module(place: str, target: str) -> ModuleType:
 
 def _from_file(path: Path, target: str) -> ModuleType:
     if path.is_dir():
-        raise NotAnAgent(f"{path} is a folder; name a file in it, as in {path}/agent.py:name")
+        raise AgentLoadError(f"{path} is a folder; name a file in it, as in {path}/agent.py:name")
     if not path.is_file():
-        raise NotAnAgent(f"there is no file {path}; write FILE.py:AGENT with the path of a Python file")
+        raise AgentLoadError(f"there is no file {path}; write FILE.py:AGENT with the path of a Python file")
     path = path.resolve()
     spec = importlib.util.spec_from_file_location(_AS, path)
     if spec is None or spec.loader is None:
-        raise NotAnAgent(f"{target!r} is not a Python file; its name has to end in .py")
+        raise AgentLoadError(f"{target!r} is not a Python file; its name has to end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[_AS] = module  # annotations of tools are looked up here
     sys.meta_path.append(_Beside(path.parent))
@@ -99,7 +99,7 @@ def _imported(what: str, load: Any) -> Any:
         return load()
     except BaseException as error:
         failure_of_call(error)
-        raise NotAnAgent(f"{what} can not be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
+        raise AgentLoadError(f"{what} can not be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _last_line(error: BaseException) -> str:
@@ -122,12 +122,12 @@ def _agent_of(module: ModuleType, place: str, name: str) -> Agent[Any]:
         if len(distinct) == 1:
             return distinct[0]
         way = f"; name one, as in {place}:{next(iter(agents))}" if agents else ""
-        raise NotAnAgent(f"{place}: {found}{way}")
+        raise AgentLoadError(f"{place}: {found}{way}")
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            raise NotAnAgent(f"{place} has no {name!r}; {found}")
+            raise AgentLoadError(f"{place} has no {name!r}; {found}")
         value = getattr(value, part)
     if not isinstance(value, Agent):
-        raise NotAnAgent(f"{place}:{name} is of type {type(value).__name__}, not an agent; {found}")
+        raise AgentLoadError(f"{place}:{name} is of type {type(value).__name__}, not an agent; {found}")
     return value

@@ -11,12 +11,12 @@ import greenroom as gr
 
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen, complain
-from . import exits, remote
+from . import exits, owner
+from .command_target import CommandTarget, Mode, open_target
 from .decide import answered
-from .desk import Desk, Mode, open_desk
 from .hidden import hidden_values
 
-HandIn = Callable[[Desk, str], Awaitable[gr.Answer]]
+HandIn = Callable[[CommandTarget, str], Awaitable[gr.CommandResult]]
 
 
 def cancel(given: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def cancel(given: argparse.Namespace) -> int:
     """
     mode: Mode = "after_step" if given.after_step else "now"
 
-    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+    async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
         return await desk.cancel(run_id, mode, given.reason, given.id)
 
     return _run(given, hand_in, "The run will end.")
@@ -40,7 +40,7 @@ def pause(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
 
-    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+    async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
         return await desk.pause(run_id, given.reason, given.id)
 
     return _run(given, hand_in, "The run waits before its next step, until somebody decides.")
@@ -53,25 +53,25 @@ def send(given: argparse.Namespace) -> int:
         GreenroomError: it can not be done; the message says why.
     """
 
-    async def hand_in(desk: Desk, run_id: str) -> gr.Answer:
+    async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
         return await desk.send(run_id, given.text, given.id)
 
     return _run(given, hand_in, "The run reads it at its next step.")
 
 
 def _run(given: argparse.Namespace, hand_in: HandIn, done: str) -> int:
-    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
+    place, screen = trio.run(owner.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     return trio.run(_command, given, place, screen, hand_in, done)
 
 
 async def _command(
     given: argparse.Namespace,
-    place: remote.Served | remote.Unowned,
+    place: owner.ServedBy | owner.Unowned,
     screen: Screen,
     hand_in: HandIn,
     done: str,
 ) -> int:
-    async with open_desk(place) as desk:
+    async with open_target(place) as desk:
         run_id = await desk.whole_id(given.run_id)
         answer = await hand_in(desk, run_id)
         screen.outcome({"type": "answer", "runId": run_id, **answered(answer)})

@@ -17,20 +17,20 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.decisions import ACTION_WORDS
 
-from ..terminal import words
-from ..terminal.keyboard import Keyboard, somebody_is_there
+from ..terminal import text_format
+from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
+from ..terminal.keyboard import Keyboard, is_interactive
 from ..terminal.open_screen import open_screen
-from ..terminal.question import answerable_by_yes, barred, details, read_value
 from ..terminal.screen import Screen, complain
-from . import exits, places, remote
-from .desk import Desk, open_desk
-from .ending import plain_ticket
+from . import exits, owner, paths
+from .command_target import CommandTarget, open_target
 from .follow import where
 from .hidden import hidden_values
+from .outcome_output import plain_ticket
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class DecisionRequest:
     """What is to be decided.
 
     Attributes:
@@ -73,7 +73,7 @@ def approve(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    wish = Wish(
+    wish = DecisionRequest(
         approve=True,
         run=given.run_id,
         target=given.target,
@@ -94,7 +94,7 @@ def deny(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    wish = Wish(
+    wish = DecisionRequest(
         approve=False,
         run=given.run_id,
         target=given.target,
@@ -118,19 +118,19 @@ def _edited(text: str) -> dict[str, Any]:
     return value
 
 
-def _run(given: argparse.Namespace, wish: Wish) -> int:
+def _run(given: argparse.Namespace, wish: DecisionRequest) -> int:
     if wish.all and (wish.target is not None or wish.id is not None):
         what = "TARGET" if wish.target is not None else "--id"
         raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
-    place, screen = trio.run(remote.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
+    place, screen = trio.run(owner.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     try:
         return trio.run(_decide, wish, place, screen, given.json)
     finally:
         screen.close()
 
 
-async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Screen, machine: bool) -> int:
-    async with open_desk(place) as desk:
+async def _decide(wish: DecisionRequest, place: owner.ServedBy | owner.Unowned, screen: Screen, machine: bool) -> int:
+    async with open_target(place) as desk:
         run_id = await desk.whole_id(wish.run)
         view = await desk.view(run_id)
         tickets = _chosen(wish, view, screen)
@@ -156,14 +156,14 @@ async def _decide(wish: Wish, place: remote.Served | remote.Unowned, screen: Scr
     return max(codes)
 
 
-def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
+def _chosen(wish: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
     """The tickets that are meant; None if that is not clear, which has been told then.
 
     Raises:
         UsageError: there is none.
     """
     if not view.tickets:
-        look = shlex.join([places.program(), "follow", view.run_id, *wish.where])
+        look = shlex.join([paths.program(), "follow", view.run_id, *wish.where])
         raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
     if wish.target is not None:
         return [_meant(wish.target, view)]
@@ -171,7 +171,9 @@ def _chosen(wish: Wish, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket]
         return view.tickets
     for ticket in view.tickets:
         screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
-        screen.row(f"{ticket.ticket_id}  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+        screen.row(
+            f"{ticket.ticket_id}  {text_format.subject(ticket.tool, 40)} {text_format.arguments(ticket.arguments, 100)}"
+        )
     complain(f"{len(view.tickets)} decisions of {view.run_id} are open; name one of them as TARGET, or say --all")
     return None
 
@@ -189,8 +191,8 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {known}")
 
 
-def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
-    tool = words.subject(ticket.tool)
+def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
+    tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if ticket.reason == "outcome_unknown":
         title = f"{tool}: nobody knows whether it took effect ({ticket.ticket_id})"
@@ -200,14 +202,14 @@ def _show(ticket: gr.Ticket, wish: Wish, screen: Screen) -> None:
     if wish.edited is not None:
         screen.row("  with these arguments instead:", "warn")
         for name, data in wish.edited.items():
-            screen.row(f"  {words.one_line(name, 40)}: {words.clean(json.dumps(data, ensure_ascii=False))}")
+            screen.row(f"  {text_format.one_line(name, 40)}: {text_format.clean(json.dumps(data, ensure_ascii=False))}")
     if wish.result is not None:
-        screen.row(f"  with the result: {words.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
+        screen.row(f"  with the result: {text_format.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
     if wish.text is not None:
-        screen.row(f"  the model is told: {words.clean(wish.text)}", "warn")
+        screen.row(f"  the model is told: {text_format.clean(wish.text)}", "warn")
 
 
-async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
+async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
     """Whether somebody is sure: by --yes, by typing it, or by running this in a script.
 
     Raises:
@@ -215,7 +217,7 @@ async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *
     """
     if wish.sure:
         return True
-    if machine or not somebody_is_there():
+    if machine or not is_interactive():
         odd = [ticket for ticket in tickets if wish.approve and not answerable_by_yes(ticket)]
         if odd and wish.result is None:
             ask = "did it take effect?" if odd[0].reason == "outcome_unknown" else "it asks for an answer"
@@ -235,7 +237,7 @@ async def _confirmed(wish: Wish, tickets: Sequence[gr.Ticket], screen: Screen, *
     return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[wish.verb]
 
 
-async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) -> int:
+async def _hand_in(desk: CommandTarget, wish: DecisionRequest, ticket: gr.Ticket, screen: Screen) -> int:
     answer = await desk.decide(ticket.run_id, wish.decision(ticket))
     screen.outcome(
         {
@@ -255,11 +257,11 @@ async def _hand_in(desk: Desk, wish: Wish, ticket: gr.Ticket, screen: Screen) ->
         return exits.FAILED
     done = "approved" if wish.approve else "denied"
     again = " (already, by the same id)" if answer.status == "duplicate" else ""
-    screen.row(f"{done} {words.subject(ticket.tool)}{again}", "good" if wish.approve else "warn")
+    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if wish.approve else "warn")
     return exits.COMPLETED
 
 
-def answered(answer: gr.Answer) -> dict[str, Any]:
+def answered(answer: gr.CommandResult) -> dict[str, Any]:
     """An answer as plain data."""
     return {
         "status": answer.status,

@@ -16,16 +16,16 @@ import trio
 import greenroom as gr
 
 from ..demo.census import KEY, REPORT, census, folder_of, report_before
+from ..demo.demo_model import task
 from ..demo.files import Folder
-from ..demo.mind import task
 from ..demo.writing import check_name
+from ..terminal.approval_prompt import FileChange
 from ..terminal.open_screen import open_screen
-from ..terminal.question import Change
-from . import places, tokens
+from . import paths, tokens
 from .hidden import hidden_values
-from .look import info_of, newest_unfinished
+from .inspect import info_of, newest_unfinished
 from .run import how_to_answer
-from .session import Job, work
+from .session import RunJob, work
 
 PACE: Final = 0.4
 """Seconds that the model takes for an answer when somebody watches: long enough to read a line."""
@@ -37,11 +37,11 @@ def demo(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = places.database(given.db)
+    database = paths.database(given.db)
     if given.resume is None:
         resume, folder = None, _folder(given.directory or Path())
         if given.db is None:
-            places.made(database)
+            paths.made(database)
     else:
         resume, folder = _to_resume(given, database)
     name = _name(given.report or REPORT)
@@ -49,13 +49,13 @@ def demo(given: argparse.Namespace) -> int:
     pace = given.pace if given.pace is not None else PACE if watched else 0.0
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    job = Job(
+    job = RunJob(
         agent=census(pace=pace),
         text=task(folder.name or str(folder), name),
         resume=resume,
         database=database,
         approve=approve,
-        by=places.user(),
+        by=paths.user(),
         secrets=hidden_values(given),
         workspace=str(folder),
         deps=folder_of,
@@ -106,18 +106,18 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
     return info.run_id, _folder(Path(info.workspace))
 
 
-def change_of(folder: Path, ticket: gr.Ticket) -> Change | None:
+def change_of(folder: Path, ticket: gr.Ticket) -> FileChange | None:
     """What a call of write_report would do to its file."""
     name, content = ticket.arguments.get("name"), ticket.arguments.get("content")
     if ticket.tool != "write_report" or not isinstance(name, str) or not isinstance(content, str):
         return None
-    return Change(argument="content", path=str(folder / name), before=report_before(folder, name), after=content)
+    return FileChange(argument="content", path=str(folder / name), before=report_before(folder, name), after=content)
 
 
 def _again(given: argparse.Namespace) -> Callable[[str], str]:
     database = [] if given.db is None else ["--db", str(given.db)]
 
     def command(run_id: str) -> str:
-        return shlex.join([places.program(), "demo", "--resume", run_id, *database])
+        return shlex.join([paths.program(), "demo", "--resume", run_id, *database])
 
     return command

@@ -15,16 +15,16 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..client import Client, ConnectError, LinkState, connect
-from ..terminal import words
+from ..client import Client, ConnectError, ConnectionState, connect
+from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
-from . import ending, exits, places, remote
-from .desk import GatewayDesk
-from .look import reading, whole_id
-from .session import FRAME, Stop
-from .story import how_to_resume
+from . import exits, outcome_output, owner, paths
+from .command_target import GatewayTarget
+from .inspect import reading, whole_id
+from .run_report import how_to_resume
+from .session import FRAME, Interrupts
 
 SETTLED: Final = 5
 """Looks without news after which a run that waits is waiting now: in a replay its answer follows at once."""
@@ -39,10 +39,10 @@ def follow(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    place, screen = remote.find(given), open_screen(machine=given.json)
+    place, screen = owner.find(given), open_screen(machine=given.json)
     view = Follow(given, screen)
     try:
-        return trio.run(view.live, place) if isinstance(place, remote.Served) else trio.run(view.stored, place)
+        return trio.run(view.live, place) if isinstance(place, owner.ServedBy) else trio.run(view.stored, place)
     finally:
         screen.close()
 
@@ -63,15 +63,15 @@ class Follow:
 
     # --- at a gateway ------------------------------------------------------------------------------------------------
 
-    async def live(self, place: remote.Served) -> int:
+    async def live(self, place: owner.ServedBy) -> int:
         """Until the run ends, or somebody has seen enough."""
-        stop = Stop("")
+        stop = Interrupts("")
         async with stop.listening(self._screen):
             with stop.gently:
                 return await self._through(place)
         return self._left()
 
-    async def _through(self, place: remote.Served) -> int:
+    async def _through(self, place: owner.ServedBy) -> int:
         """At one server of the database after the other; in its file when there is none and the run has ended."""
         patient = False
         while True:
@@ -79,20 +79,20 @@ class Follow:
             try:
                 found = await self._at(place, patient=patient)
             except ConnectError:
-                found = remote.find(self._given)  # a new server may have a new token
+                found = owner.find(self._given)  # a new server may have a new token
                 if found == place:
                     raise
             if isinstance(found, int):
                 return found
-            if isinstance(found, remote.Unowned):
+            if isinstance(found, owner.Unowned):
                 return await self.stored(found)
             place, patient = found, True
 
-    async def _at(self, place: remote.Served, *, patient: bool) -> int | remote.Served | remote.Unowned:
+    async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | owner.ServedBy | owner.Unowned:
         """At one server; the exit code, or where to go on."""
-        here, seen = trio.CancelScope(), list[remote.Served | remote.Unowned]()
+        here, seen = trio.CancelScope(), list[owner.ServedBy | owner.Unowned]()
         async with connect(place.url, token=place.token, patient=patient, on_change=self._connection) as client:
-            self._run_id = await GatewayDesk(client).whole_id(self._run_id)
+            self._run_id = await GatewayTarget(client).whole_id(self._run_id)
             self._screen.row(f"run {self._run_id} at {client.url}", "dim")
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._tick)
@@ -104,7 +104,7 @@ class Follow:
         return seen[0] if code is None else code
 
     async def _look_around(
-        self, place: remote.Served, seen: list[remote.Served | remote.Unowned], here: trio.CancelScope
+        self, place: owner.ServedBy, seen: list[owner.ServedBy | owner.Unowned], here: trio.CancelScope
     ) -> None:
         """While there is no connection: is the database served elsewhere, or is the run over, and nobody there?"""
         while place.database is not None:
@@ -114,12 +114,12 @@ class Follow:
                 seen.append(found)
                 here.cancel()
 
-    async def _elsewhere(self, place: remote.Served) -> remote.Served | remote.Unowned | None:
+    async def _elsewhere(self, place: owner.ServedBy) -> owner.ServedBy | owner.Unowned | None:
         try:
-            found = remote.find(self._given)
+            found = owner.find(self._given)
         except gr.GreenroomError:
             return None  # a server that is about to begin, or one that serves no gateway
-        if isinstance(found, remote.Served):
+        if isinstance(found, owner.ServedBy):
             return None if found == place else found
         async with reading(found.database) as store:
             record = await store.load(self._run_id)
@@ -132,16 +132,16 @@ class Follow:
                 async for event in events:
                     last = event
                     self._show(event)
-        except gr.RunDegraded as error:
+        except gr.RunDegradedError as error:
             self._screen.row(f"Nobody works on the run there ({error.reason}).", "warn")
             return self._told("degraded", exits.WAITING, reason=error.reason)
         if last is not None:
             return self._ended(last)
         return self._over((await client.view(self._run_id)).stage)
 
-    def _connection(self, state: LinkState) -> None:
-        wait = f"; again in {words.duration(state.wait)}" if state.wait else ""
-        self._trouble = "" if state.connected else f"no connection ({words.one_line(state.reason, 120)}){wait}"
+    def _connection(self, state: ConnectionState) -> None:
+        wait = f"; again in {text_format.duration(state.wait)}" if state.wait else ""
+        self._trouble = "" if state.connected else f"no connection ({text_format.one_line(state.reason, 120)}){wait}"
 
     async def _tick(self) -> None:
         while True:
@@ -149,11 +149,11 @@ class Follow:
             await trio.sleep(FRAME)
             self._quiet += 1
             if self._asked is not None and self._quiet >= SETTLED:
-                self._hint()
+                self._feed_command()
 
     # --- in a file ---------------------------------------------------------------------------------------------------
 
-    async def stored(self, place: remote.Unowned) -> int:
+    async def stored(self, place: owner.Unowned) -> int:
         """What there is of it: nobody works on it now."""
         database = place.database
         async with reading(database) as store:
@@ -161,7 +161,7 @@ class Follow:
             record = await store.load(self._run_id)
             if record is None:
                 raise gr.UnknownRun(self._run_id)
-            self._screen.row(f"run {self._run_id} in {words.clean(str(database))}", "dim")
+            self._screen.row(f"run {self._run_id} in {text_format.clean(str(database))}", "dim")
             event: gr.Event | None = None
             while frames := await store.events(self._run_id, after=self._timeline.last):
                 for frame in frames:
@@ -173,7 +173,7 @@ class Follow:
                 return self._over(record.row.stage)
         again = how_to_resume(record.info, database)
         if record.row.status is gr.RunStatus.WAITING:
-            self._hint()
+            self._feed_command()
         self._screen.row()
         self._screen.row(f"Nobody works on the run now; it is {record.row.stage.value}.", "warn")
         self._screen.row(f"go on with it:  {again}")
@@ -189,14 +189,14 @@ class Follow:
         self._timeline.last, self._quiet = event.sequence, 0
         self._asked = event if event.type == "run.waiting" else None
 
-    def _hint(self) -> None:
+    def _feed_command(self) -> None:
         self._asked = None
-        command = shlex.join([places.program(), "approve", self._run_id, *where(self._given)])
+        command = shlex.join([paths.program(), "approve", self._run_id, *where(self._given)])
         self._screen.row(f"answer it with: {command} (or deny)", "dim")
 
     def _ended(self, last: gr.Event) -> int:
-        told = ending.tell(ending.end_of(last), self._screen)
-        return self._told(told.status, told.exit, **told.more)
+        report = outcome_output.print_outcome(outcome_output.exit_report(last), self._screen)
+        return self._told(report.status, report.exit, **report.more)
 
     def _over(self, stage: gr.Stage) -> int:
         """It had ended before where we began."""
@@ -205,14 +205,20 @@ class Follow:
         return self._told(stage.value, codes.get(stage, exits.COMPLETED))
 
     def _left(self) -> int:
-        command = [places.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
+        command = [paths.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
         self._screen.row()
         self._screen.row(f"go on with: {shlex.join(command)}")
         return self._told("interrupted", exits.INTERRUPTED, resume=shlex.join(command))
 
     def _told(self, status: str, code: int, /, **more: object) -> int:
-        told = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code, "after": self._timeline.last}
-        self._screen.outcome(told | more)
+        report = {
+            "type": "outcome",
+            "runId": self._run_id,
+            "status": status,
+            "exit": code,
+            "after": self._timeline.last,
+        }
+        self._screen.outcome(report | more)
         return code
 
 

@@ -24,7 +24,7 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compa
 
 
 @attrs.frozen(kw_only=True)
-class Gate:
+class GatewayOptions:
     """How a gateway is to be served.
 
     Attributes:
@@ -43,7 +43,7 @@ class Gate:
 
 
 @asynccontextmanager
-async def hosting(runtime: gr.Runtime, gate: Gate) -> AsyncIterator[Address]:
+async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Address]:
     """Serve the runtime for the time of the block, and say in the lock file of its database where.
 
     Raises:
@@ -78,7 +78,7 @@ async def hosting(runtime: gr.Runtime, gate: Gate) -> AsyncIterator[Address]:
             nursery.cancel_scope.cancel()
 
 
-def _why(gate: Gate, error: OSError) -> str:
+def _why(gate: GatewayOptions, error: OSError) -> str:
     place = f"{gate.host}:{gate.port}"
     if error.errno == errno.EADDRINUSE or "in use" in str(error):
         return f"{place} is taken by another program; choose one with --port, or a free one with --port 0"

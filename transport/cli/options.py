@@ -409,8 +409,8 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
     one.add_argument("--all", action="store_true", help="decide every open one")
     one.add_argument("--yes", action="store_true", help="do not ask again")
     if name == "deny":
-        told = "; the model is told it too, unless --text or the agent's denial=... words it"
-        one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{told}")
+        note = "; the model is told it too, unless --text or the agent's denial=... words it"
+        one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
         one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
     else:
         one.add_argument("--reason", metavar="TEXT", help="why, for the log")

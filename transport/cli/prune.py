@@ -14,10 +14,10 @@ import greenroom as gr
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..terminal import words
+from ..terminal import text_format
 from ..terminal.open_screen import open_screen
-from . import exits, places
-from .look import Deaf, reading
+from . import exits, paths
+from .inspect import IgnoringHooks, reading
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -29,7 +29,7 @@ def prune(given: argparse.Namespace) -> int:
         StoreOpenError: the database can not be opened, or another process has it open. UsageError: the time is so long
             ago that no calendar has it.
     """
-    database = places.database(given.db)
+    database = paths.database(given.db)
     try:
         before = datetime.now(UTC) - given.older_than
     except OverflowError as error:
@@ -57,7 +57,7 @@ def prune(given: argparse.Namespace) -> int:
 def _told(pruned: gr.Pruned, *, dry_run: bool) -> str:
     if not pruned.runs and not pruned.freed:
         return "no run ended so long ago"
-    what = f"{words.plural(pruned.runs, 'run')} and {words.plural(pruned.messages, 'message')}"
+    what = f"{text_format.plural(pruned.runs, 'run')} and {text_format.plural(pruned.messages, 'message')}"
     if dry_run:
         return f"would delete {what}, some {size_text(pruned.freed)}"
     return f"deleted {what}; the file is {size_text(pruned.freed)} smaller"
@@ -103,7 +103,7 @@ async def _prune(database: Path, before: datetime) -> gr.Pruned:
 
 async def _opened(store: gr.SQLiteStore, before: datetime | None) -> gr.Pruned:
     async with open_collapsing_nursery() as nursery:
-        await nursery.start(store.run, Deaf())
+        await nursery.start(store.run, IgnoringHooks())
         pruned = gr.Pruned() if before is None else await store.prune(before)
         nursery.cancel_scope.cancel()
     return pruned

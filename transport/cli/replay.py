@@ -14,18 +14,18 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.engine.state import RunState
 from greenroom.actors.replay.comparison import Replay
-from greenroom.actors.replay.fold import Folded
+from greenroom.actors.replay.fold import FoldedEntry
 from greenroom.actors.replay.shown import shown, struct_text
-from greenroom.actors.run.replaying import BREATH, replay_of
+from greenroom.actors.run.replay_run import BREATH, replay_of
 
 from ..demo.census import KEY, census
-from ..terminal import words
+from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
-from . import exits, places
+from . import exits, paths
 from .agents import load_agents
 from .hidden import hidden_values
-from .look import info_of, reading
+from .inspect import info_of, reading
 
 WIDE: Final = 200
 """Characters of an event's payload that are shown."""
@@ -43,7 +43,7 @@ def replay(given: argparse.Namespace) -> int:
 
 
 async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
-    database = places.database(given.db)
+    database = paths.database(given.db)
     info = await info_of(database, given.run_id)
     agent = _agent_for(info.agent, given.agent, database)
     async with reading(database) as store:
@@ -90,17 +90,17 @@ def _told(found: Replay, screen: Screen) -> int:
             "unreplayable": None if gap is None else attrs.asdict(gap),
         }
     )
-    events = words.plural(report.events, "event")
+    events = text_format.plural(report.events, "event")
     if report.equal:
         screen.row(f"{report.run_id}: {events}, each of them as it is stored", "good")
         return exits.COMPLETED
     screen.row(f"{report.run_id}: {events} as stored, then:", "bad")
     if difference is not None:
         if difference.input:
-            screen.row(words.clean(f"  after {difference.input}"))
-        screen.row(words.clean(f"  {difference.text}"))
+            screen.row(text_format.clean(f"  after {difference.input}"))
+        screen.row(text_format.clean(f"  {difference.text}"))
     elif gap is not None:
-        screen.row(words.clean(f"  {gap.text}"))
+        screen.row(text_format.clean(f"  {gap.text}"))
     return exits.FAILED
 
 
@@ -120,7 +120,7 @@ class _Walk:
     screen: Screen
     redactor: Redactor
 
-    def show(self, number: int, folded: Folded) -> None:
+    def show(self, number: int, folded: FoldedEntry) -> None:
         """One entry of the record."""
         state = "" if folded.before is None else _state(folded.before)
         head = shown(number, folded.taken, self.redactor)
@@ -142,10 +142,10 @@ class _Walk:
         for effect in effects:
             self._row(f"  effect  {effect}", "dim")
         for event in events:
-            self._row(f"  event   {event.sequence} {event.type} {words.value(event.payload, WIDE)}")
+            self._row(f"  event   {event.sequence} {event.type} {text_format.value(event.payload, WIDE)}")
 
     def _row(self, text: str, style: Any = "") -> None:
-        self.screen.row(words.clean(text).replace("\n", " "), style)
+        self.screen.row(text_format.clean(text).replace("\n", " "), style)
 
 
 def _state(state: RunState) -> str:

@@ -11,12 +11,12 @@ import trio
 
 from greenroom.actors.errors import UsageError
 
-from ..terminal.keyboard import somebody_is_there
+from ..terminal.keyboard import is_interactive
 from ..terminal.open_screen import open_screen
-from . import places, tokens
+from . import paths, tokens
 from .agents import load_agent
 from .hidden import hidden_values
-from .session import Job, work
+from .session import RunJob, work
 
 
 def run(given: argparse.Namespace) -> int:
@@ -31,14 +31,14 @@ def run(given: argparse.Namespace) -> int:
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    job = Job(
+    job = RunJob(
         agent=load_agent(given.agent),
         text=given.text or "",
         run_id=given.run_id,
         resume=given.resume,
-        database=None if given.db is None else places.database(given.db),
+        database=None if given.db is None else paths.database(given.db),
         approve=approve,
-        by=places.user(),
+        by=paths.user(),
         title=given.title,
         serve=given.serve,
         shown=shown,
@@ -60,13 +60,13 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
     """Who answers what the run asks: the options, else whoever sits at the terminal, else nobody."""
     if given.yes:
         return "yes"
-    if given.no_approve or given.json or not somebody_is_there():
+    if given.no_approve or given.json or not is_interactive():
         return "leave"
     return "ask"
 
 
 def _again(given: argparse.Namespace) -> Callable[[str], str]:
     def command(run_id: str) -> str:
-        return shlex.join([places.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id])
+        return shlex.join([paths.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id])
 
     return command

@@ -16,14 +16,14 @@ import trio
 import greenroom as gr
 
 from .. import Address
-from ..terminal import words
+from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
-from . import exits, places, tokens
+from . import exits, paths, tokens
 from .agents import load_agents
 from .hidden import hidden_values
-from .hosting import Gate, hosting
-from .session import Stop
+from .hosting import GatewayOptions, hosting
+from .session import Interrupts
 
 DRAIN: Final = 5.0
 """Seconds that live runs get to come to a durable point when the server stops."""
@@ -42,7 +42,7 @@ class Service:
 
     agents: tuple[gr.Agent[Any], ...]
     database: Path | None
-    gate: Gate
+    gate: GatewayOptions
     max_running: int | None
     shown: bool
     secrets: tuple[str, ...] = ()
@@ -54,14 +54,14 @@ def serve(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: it can not be done; the message says why.
     """
-    database = None if given.db is None else places.database(given.db)
+    database = None if given.db is None else paths.database(given.db)
     agents = tuple(agent for target in given.agents for agent in load_agents(target))
     if database is not None and not database.parent.is_dir():
         raise gr.StoreOpenError(f"the folder {database.parent.absolute()} does not exist; make it first")
     shown = tokens.shown()
     with ExitStack() as stack:
         file = tokens.file_for(database, given.token_file, stack, printed=shown)
-        gate = Gate(
+        gate = GatewayOptions(
             token=tokens.fresh() if file is None else tokens.kept(file),
             token_file=file,
             host=given.host,
@@ -91,7 +91,7 @@ def _allow_files() -> None:
 
 
 async def _serve(service: Service, screen: Screen) -> int:
-    stop = Stop()
+    stop = Interrupts()
     store = None if service.database is None else gr.SQLiteStore(service.database)
     try:
         async with (
@@ -128,21 +128,21 @@ async def _announce(service: Service, runtime: gr.Runtime, address: Address, scr
             "agents": keys,
         }
     )
-    screen.row(f"Serving {', '.join(words.one_line(key, 40) for key in keys)} at {address.url}", "strong")
+    screen.row(f"Serving {', '.join(text_format.one_line(key, 40) for key in keys)} at {address.url}", "strong")
     screen.row(f"console:  {console}")
     if file is not None:
-        screen.row(f"token:    {words.clean(str(file))}", "dim")
+        screen.row(f"token:    {text_format.clean(str(file))}", "dim")
     if service.database is None:
         screen.row("runs:     in memory only; --db FILE keeps them", "warn")
     else:
-        await _told_of_runs(service.database, runtime, screen)
+        await _report_runs(service.database, runtime, screen)
     screen.row("Ctrl-C stops it; runs go on at the next start." if service.database else "Ctrl-C stops it.", "dim")
 
 
-async def _told_of_runs(database: Path, runtime: gr.Runtime, screen: Screen) -> None:
+async def _report_runs(database: Path, runtime: gr.Runtime, screen: Screen) -> None:
     taken = len(await runtime.store.open_runs())
-    going_on = f", {words.plural(taken, 'run')} not finished" if taken else ""
-    screen.row(f"runs:     {words.clean(str(database))}{going_on}", "dim")
+    going_on = f", {text_format.plural(taken, 'run')} not finished" if taken else ""
+    screen.row(f"runs:     {text_format.clean(str(database))}{going_on}", "dim")
 
 
 def _log_to_the_operator() -> None:

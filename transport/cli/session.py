@@ -23,14 +23,14 @@ from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..terminal import words
+from ..terminal import text_format
+from ..terminal.approval_prompt import FileChange, answerable_by_yes, ask, barred
 from ..terminal.keyboard import Keyboard
-from ..terminal.question import Change, answerable_by_yes, ask, barred
 from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
-from . import ending, exits, places, tokens
-from .ending import plain_ticket
-from .look import whole_id
+from . import exits, outcome_output, paths, tokens
+from .inspect import whole_id
+from .outcome_output import plain_ticket
 
 FRAME: Final = 0.1
 """Seconds between two pictures of the status line."""
@@ -56,7 +56,7 @@ class OneRunStore(gr.SQLiteStore):
 
 
 @attrs.frozen(kw_only=True)
-class Job:
+class RunJob:
     """What is to be done.
 
     Attributes:
@@ -90,10 +90,10 @@ class Job:
     title: str | None = None
     secrets: tuple[str, ...] = ()
     again: Callable[[str], str]
-    change: Callable[[gr.Ticket], Change | None] = attrs.field(default=lambda _: None)
+    change: Callable[[gr.Ticket], FileChange | None] = attrs.field(default=lambda _: None)
 
 
-class Stop:
+class Interrupts:
     """An interrupt: the first one ends the session in order, the second one at once."""
 
     def __init__(self, note: str = "Stopping in order (again to stop at once) ...") -> None:
@@ -127,13 +127,13 @@ class Stop:
             self.gently.cancel()
 
 
-async def work(job: Job, screen: Screen) -> int:
+async def work(job: RunJob, screen: Screen) -> int:
     """Do a job and return its exit code.
 
     Raises:
         GreenroomError: the run could not be started or resumed, or the database has failed.
     """
-    stop = Stop()
+    stop = Interrupts()
     session = Session(job, screen)
     store = None if job.database is None else OneRunStore(job.database)
     try:
@@ -152,23 +152,23 @@ async def work(job: Job, screen: Screen) -> int:
     return session.interrupted()
 
 
-async def _console(job: Job, runtime: gr.Runtime, screen: Screen, stack: AsyncExitStack) -> str:
+async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: AsyncExitStack) -> str:
     """What people are told of the console beside the session; without it the run goes on all the same."""
     if not job.serve:
         return ""
-    from .hosting import Gate, hosting  # noqa: PLC0415 - a session without a console does without its import time
+    from .hosting import GatewayOptions, hosting  # noqa: PLC0415 - a session without a console does without its import time
 
     try:
         file = tokens.file_for(job.database, None, stack, printed=job.shown)
-        gate = Gate(token=tokens.fresh() if file is None else tokens.kept(file), token_file=file)
+        gate = GatewayOptions(token=tokens.fresh() if file is None else tokens.kept(file), token_file=file)
         address = await stack.enter_async_context(hosting(runtime, gate))
     except (gr.GreenroomError, OSError) as error:
-        return f"no console: {words.one_line(str(error), 300)}"
+        return f"no console: {text_format.one_line(str(error), 300)}"
     console = address.console if job.shown else f"{address.url}/"
     screen.outcome(
         {"type": "serving", "url": address.url, "console": console, "tokenFile": None if file is None else str(file)}
     )
-    return f"console {console}" if job.shown else f"console {console} (token in {words.clean(str(file))})"
+    return f"console {console}" if job.shown else f"console {console} (token in {text_format.clean(str(file))})"
 
 
 def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
@@ -179,7 +179,7 @@ def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.Store
 
 def _typed(*words_of_it: str | Path) -> str:
     """A command of this program, as it is typed into a shell."""
-    return shlex.join([places.program(), *map(str, words_of_it)])
+    return shlex.join([paths.program(), *map(str, words_of_it)])
 
 
 def _owned(database: Path) -> bool:
@@ -196,7 +196,7 @@ class Session:
         console: what people are told of the console in the browser; empty for nothing.
     """
 
-    def __init__(self, job: Job, screen: Screen) -> None:
+    def __init__(self, job: RunJob, screen: Screen) -> None:
         self._job, self._screen = job, screen
         self._timeline = Timeline()
         self._keyboard = Keyboard()
@@ -242,9 +242,9 @@ class Session:
         self._run_id = run.id
         await runtime.resume(run.id)  # a run of this id that was there already
         left = [run_id for run_id in others if run_id != run.id]
-        many = f"{words.plural(len(left), 'earlier run')} not finished; the newest goes on with:"
+        many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest goes on with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
-        self._head(f"{job.agent.key}: {words.one_line(job.text, 200)}", run.id, note)
+        self._head(f"{job.agent.key}: {text_format.one_line(job.text, 200)}", run.id, note)
         return run
 
     async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[Any]:
@@ -268,7 +268,7 @@ class Session:
         self._timeline.begin_again()
 
     def _head(self, title: str, run_id: str, note: str = "") -> None:
-        where = "in memory" if self._job.database is None else f"in {words.clean(str(self._job.database))}"
+        where = "in memory" if self._job.database is None else f"in {text_format.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
         if self.console:
@@ -318,9 +318,9 @@ class Session:
             ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
             if ticket is None:
                 return "settled"  # decided, expired or withdrawn meanwhile
-            told = barred(ticket, self._job.by)
-            if told and self._job.approve != "leave":
-                self._say(told, "warn")
+            report = barred(ticket, self._job.by)
+            if report and self._job.approve != "leave":
+                self._say(report, "warn")
                 return "open"
             decision = await self._ask(run, ticket) if ask_people else self._rule(ticket)
             if decision == "elsewhere":
@@ -330,7 +330,7 @@ class Session:
             answer = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
             if answer.ok:
                 return "settled"
-            self._say(f"not accepted ({answer.code}): {words.one_line(answer.detail or '', 400)}", "bad")
+            self._say(f"not accepted ({answer.code}): {text_format.one_line(answer.detail or '', 400)}", "bad")
             if not ask_people:
                 return "open"
 
@@ -371,7 +371,7 @@ class Session:
                         self._screen.above(line)
                     if event.type == "run.approval.resolved" and event.payload["ticket_id"] == ticket_id:
                         break
-        except gr.RunDegraded:
+        except gr.RunDegradedError:
             return  # nobody works on it: what is decided now is stored for later
         question.cancel()
 
@@ -381,9 +381,9 @@ class Session:
         """The run waits and nobody answers."""
         job = self._job
         self._say()
-        self._say(f"Waiting for {words.plural(len(view.tickets), 'decision')}.", "warn")
+        self._say(f"Waiting for {text_format.plural(len(view.tickets), 'decision')}.", "warn")
         for ticket in view.tickets:
-            self._say(f"  {words.subject(ticket.tool, 40)} {words.arguments(ticket.arguments, 100)}")
+            self._say(f"  {text_format.subject(ticket.tool, 40)} {text_format.arguments(ticket.arguments, 100)}")
         if job.approve == "yes":
             self._say("--yes approves calls; these need an answer of somebody who looks, in a terminal.", "warn")
         if job.database is None:
@@ -394,10 +394,10 @@ class Session:
         self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
         return exits.WAITING
 
-    def _ended(self, outcome: ending.End) -> int:
-        told = ending.tell(outcome, self._screen)
-        self._screen.outcome(self._told(told.status, told.exit, **told.more))
-        return told.exit
+    def _ended(self, outcome: outcome_output.End) -> int:
+        report = outcome_output.print_outcome(outcome, self._screen)
+        self._screen.outcome(self._told(report.status, report.exit, **report.more))
+        return report.exit
 
     def _how_to_go_on(self, run_id: str, database: Path) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
@@ -405,10 +405,10 @@ class Session:
 
     def _told(self, status: str, exit_code: int, /, **more: Any) -> dict[str, Any]:
         run_id = self._run_id
-        told: dict[str, Any] = {"type": "outcome", "runId": run_id, "status": status, "exit": exit_code, **more}
+        report: dict[str, Any] = {"type": "outcome", "runId": run_id, "status": status, "exit": exit_code, **more}
         if run_id is not None and self._job.database is not None and status in ("waiting", "interrupted"):
-            told["resume"] = self._job.again(run_id)
-        return told
+            report["resume"] = self._job.again(run_id)
+        return report
 
     def _say(self, text: str = "", style: Any = "") -> None:
         self._screen.row(text, style)

@@ -8,7 +8,8 @@
 docs/client.md tells how.
 """
 
-from .client import Client, Started, connect
+from .client import Client, StartedRun, connect
+from .connection import ConnectionState
 from .errors import (
     ClientClosed,
     ConnectError,
@@ -20,30 +21,29 @@ from .errors import (
     NotReachable,
     RequestRefused,
 )
-from .following import Following
-from .link import LinkState
-from .pace import Pace
-from .watching import LineChanged, ListChange, RunLine, RunLines, Watching
+from .event_iterator import EventIterator
+from .run_lists import ListChange, ListedRun, ListedRunChanged, ListedRuns, RunListIterator
+from .timing import ConnectionTiming
 
 __all__ = [
     "Client",
     "ClientClosed",
     "ConnectError",
-    "Following",
+    "ConnectionState",
+    "ConnectionTiming",
+    "EventIterator",
     "Forbidden",
-    "LineChanged",
-    "LinkState",
     "ListChange",
+    "ListedRun",
+    "ListedRunChanged",
+    "ListedRuns",
     "LogReset",
     "NotAGateway",
     "NotAllowed",
     "NotAuthenticated",
     "NotReachable",
-    "Pace",
     "RequestRefused",
-    "RunLine",
-    "RunLines",
-    "Started",
-    "Watching",
+    "RunListIterator",
+    "StartedRun",
     "connect",
 ]

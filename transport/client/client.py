@@ -12,30 +12,30 @@ from typing import Any, Final, Literal, overload
 
 import attrs
 
-from greenroom.actors.contract.decisions import ActionWord, Answer, Decision, decision_of
+from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
-from greenroom.actors.run.foreign import Unusable, data_of, input_of, object_of, text_of
+from greenroom.actors.run.sanitize import InvalidValue, data_of, input_of, object_of, text_of
 from greenroom.actors.run.view import RunView
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
 from ..protocol.up import MAX_ID, Cancel, Decide, Pause, RunCommand, Send, Start, Watch
-from . import asking, frames
-from .address import read_address
+from . import frames, http_requests
+from .connection import Connection, ConnectionState
+from .endpoint import read_endpoint
 from .errors import refusal
-from .following import Following, OnReset
-from .link import Link, LinkState
-from .pace import Pace
-from .watching import PREFIX, Order, RunLines, Watching
+from .event_iterator import EventIterator, OnReset
+from .run_lists import PREFIX, ListedRuns, Order, RunListIterator
+from .timing import ConnectionTiming
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
 
 
 @attrs.frozen(kw_only=True)
-class Started:
+class StartedRun:
     """A run that was started. duplicate: it was there already; `start` was repeated."""
 
     run_id: str
@@ -50,7 +50,7 @@ class Client:
     cancel scope.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self._link = link
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Client:
         return self._link.address.url
 
     @property
-    def state(self) -> LinkState:
+    def state(self) -> ConnectionState:
         """How the connection stands now."""
         return self._link.state
 
@@ -81,7 +81,7 @@ class Client:
 
     def follow(
         self, run_id: str, *, after: int = 0, epoch: str | None = None, on_reset: OnReset = "raise"
-    ) -> AbstractAsyncContextManager[Following]:
+    ) -> AbstractAsyncContextManager[EventIterator]:
         """Follow a run: `async with client.follow(run_id) as events: async for event in events: ...`.
 
         Each event comes exactly once and in order, from sequence `after + 1` on, through any number of connections.
@@ -109,9 +109,11 @@ class Client:
         return self._follow(_checked(run_id, "run_id"), after, epoch, on_reset)
 
     @asynccontextmanager
-    async def _follow(self, run_id: str, after: int, epoch: str | None, on_reset: OnReset) -> AsyncIterator[Following]:
+    async def _follow(
+        self, run_id: str, after: int, epoch: str | None, on_reset: OnReset
+    ) -> AsyncIterator[EventIterator]:
         link = self._link
-        events = Following(run_id, after=after, epoch=epoch, on_reset=on_reset, poke=link.poke)
+        events = EventIterator(run_id, after=after, epoch=epoch, on_reset=on_reset, poke=link.poke)
         link.runs.join(run_id, events)
         link.poke()
         try:
@@ -123,7 +125,7 @@ class Client:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     @overload
-    async def decide(self, run_id: str, target: Decision, /) -> Answer: ...
+    async def decide(self, run_id: str, target: Decision, /) -> CommandResult: ...
     @overload
     async def decide(
         self,
@@ -137,8 +139,8 @@ class Client:
         reason: str | None = None,
         fingerprint: str | None = None,
         decision_id: str | None = None,
-    ) -> Answer: ...
-    async def decide(self, run_id: str, target: Any, action: Any = None, /, **options: Any) -> Answer:
+    ) -> CommandResult: ...
+    async def decide(self, run_id: str, target: Any, action: Any = None, /, **options: Any) -> CommandResult:
         """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises.
 
         Accepted means durable: the decision acts exactly once, whatever crashes. Cancelled, it may have been sent or
@@ -159,11 +161,11 @@ class Client:
         edited = decision.edited_arguments
         try:
             edited = None if edited is None else object_of(edited, "edited_arguments")
-        except Unusable as error:
+        except InvalidValue as error:
             return _rejected(id_, "invalid_arguments", f"{error}; give an object of plain JSON data")
         try:
             result = data_of(decision.result, "the result")
-        except Unusable as error:
+        except InvalidValue as error:
             return _rejected(id_, "invalid_result", f"{error}; give plain JSON data")
         return await self._command(
             Decide(
@@ -185,7 +187,7 @@ class Client:
         mode: Literal["now", "after_step"] = "now",
         reason: str | None = None,
         command_id: str | None = None,
-    ) -> Answer:
+    ) -> CommandResult:
         """Ask a run to end. Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
 
         Raises:
@@ -196,7 +198,7 @@ class Client:
         run = _checked(run_id, "run_id")
         return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
 
-    async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> Answer:
+    async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
         """Hold a run before its next step, or at once if it waits; then its own ticket (call_id None) is to be decided.
 
         Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
@@ -207,7 +209,7 @@ class Client:
         run = _checked(run_id, "run_id")
         return await self._command(Pause(id=_id(command_id), run=run, reason=_text(reason, "reason")))
 
-    async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> Answer:
+    async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> CommandResult:
         """Give a run more input. Accepted means durable. Cancelled, it may have been sent: repeat it with its id.
 
         Raises:
@@ -227,7 +229,7 @@ class Client:
         on_busy: Literal["queue", "refuse"] = "queue",
         title: str | None = None,
         command_id: str | None = None,
-    ) -> Started:
+    ) -> StartedRun:
         """Start a run; it is durable when this returns.
 
         Cancelled, it may have been started or not: repeat it with its `command_id` (and the same content), which starts
@@ -264,13 +266,13 @@ class Client:
         if isinstance(answer, Error):
             run = run_id or ""
             raise refusal(answer.code, answer.message, run_id=run, retry=answer.retry, current=answer.current)
-        return Started(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
+        return StartedRun(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
 
-    async def _command(self, order: RunCommand) -> Answer:
+    async def _command(self, order: RunCommand) -> CommandResult:
         answer = await self._ask(order)
         if isinstance(answer, Error):
             return _rejected(order.id, answer.code, answer.message)
-        return Answer(status=answer.status, code=answer.code, command_id=order.id)
+        return CommandResult(status=answer.status, code=answer.code, command_id=order.id)
 
     async def _ask(self, order: RunCommand | Start) -> Ack | Error:
         self._link.check()
@@ -279,10 +281,10 @@ class Client:
         most = (welcome.limits if welcome else {}).get("message_bytes", Limits().message_bytes)
         size = len(text.encode())
         if size > most:
-            told = (
+            reason = (
                 f"the request has {size:,} bytes and the gateway takes {most:,.0f}; POST it to /v1/runs, or shorten it"
             )
-            return Error(code="too_big", message=told, id=order.id)
+            return Error(code="too_big", message=reason, id=order.id)
         return await self._link.calls.ask(order.id, text)
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class Client:
             NotReachable: nobody answers now. ConnectError: there is no connection any more.
         """
         run_id = _checked(run_id, "run_id")
-        return asking.view_of(self._link.address, await self._get(asking.run_path(run_id), run_id=run_id))
+        return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
     async def runs(
         self,
@@ -312,7 +314,7 @@ class Client:
         limit: int = 50,
         cursor: str | None = None,
         counts: bool = False,
-    ) -> RunLines:
+    ) -> ListedRuns:
         """A page of the runs that this principal may see, over HTTP. The filters are those of `Runtime.runs`.
 
         Raises:
@@ -333,7 +335,7 @@ class Client:
             "cursor": cursor,
             "counts": "true" if counts else None,
         }
-        return asking.lines_of(self._link.address, await self._get("/v1/runs", query))
+        return http_requests.lines_of(self._link.address, await self._get("/v1/runs", query))
 
     def watch_runs(
         self,
@@ -348,11 +350,11 @@ class Client:
         text: str | None = None,
         order: Order = "newest",
         limit: int = 50,
-    ) -> AbstractAsyncContextManager[Watching]:
+    ) -> AbstractAsyncContextManager[RunListIterator]:
         """Watch a list of runs: `async with client.watch_runs(...) as changes: async for change in changes: ...`.
 
-        The first change is a `RunLines`: the first page of the list, as `runs` gives it. After it each run that changes
-        comes as a `LineChanged`, and the number of runs that are not done as a `RunCounts`. Another `RunLines` means:
+        The first change is a `ListedRuns`: the first page of the list, as `runs` gives it. After it each run that changes
+        comes as a `ListedRunChanged`, and the number of runs that are not done as a `RunCounts`. Another `ListedRuns` means:
         begin again with this page; one comes after a lost connection, and when more has changed than is told one by
         one. What waits for a slow reader is the newest line of each run. A connection watches few lists: see
         `watches` in the gateway's limits.
@@ -375,10 +377,10 @@ class Client:
             order=order,
             limit=limit,
         )
-        return self._watch(Watching(frame, self._link.poke))
+        return self._watch(RunListIterator(frame, self._link.poke))
 
     @asynccontextmanager
-    async def _watch(self, watching: Watching) -> AsyncIterator[Watching]:
+    async def _watch(self, watching: RunListIterator) -> AsyncIterator[RunListIterator]:
         link = self._link
         link.lists.join(watching)
         link.poke()
@@ -391,7 +393,9 @@ class Client:
     async def _get(self, path: str, query: Mapping[str, Any] | None = None, *, run_id: str = "") -> dict[str, Any]:
         link = self._link
         link.check()
-        return await asking.fetch(link.address, path, query, token=link.token, context=link.context, run_id=run_id)
+        return await http_requests.fetch(
+            link.address, path, query, token=link.token, context=link.context, run_id=run_id
+        )
 
 
 @checks_options
@@ -401,9 +405,9 @@ async def connect(
     *,
     token: str | None = None,
     patient: bool = False,
-    pace: Pace | None = None,
+    pace: ConnectionTiming | None = None,
     ssl_context: ssl.SSLContext | None = None,
-    on_change: Callable[[LinkState], None] | None = None,
+    on_change: Callable[[ConnectionState], None] | None = None,
 ) -> AsyncIterator[Client]:
     """A gateway for the time of the block; a connection that is lost is made again until the block is left.
 
@@ -423,11 +427,11 @@ async def connect(
         NotAuthenticated, Forbidden, NotAGateway: refused for good. If that comes later, what is waited for raises it.
         BaseException: the block's own exception, bare.
     """
-    address = read_address(url)
+    address = read_endpoint(url)
     token = token if token is not None else address.token
     if token is not None and not (token.isascii() and token.isprintable()):
         raise UsageError("the token has characters that no token has; give what `greenroom serve` has written")
-    link = Link(address, token=token, pace=pace or Pace(), context=ssl_context, on_change=on_change)
+    link = Connection(address, token=token, pace=pace or ConnectionTiming(), context=ssl_context, on_change=on_change)
     async with open_collapsing_nursery() as nursery:
         try:
             await nursery.start(partial(link.run, patient=patient))
@@ -469,5 +473,5 @@ def _text(value: Any, what: str) -> str | None:
     return None if value is None else _checked(value, what)
 
 
-def _rejected(id_: str, code: str, detail: str) -> Answer:
-    return Answer(status="rejected", code=code, detail=detail, command_id=id_)
+def _rejected(id_: str, code: str, detail: str) -> CommandResult:
+    return CommandResult(status="rejected", code=code, detail=detail, command_id=id_)

@@ -16,7 +16,7 @@ _NAMES: Final = {cls: name for name, cls in UP.items()}
 _encode = msgspec.json.Encoder().encode
 
 
-class Unreadable(Exception):
+class InvalidFrame(Exception):
     """A text is no frame of greenroom.v1; says why."""
 
 
@@ -37,8 +37,8 @@ def write(frame: Up) -> str:
         TypeError: it holds a value that JSON has no form for.
     """
     fields: dict[str, Any] = attrs.asdict(frame, recurse=False)
-    told = {"type": _NAMES[type(frame)]} | {name: value for name, value in fields.items() if value is not None}
-    return _encode(told).decode()
+    data = {"type": _NAMES[type(frame)]} | {name: value for name, value in fields.items() if value is not None}
+    return _encode(data).decode()
 
 
 def read(text: str | bytes) -> Event | Frame | None:
@@ -48,7 +48,7 @@ def read(text: str | bytes) -> Event | Frame | None:
         Unreadable: it is no frame.
     """
     if isinstance(text, bytes):
-        raise Unreadable("a binary message; frames are text")
+        raise InvalidFrame("a binary message; frames are text")
     try:
         kind = _kind(text).type
         if not kind.startswith("gw."):
@@ -56,4 +56,4 @@ def read(text: str | bytes) -> Event | Frame | None:
         reader = _readers.get(kind)
         return None if reader is None else reader(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError, ValueError) as error:
-        raise Unreadable(f"{error} in {text[:100]!r}") from error
+        raise InvalidFrame(f"{error} in {text[:100]!r}") from error

@@ -32,7 +32,7 @@ import attrs
 
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
-from greenroom.actors.errors import GreenroomError, RunDegraded, UnknownRun
+from greenroom.actors.errors import GreenroomError, RunDegradedError, UnknownRun
 
 from ..protocol.down import Error, Reset, Subscribed, Unsubscribed
 from ..protocol.up import Subscribe, Unsubscribe
@@ -42,7 +42,7 @@ JUMP: Final = 256
 """Events that nobody needs are let pass up to so many, if they are there; beyond that a new subscription is cheaper."""
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """Somebody who follows a run.
 
     Attributes:
@@ -69,7 +69,7 @@ class Reader(Protocol):
         """Nothing follows; `error` makes what tells why, None after the terminal event."""
 
 
-class State(Enum):
+class SubscriptionState(Enum):
     """Where a subscription stands on the wire; see the module."""
 
     IDLE = auto()
@@ -78,7 +78,7 @@ class State(Enum):
 
 
 @attrs.frozen
-class Goal:
+class SubscriptionGoal:
     """Where a subscription should be. lost: the cursor is not of this log, and the answer is a gw.reset."""
 
     after: int
@@ -87,7 +87,7 @@ class Goal:
 
 
 @attrs.define(eq=False)
-class Subscription:
+class RunSubscription:
     """One run over one connection.
 
     Attributes:
@@ -100,35 +100,35 @@ class Subscription:
     """
 
     run_id: str
-    readers: list[Reader] = attrs.field(factory=list)
-    state: State = State.IDLE
+    readers: list[EventReader] = attrs.field(factory=list)
+    state: SubscriptionState = SubscriptionState.IDLE
     id: str = ""
     position: int = 0
     type: str | None = None
     known: int = 0
-    asked: Goal | None = None
+    asked: SubscriptionGoal | None = None
     not_before: float = 0.0
     _suspect: int = -1
 
     def __repr__(self) -> str:
         return f"<Subscription to {self.run_id}: {self.state.name} at {self.position}, {len(self.readers)} readers>"
 
-    def _goal(self, epoch: str) -> Goal | None:
+    def _goal(self, epoch: str) -> SubscriptionGoal | None:
         hungry = [reader for reader in self.readers if reader.hungry]
         if not hungry:
             return None
         for reader in hungry:
             foreign = reader.epoch not in (None, epoch)
             if reader.cursor and (foreign or reader.strayed):
-                return Goal(reader.cursor, reader.epoch, lost=True)
-        return Goal(min(reader.cursor for reader in hungry), epoch)
+                return SubscriptionGoal(reader.cursor, reader.epoch, lost=True)
+        return SubscriptionGoal(min(reader.cursor for reader in hungry), epoch)
 
-    def _misplaced(self, goal: Goal) -> bool:
+    def _misplaced(self, goal: SubscriptionGoal) -> bool:
         """Whether the subscription on the wire is not the one that serves the goal."""
         if goal.lost:
             return self.asked != goal
         newest = max(self.position, self.known)
-        if self.state is State.OPEN and any(one.hungry and one.cursor > newest for one in self.readers):
+        if self.state is SubscriptionState.OPEN and any(one.hungry and one.cursor > newest for one in self.readers):
             return True  # the answer tells whether the log goes so far
         return not self.position <= goal.after <= min(self.position + JUMP, newest)
 
@@ -136,28 +136,28 @@ class Subscription:
         """The frame that brings the subscription to where it should be; None if it is there, or has to wait."""
         goal = self._goal(epoch)
         if goal is None:
-            if self.state is State.IDLE:
+            if self.state is SubscriptionState.IDLE:
                 return None
             self._idle()
             return Unsubscribe(run=self.run_id)
-        if self.state is State.IDLE and now < self.not_before:
+        if self.state is SubscriptionState.IDLE and now < self.not_before:
             return None
-        if self.state is not State.IDLE and not self._misplaced(goal):
+        if self.state is not SubscriptionState.IDLE and not self._misplaced(goal):
             return None
-        self.state, self.id, self.asked = State.ASKED, new_id(), goal
+        self.state, self.id, self.asked = SubscriptionState.ASKED, new_id(), goal
         self.position = self.known = goal.after
         return Subscribe(run=self.run_id, after=goal.after, epoch=goal.epoch if goal.after else None, id=self.id)
 
     def _idle(self) -> None:
-        self.state, self.asked, self._suspect = State.IDLE, None, -1
+        self.state, self.asked, self._suspect = SubscriptionState.IDLE, None, -1
 
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
     def subscribed(self, frame: Subscribed, epoch: str) -> None:
         """The events after `frame.after` follow."""
-        if self.state is State.IDLE or frame.id != self.id:
+        if self.state is SubscriptionState.IDLE or frame.id != self.id:
             return
-        self.state, self.position, self.type, self.known = State.OPEN, frame.after, None, frame.head
+        self.state, self.position, self.type, self.known = SubscriptionState.OPEN, frame.after, None, frame.head
         for reader in self.readers:
             if reader.cursor > frame.head:
                 reader.strayed = True
@@ -168,9 +168,9 @@ class Subscription:
 
     def reset(self, frame: Reset, epoch: str) -> None:
         """The cursor that was asked for is not of this log."""
-        if self.state is State.IDLE:
+        if self.state is SubscriptionState.IDLE:
             return
-        asked, self.state = self.asked, State.OPEN
+        asked, self.state = self.asked, SubscriptionState.OPEN
         self.position, self.type, self.known = frame.sequence, None, frame.sequence
         for reader in self.readers:
             foreign = reader.cursor > 0 and reader.epoch not in (None, epoch)
@@ -181,7 +181,7 @@ class Subscription:
 
     def event(self, event: Event, size: int, now: float, patience: float) -> bool:
         """The next event, one that is known, or one after a hole. Returns whether a frame may have to be sent."""
-        if self.state is not State.OPEN or event.sequence <= self.position:
+        if self.state is not SubscriptionState.OPEN or event.sequence <= self.position:
             return False
         if event.sequence > self.position + 1:
             self._lost(now, patience)
@@ -202,7 +202,7 @@ class Subscription:
 
     def unsubscribed(self, frame: Unsubscribed, now: float, patience: float) -> None:
         """No more events come: the run has ended, or nobody works on it, or it is gone."""
-        if self.state is not State.OPEN or frame.reason == "asked":
+        if self.state is not SubscriptionState.OPEN or frame.reason == "asked":
             return  # of a subscription that was replaced or given up
         ended = self.position >= self.known and (self.type is None or self.type in TERMINAL_EVENTS)
         if frame.reason == "done" and not ended:
@@ -214,7 +214,7 @@ class Subscription:
                 self._end(self.readers, partial(UnknownRun, self.run_id))
             case "degraded":
                 error = partial(
-                    RunDegraded, self.run_id, frame.code or "degraded", frame.detail or "nobody works on it"
+                    RunDegradedError, self.run_id, frame.code or "degraded", frame.detail or "nobody works on it"
                 )
                 self._end([one for one in self.readers if one.cursor >= self.position], error)
             case _:
@@ -222,7 +222,7 @@ class Subscription:
 
     def refused(self, frame: Error, now: float, patience: float) -> bool:
         """The subscription was refused; returns whether it was this one."""
-        if self.state is State.IDLE or frame.id != self.id:
+        if self.state is SubscriptionState.IDLE or frame.id != self.id:
             return False
         self._idle()
         if frame.retry:
@@ -234,7 +234,7 @@ class Subscription:
 
     def head(self, sequence: int) -> None:
         """A tick has said what the newest event is. Twice without any in between: a tail was lost."""
-        if self.state is State.OPEN and sequence > self.position:
+        if self.state is SubscriptionState.OPEN and sequence > self.position:
             if self._suspect == self.position:
                 self._idle()
             else:
@@ -245,13 +245,13 @@ class Subscription:
         self._idle()
         self.not_before = 0.0
 
-    def _end(self, readers: list[Reader], error: Callable[[], GreenroomError] | None) -> None:
+    def _end(self, readers: list[EventReader], error: Callable[[], GreenroomError] | None) -> None:
         for reader in list(readers):
             reader.end(error)
 
 
 @attrs.define(eq=False)
-class Subscriptions:
+class RunSubscriptions:
     """All runs that are followed over one connection.
 
     Attributes:
@@ -261,17 +261,17 @@ class Subscriptions:
 
     patience: float
     epoch: str = ""
-    _runs: dict[str, Subscription] = attrs.field(factory=dict)
+    _runs: dict[str, RunSubscription] = attrs.field(factory=dict)
     _ids: int = 0
 
     def __repr__(self) -> str:
         return f"<Subscriptions to {len(self._runs)} runs>"
 
-    def join(self, run_id: str, reader: Reader) -> None:
+    def join(self, run_id: str, reader: EventReader) -> None:
         """A reader begins."""
-        self._runs.setdefault(run_id, Subscription(run_id)).readers.append(reader)
+        self._runs.setdefault(run_id, RunSubscription(run_id)).readers.append(reader)
 
-    def leave(self, run_id: str, reader: Reader) -> None:
+    def leave(self, run_id: str, reader: EventReader) -> None:
         """A reader ends. Doing it twice is harmless."""
         one = self._runs.get(run_id)
         if one is not None and reader in one.readers:

@@ -8,8 +8,8 @@ from typing import Final
 import greenroom as gr
 from greenroom.actors.testing import FunctionModel
 
+from .demo_model import thinking
 from .files import Folder
-from .mind import thinking
 from .tools import count_lines, list_directory, read_file, write_report
 from .writing import check_name, former_report
 

@@ -47,8 +47,8 @@ from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.messages import Usage
 
-from .ag_ui_draft import Draft, Payload, Sent, State
-from .ag_ui_history import History, call_name, failure_of, fold, messages, reasoning_id, result_id, result_text
+from .ag_ui_builder import AgUiBuilder, AgUiState, Payload, Sent
+from .ag_ui_history import RunHistory, call_name, failure_of, fold, messages, reasoning_id, result_id, result_text
 
 ACTIVITY: Final = "greenroom.tool"
 """activityType of what a running tool tells: toolCallId, attempt, fraction, text and output (a list of pieces)."""
@@ -70,7 +70,7 @@ def begin(
     sent: Mapping[str, str] | None = None,
     answered: Collection[str] = (),
     after: int | None = None,
-) -> State:
+) -> AgUiState:
     """An AG-UI run, before the first event.
 
     Args:
@@ -85,7 +85,7 @@ def begin(
         answered: the interrupts that this AG-UI run answers; it begins with the first of these decisions.
         after: in place of that, the sequence of the last event that the client has been told of.
     """
-    return State(
+    return AgUiState(
         thread_id=thread_id,
         run_id=run_id,
         parent_run_id=parent_run_id,
@@ -94,11 +94,11 @@ def begin(
         shared=shared,
         answered=frozenset(answered),
         after=0 if after is None and not answered else after,
-        history=History(asked=asked, sent={} if sent is None else sent),
+        history=RunHistory(asked=asked, sent={} if sent is None else sent),
     )
 
 
-def step(state: State, event: Event) -> tuple[State, tuple[Sent, ...]]:
+def step(state: AgUiState, event: Event) -> tuple[AgUiState, tuple[Sent, ...]]:
     """The next event, and what the client is told. After a terminal event nothing follows."""
     if state.ended:
         return state, ()
@@ -106,7 +106,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Sent, ...]]:
     state = attrs.evolve(state, history=after)
     if not state.started and _known(state, event):
         return state, ()
-    draft = Draft(state)
+    draft = AgUiBuilder(state)
     if not state.started:
         draft.open(before)
     handler = _ON.get(event.type)
@@ -119,7 +119,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Sent, ...]]:
     return draft.build(), tuple(draft.told)
 
 
-def finish(state: State, *, code: str | None = None, message: str = "") -> tuple[State, tuple[Sent, ...]]:
+def finish(state: AgUiState, *, code: str | None = None, message: str = "") -> tuple[AgUiState, tuple[Sent, ...]]:
     """The events have ended: close the AG-UI run, unless it is closed.
 
     Args:
@@ -129,7 +129,7 @@ def finish(state: State, *, code: str | None = None, message: str = "") -> tuple
     """
     if state.ended:
         return state, ()
-    draft = Draft(state)
+    draft = AgUiBuilder(state)
     if not state.started:
         draft.open(state.history)
     if code is not None:
@@ -143,17 +143,17 @@ def finish(state: State, *, code: str | None = None, message: str = "") -> tuple
     return draft.build(), tuple(draft.told)
 
 
-def snapshot(state: State) -> list[Payload]:
+def snapshot(state: AgUiState) -> list[Payload]:
     """The messages of the conversation as they are now, in order."""
     return messages(state.history, state.known)
 
 
-def frame(told: Sequence[Sent]) -> bytes:
+def frame(events: Sequence[Sent]) -> bytes:
     """What the client is told, as server-sent events."""
-    return b"".join(b"data: %b\n\n" % _encode(one) for one in told)
+    return b"".join(b"data: %b\n\n" % _encode(one) for one in events)
 
 
-def _known(state: State, event: Event) -> bool:
+def _known(state: AgUiState, event: Event) -> bool:
     """True if the client has been told of this event before: it comes before all that its answers have led to."""
     if state.after is not None:
         return event.sequence <= state.after
@@ -165,37 +165,37 @@ def _known(state: State, event: Event) -> bool:
 # --- what an event comes to ------------------------------------------------------------------------------------------
 
 
-def _step_started(draft: Draft, _: History, payload: Payload) -> None:
+def _step_started(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.open_step(payload["step"])
 
 
-def _step_finished(draft: Draft, _: History, __: Payload) -> None:
+def _step_finished(draft: AgUiBuilder, _: RunHistory, __: Payload) -> None:
     draft.close_step()
 
 
-def _text(draft: Draft, _: History, payload: Payload) -> None:
+def _text(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.close_reasoning()
     draft.open_text(payload["message_id"])
     draft.put("TEXT_MESSAGE_CONTENT", messageId=payload["message_id"], delta=payload["text"])
 
 
-def _reasoning(draft: Draft, _: History, payload: Payload) -> None:
+def _reasoning(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     name = reasoning_id(payload["message_id"])
     draft.open_reasoning(name)
     draft.put("REASONING_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
 
 
-def _answered(draft: Draft, _: History, payload: Payload) -> None:
+def _answered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.close_reasoning()
     draft.spend(payload["model"], Usage(**payload["usage"]))
 
 
-def _retried(draft: Draft, _: History, payload: Payload) -> None:
+def _retried(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.spend("", Usage(**payload.get("usage") or {}))
     draft.put("CUSTOM", name="greenroom.inference.retried", value=payload)
 
 
-def _completed(draft: Draft, before: History, payload: Payload) -> None:
+def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None:
     name, text = payload["message_id"], payload["text"]
     streamed = before.growing.get(name)
     if streamed and payload.get("large"):
@@ -213,13 +213,13 @@ def _completed(draft: Draft, before: History, payload: Payload) -> None:
         draft.snapshot()
 
 
-def _discarded(draft: Draft, _: History, __: Payload) -> None:
+def _discarded(draft: AgUiBuilder, _: RunHistory, __: Payload) -> None:
     draft.close_reasoning()
     draft.close_text()
     draft.snapshot()
 
 
-def _called(draft: Draft, _: History, payload: Payload) -> None:
+def _called(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     name, owner = call_name(draft.history, payload["call_id"]), draft.history.owners[payload["call_id"]]
     draft.close_reasoning()
     draft.close_text()
@@ -228,7 +228,7 @@ def _called(draft: Draft, _: History, payload: Payload) -> None:
     draft.put("TOOL_CALL_END", toolCallId=name)
 
 
-def _result(draft: Draft, _: History, payload: Payload) -> None:
+def _result(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     call_id, failed = payload["call_id"], failure_of(payload)
     draft.put(
         "TOOL_CALL_RESULT",
@@ -240,18 +240,18 @@ def _result(draft: Draft, _: History, payload: Payload) -> None:
     )
 
 
-def _progress(draft: Draft, _: History, payload: Payload) -> None:
-    told = {"fraction": payload["fraction"], "text": payload.get("text", "")}
-    patch = [{"op": "add", "path": f"/{name}", "value": value} for name, value in told.items()]
-    _activity(draft, payload, {**told, "output": []}, patch)
+def _progress(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
+    events = {"fraction": payload["fraction"], "text": payload.get("text", "")}
+    patch = [{"op": "add", "path": f"/{name}", "value": value} for name, value in events.items()]
+    _activity(draft, payload, {**events, "output": []}, patch)
 
 
-def _printed(draft: Draft, _: History, payload: Payload) -> None:
+def _printed(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     patch = [{"op": "add", "path": "/output/-", "value": payload["text"]}]
     _activity(draft, payload, {"output": [payload["text"]]}, patch)
 
 
-def _activity(draft: Draft, payload: Payload, content: dict[str, Any], patch: list[dict[str, Any]]) -> None:
+def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], patch: list[dict[str, Any]]) -> None:
     """The first word of an attempt replaces what the one before it has said; later ones are added to it."""
     attempt = (payload["call_id"], payload["attempt"])
     name = f"{result_id(draft.history, payload['call_id'])}:activity"
@@ -263,7 +263,7 @@ def _activity(draft: Draft, payload: Payload, content: dict[str, Any], patch: li
     draft.put("ACTIVITY_SNAPSHOT", messageId=name, activityType=ACTIVITY, content=content, replace=True)
 
 
-def _steered(draft: Draft, _: History, payload: Payload) -> None:
+def _steered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     if payload["command_id"] in draft.history.sent:
         return
     name = payload["message_id"]
@@ -272,13 +272,13 @@ def _steered(draft: Draft, _: History, payload: Payload) -> None:
     draft.put("TEXT_MESSAGE_END", messageId=name)
 
 
-def _waiting(draft: Draft, _: History, payload: Payload) -> None:
+def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     """The end, unless the run waits (also) for answers that are on their way to it."""
     if draft.state.answered.isdisjoint(payload["tickets"]):
         draft.interrupt(payload["tickets"])
 
 
-_ON: Final[Mapping[str, Callable[[Draft, History, Payload], None]]] = {
+_ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
     "run.step.started": _step_started,
     "run.step.finished": _step_finished,
     "run.message.delta": _text,

@@ -32,7 +32,7 @@ Payload = Mapping[str, Any]
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class HistoryEntry:
     """One message of the run, or (`given`) the place of one that the client itself has written.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entry:
 
 
 @attrs.frozen(kw_only=True)
-class History:
+class RunHistory:
     """What the events so far come to.
 
     Attributes:
@@ -77,7 +77,7 @@ class History:
     at: int | None = None
     step: int | None = None
     answer: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[HistoryEntry, ...] = ()
     growing: Mapping[str, str] = attrs.field(factory=dict)
     owners: Mapping[str, str] = attrs.field(factory=dict)
     tickets: Mapping[str, Payload] = attrs.field(factory=dict)
@@ -85,7 +85,7 @@ class History:
     counted: Usage = attrs.field(factory=Usage)
 
 
-def fold(history: History, event: Event) -> History:
+def fold(history: RunHistory, event: Event) -> RunHistory:
     """The history with one more event."""
     payload = event.payload
     at = (event.timestamp - _EPOCH) // _MILLISECOND
@@ -103,12 +103,12 @@ def reasoning_id(answer: str) -> str:
     return f"{answer}:reasoning"
 
 
-def call_name(history: History, call_id: str) -> str:
+def call_name(history: RunHistory, call_id: str) -> str:
     """The toolCallId of a call."""
     return f"{history.run}:{call_id}"
 
 
-def result_id(history: History, call_id: str) -> str:
+def result_id(history: RunHistory, call_id: str) -> str:
     """The id of the message that answers a call."""
     return f"{history.owners.get(call_id, history.run)}:{call_id}"
 
@@ -129,76 +129,78 @@ def failure_of(payload: Payload) -> dict[str, Any] | None:
 # --- the fold --------------------------------------------------------------------------------------------------------
 
 
-def _created(history: History, payload: Payload) -> History:
+def _created(history: RunHistory, payload: Payload) -> RunHistory:
     if history.asked is not None:
-        return _add(history, Entry(id=history.asked, role="given"))
-    return _add(history, Entry(id=message_id(history.run, 1), role="user", text=payload["input"]))
+        return _add(history, HistoryEntry(id=history.asked, role="given"))
+    return _add(history, HistoryEntry(id=message_id(history.run, 1), role="user", text=payload["input"]))
 
 
-def _step_started(history: History, payload: Payload) -> History:
+def _step_started(history: RunHistory, payload: Payload) -> RunHistory:
     return attrs.evolve(history, step=payload["step"])
 
 
-def _step_finished(history: History, _: Payload) -> History:
+def _step_finished(history: RunHistory, _: Payload) -> RunHistory:
     return attrs.evolve(history, step=None)
 
 
-def _asked_model(history: History, payload: Payload) -> History:
+def _asked_model(history: RunHistory, payload: Payload) -> RunHistory:
     return attrs.evolve(history, answer=payload["message_id"])
 
 
-def _answered(history: History, payload: Payload) -> History:
+def _answered(history: RunHistory, payload: Payload) -> RunHistory:
     """The answer is whole: what was reasoned on the way stays as it is."""
     return _settle(_retried(history, payload), reasoning_id(payload["message_id"]))
 
 
-def _retried(history: History, payload: Payload) -> History:
+def _retried(history: RunHistory, payload: Payload) -> RunHistory:
     return attrs.evolve(history, counted=history.counted + Usage(**payload.get("usage") or {}))
 
 
-def _text(history: History, payload: Payload) -> History:
+def _text(history: RunHistory, payload: Payload) -> RunHistory:
     return _grow(history, payload["message_id"], "assistant", payload["text"])
 
 
-def _reasoning(history: History, payload: Payload) -> History:
+def _reasoning(history: RunHistory, payload: Payload) -> RunHistory:
     return _grow(history, reasoning_id(payload["message_id"]), "reasoning", payload["text"])
 
 
-def _completed(history: History, payload: Payload) -> History:
+def _completed(history: RunHistory, payload: Payload) -> RunHistory:
     name, text = payload["message_id"], payload["text"]
     if payload.get("large"):
         text = history.growing.get(name) or text  # an excerpt: the deltas hold all of it
     history = _settle(history, name)
     known = _index(history.entries, name)
     if known is None:
-        return _add(history, Entry(id=name, role="assistant", text=text))
+        return _add(history, HistoryEntry(id=name, role="assistant", text=text))
     return _put(history, known, attrs.evolve(history.entries[known], text=text))
 
 
-def _discarded(history: History, payload: Payload) -> History:
+def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
     """The text goes; the reasoning stays without its text, because a snapshot can not make a client forget it."""
-    gone = payload["message_id"]
-    emptied = reasoning_id(gone)
-    growing = {name: text for name, text in history.growing.items() if name not in (gone, emptied)}
-    entries = (attrs.evolve(one, text="") if one.id == emptied else one for one in history.entries if one.id != gone)
+    discarded = payload["message_id"]
+    emptied = reasoning_id(discarded)
+    growing = {name: text for name, text in history.growing.items() if name not in (discarded, emptied)}
+    entries = (
+        attrs.evolve(one, text="") if one.id == emptied else one for one in history.entries if one.id != discarded
+    )
     return attrs.evolve(history, entries=tuple(entries), growing=growing)
 
 
-def _called(history: History, payload: Payload) -> History:
+def _called(history: RunHistory, payload: Payload) -> RunHistory:
     call_id, owner = payload["call_id"], history.answer
     call = (call_name(history, call_id), payload["tool"], _encode(payload["arguments"]).decode())
     history = attrs.evolve(history, owners={**history.owners, call_id: owner})
     known = _index(history.entries, owner)
     if known is None:
-        return _add(history, Entry(id=owner, role="assistant", calls=(call,)))
+        return _add(history, HistoryEntry(id=owner, role="assistant", calls=(call,)))
     entry = history.entries[known]
     return _put(history, known, attrs.evolve(entry, calls=(*entry.calls, call)))
 
 
-def _result(history: History, payload: Payload) -> History:
+def _result(history: RunHistory, payload: Payload) -> RunHistory:
     """Right behind the message that holds the call, and the results that stand there already."""
     call_id = payload["call_id"]
-    entry = Entry(
+    entry = HistoryEntry(
         id=result_id(history, call_id),
         role="tool",
         text=result_text(payload),
@@ -212,23 +214,23 @@ def _result(history: History, payload: Payload) -> History:
     return attrs.evolve(history, entries=(*history.entries[:at], entry, *history.entries[at:]))
 
 
-def _requested(history: History, payload: Payload) -> History:
+def _requested(history: RunHistory, payload: Payload) -> RunHistory:
     return attrs.evolve(history, tickets={**history.tickets, payload["ticket_id"]: payload})
 
 
-def _resolved(history: History, payload: Payload) -> History:
+def _resolved(history: RunHistory, payload: Payload) -> RunHistory:
     open_ones = {name: one for name, one in history.tickets.items() if name != payload["ticket_id"]}
     return attrs.evolve(history, tickets=open_ones)
 
 
-def _steered(history: History, payload: Payload) -> History:
+def _steered(history: RunHistory, payload: Payload) -> RunHistory:
     given = history.sent.get(payload["command_id"])
     if given is not None:
-        return _add(history, Entry(id=given, role="given"))
-    return _add(history, Entry(id=payload["message_id"], role="user", text=payload["text"]))
+        return _add(history, HistoryEntry(id=given, role="given"))
+    return _add(history, HistoryEntry(id=payload["message_id"], role="user", text=payload["text"]))
 
 
-_FOLDS: Final[Mapping[str, Callable[[History, Payload], History]]] = {
+_FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {
     "run.created": _created,
     "run.step.started": _step_started,
     "run.step.finished": _step_finished,
@@ -247,26 +249,26 @@ _FOLDS: Final[Mapping[str, Callable[[History, Payload], History]]] = {
 }
 
 
-def _index(entries: Sequence[Entry], name: str) -> int | None:
+def _index(entries: Sequence[HistoryEntry], name: str) -> int | None:
     return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].id == name), None)
 
 
-def _add(history: History, entry: Entry) -> History:
+def _add(history: RunHistory, entry: HistoryEntry) -> RunHistory:
     return attrs.evolve(history, entries=(*history.entries, entry))
 
 
-def _put(history: History, at: int, entry: Entry) -> History:
+def _put(history: RunHistory, at: int, entry: HistoryEntry) -> RunHistory:
     return attrs.evolve(history, entries=(*history.entries[:at], entry, *history.entries[at + 1 :]))
 
 
-def _grow(history: History, name: str, role: Literal["assistant", "reasoning"], text: str) -> History:
+def _grow(history: RunHistory, name: str, role: Literal["assistant", "reasoning"], text: str) -> RunHistory:
     growing = {**history.growing, name: history.growing.get(name, "") + text}
     if name not in history.growing:
-        history = _add(history, Entry(id=name, role=role, text=""))
+        history = _add(history, HistoryEntry(id=name, role=role, text=""))
     return attrs.evolve(history, growing=growing)
 
 
-def _settle(history: History, name: str) -> History:
+def _settle(history: RunHistory, name: str) -> RunHistory:
     """What has grown is whole."""
     at = _index(history.entries, name)
     if at is None or name not in history.growing:
@@ -278,7 +280,7 @@ def _settle(history: History, name: str) -> History:
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def messages(history: History, known: Sequence[Payload]) -> list[Payload]:
+def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
     """Every message of the conversation, in order, for MESSAGES_SNAPSHOT.
 
     Args:
@@ -314,7 +316,7 @@ def made_by(run: str, message: Payload) -> bool:
     return bool(run) and str(message["id"]).startswith(f"{run}.")
 
 
-def _message(entry: Entry, history: History) -> dict[str, Any]:
+def _message(entry: HistoryEntry, history: RunHistory) -> dict[str, Any]:
     text = history.growing.get(entry.id, entry.text)
     message: dict[str, Any] = {"id": entry.id, "role": entry.role}
     if text is not None:

@@ -51,7 +51,7 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
+class DecisionDraft:
     """What an answer asks for, as the fields of a decision; see `Decision`."""
 
     action: Action
@@ -111,7 +111,7 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
     }
 
 
-def wish_of(resume_mode: str, status: str, payload: Any) -> Wish:
+def decision_draft(resume_mode: str, status: str, payload: Any) -> DecisionDraft:
     """What an answer to an interrupt asks for.
 
     Args:
@@ -123,13 +123,13 @@ def wish_of(resume_mode: str, status: str, payload: Any) -> Wish:
         ValueError: the payload can not be; the text names the key.
     """
     if status == "cancelled":
-        return Wish(action="cancel", reason=_reason_of(payload))
+        return DecisionDraft(action="cancel", reason=_reason_of(payload))
     if resume_mode != "replay_tool_call":
-        return Wish(action="resume", result=payload)
+        return DecisionDraft(action="resume", result=payload)
     return _approval(payload)
 
 
-def _approval(payload: Any) -> Wish:
+def _approval(payload: Any) -> DecisionDraft:
     if not isinstance(payload, Mapping):
         raise ValueError('payload must be an object such as {"approved": true}')  # noqa: TRY004 - a client's mistake
     unknown = sorted(payload.keys() - _KINDS.keys() - {"result"})
@@ -142,8 +142,8 @@ def _approval(payload: Any) -> Wish:
     action = _action(payload)
     reason, mark = payload.get("reason"), payload.get("approvedActionFingerprint")
     if action == "cancel":
-        return Wish(action="cancel", reason=reason, fingerprint=mark)
-    return Wish(
+        return DecisionDraft(action="cancel", reason=reason, fingerprint=mark)
+    return DecisionDraft(
         action=action,
         result=payload.get("result"),
         edited_arguments=payload.get("editedArgs"),

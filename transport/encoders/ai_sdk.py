@@ -61,7 +61,17 @@ from typing import Final, Literal
 
 from greenroom.actors.contract.envelope import Event
 
-from .ai_sdk_draft import Call, Draft, End, Part, Payload, State, ToolPart, Version, requested
+from .ai_sdk_builder import (
+    AiSdkBuilder,
+    AiSdkState,
+    Part,
+    Payload,
+    StreamedCall,
+    StreamEnd,
+    ToolPart,
+    Version,
+    requested,
+)
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
 """What an interrupted reader is told if nobody has a better reason."""
@@ -71,7 +81,7 @@ _HIDDEN: Final = ("tool", "arguments", "parameters", "response_schema", "fingerp
 
 def begin(
     run_id: str, *, version: Version = "v7", after: int = 0, reader: Mapping[str, ToolPart] | None = None
-) -> State:
+) -> AiSdkState:
     """A stream of a run's events, before the first of them.
 
     Args:
@@ -82,14 +92,14 @@ def begin(
         reader: call id -> the tool parts that the reader's message has, if that is known; else it is taken to have had
             the whole stream up to `after`.
     """
-    return State(version=version, run_id=run_id, after=after, reader=reader)
+    return AiSdkState(version=version, run_id=run_id, after=after, reader=reader)
 
 
-def step(state: State, event: Event) -> tuple[State, tuple[Part, ...]]:
+def step(state: AiSdkState, event: Event) -> tuple[AiSdkState, tuple[Part, ...]]:
     """The next event, and the parts that it comes to. After the terminal event nothing follows."""
     if state.ended:
         return state, ()
-    draft = Draft(state)
+    draft = AiSdkBuilder(state)
     draft.sequence = event.sequence
     if event.type == "run.created":
         draft.thread_id, draft.agent_id = event.payload["thread_id"], event.agent_id
@@ -106,7 +116,7 @@ def step(state: State, event: Event) -> tuple[State, tuple[Part, ...]]:
     return draft.build(), tuple(draft.parts) if live else ()
 
 
-def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Part, ...]]:
+def finish(state: AiSdkState, *, reason: str = INTERRUPTED) -> tuple[AiSdkState, tuple[Part, ...]]:
     """The events have ended: close the stream, unless a terminal event has done so.
 
     Args:
@@ -115,7 +125,7 @@ def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Par
     """
     if state.ended:
         return state, ()
-    draft = Draft(state)
+    draft = AiSdkBuilder(state)
     if not state.opened:
         draft.open()
     if state.end is not None:
@@ -124,35 +134,35 @@ def finish(state: State, *, reason: str = INTERRUPTED) -> tuple[State, tuple[Par
         for call_id in state.calls:
             _request(draft, call_id)
         of_calls = any(ticket["call_id"] is not None for ticket in state.tickets.values())
-        draft.close(End(status="waiting", reason="tool-calls" if of_calls else "other"))
+        draft.close(StreamEnd(status="waiting", reason="tool-calls" if of_calls else "other"))
     else:
         error = {"type": "error", "errorText": reason}
-        draft.close(End(status="interrupted", reason="error", last=(error,)))
+        draft.close(StreamEnd(status="interrupted", reason="error", last=(error,)))
     return draft.build(), tuple(draft.parts)
 
 
 # --- handlers: one per event -----------------------------------------------------------------------------------------
 
 
-def _started_step(d: Draft, _: Payload) -> None:
+def _started_step(d: AiSdkBuilder, _: Payload) -> None:
     d.end_step()
     d.calls, d.kept, d.answering, d.in_step = {}, {}, None, True
     d.say("start-step")
 
 
-def _finished_step(d: Draft, _: Payload) -> None:
+def _finished_step(d: AiSdkBuilder, _: Payload) -> None:
     d.end_step()
 
 
-def _text(d: Draft, payload: Payload) -> None:
+def _text(d: AiSdkBuilder, payload: Payload) -> None:
     d.more("text", payload["message_id"], payload["text"])
 
 
-def _reasoning(d: Draft, payload: Payload) -> None:
+def _reasoning(d: AiSdkBuilder, payload: Payload) -> None:
     d.more("reasoning", payload["message_id"], payload["text"])
 
 
-def _completed_message(d: Draft, payload: Payload) -> None:
+def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
     message_id, text = payload["message_id"], payload["text"]
     shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
     if shown and payload.get("large"):
@@ -164,39 +174,39 @@ def _completed_message(d: Draft, payload: Payload) -> None:
     d.end_block()
 
 
-def _discarded(d: Draft, payload: Payload) -> None:
+def _discarded(d: AiSdkBuilder, payload: Payload) -> None:
     d.take_back(payload["message_id"], payload["reason"])
 
 
-def _called(d: Draft, payload: Payload) -> None:
+def _called(d: AiSdkBuilder, payload: Payload) -> None:
     d.end_block()
-    d.calls = {**d.calls, payload["call_id"]: Call(tool=payload["tool"], arguments=payload["arguments"])}
+    d.calls = {**d.calls, payload["call_id"]: StreamedCall(tool=payload["tool"], arguments=payload["arguments"])}
 
 
-def _started_call(d: Draft, payload: Payload) -> None:
+def _started_call(d: AiSdkBuilder, payload: Payload) -> None:
     d.waiting = False
     call = d.calls.get(payload["call_id"])
     if call is not None and (_unset(call.part) or not call.part.provider):
         d.show(payload["call_id"])
 
 
-def _progress(d: Draft, payload: Payload) -> None:
+def _progress(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("tool-progress", payload["call_id"], payload)
 
 
-def _printed(d: Draft, payload: Payload) -> None:
+def _printed(d: AiSdkBuilder, payload: Payload) -> None:
     d.say("data-tool-output", data=payload, transient=True)
 
 
-def _task(d: Draft, payload: Payload) -> None:
+def _task(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("task", payload["task_id"], {"status": "running", **payload})
 
 
-def _task_printed(d: Draft, payload: Payload) -> None:
+def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
     d.say("data-task-output", data=payload, transient=True)
 
 
-def _opened_ticket(d: Draft, payload: Payload) -> None:
+def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     ticket_id, call_id = payload["ticket_id"], payload["call_id"]
     known = call_id is not None and call_id in d.calls
     wants = answer_of(payload["reason"], payload["resume_mode"], payload.get("response_schema"))
@@ -212,14 +222,14 @@ def _opened_ticket(d: Draft, payload: Payload) -> None:
         d.ask(call_id, ticket_id)
 
 
-def _closed_ticket(d: Draft, payload: Payload) -> None:
+def _closed_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     ticket_id, call_id, how = payload["ticket_id"], payload["call_id"], payload["resolution"]
     opened = {name: value for name, value in d.tickets.get(ticket_id, {}).items() if name not in _HIDDEN}
     d.tickets = {name: ticket for name, ticket in d.tickets.items() if name != ticket_id}
-    told = {name: value for name, value in payload.items() if name not in ("resolution", "reason")}
+    facts = {name: value for name, value in payload.items() if name not in ("resolution", "reason")}
     if payload.get("reason") is not None:
-        told["decision_reason"] = payload["reason"]
-    d.data("ticket", ticket_id, {**opened, **told, "status": how})
+        facts["decision_reason"] = payload["reason"]
+    d.data("ticket", ticket_id, {**opened, **facts, "status": how})
     call = d.calls.get(call_id)
     if call is None or call.ticket != ticket_id:
         return
@@ -228,7 +238,7 @@ def _closed_ticket(d: Draft, payload: Payload) -> None:
         d.respond(call_id, how == "approved", payload.get("reason"))
 
 
-def _result(d: Draft, payload: Payload) -> None:
+def _result(d: AiSdkBuilder, payload: Payload) -> None:
     call_id = payload["call_id"]
     call = d.calls.get(call_id)
     if call is None:
@@ -250,7 +260,7 @@ def _result(d: Draft, payload: Payload) -> None:
     d.calls = {name: other for name, other in d.calls.items() if name != call_id}
 
 
-def _failed_call(d: Draft, call_id: str, payload: Payload) -> None:
+def _failed_call(d: AiSdkBuilder, call_id: str, payload: Payload) -> None:
     denied = payload.get("code") == "approval_rejected"
     text = str(payload.get("result") or payload.get("code") or payload["status"])
     call = d.calls[call_id]
@@ -264,33 +274,33 @@ def _failed_call(d: Draft, call_id: str, payload: Payload) -> None:
         d.say("tool-output-error", toolCallId=call_id, errorText=text, providerExecuted=True)
 
 
-def _settle_approval(d: Draft, call_id: str, approved: bool, reason: str | None) -> None:
+def _settle_approval(d: AiSdkBuilder, call_id: str, approved: bool, reason: str | None) -> None:
     """Answer what nobody has answered before the result was there: a terminal part must not hold an open request."""
     if d.calls[call_id].part.approved is None:
         d.respond(call_id, approved, reason)
 
 
-def _input(d: Draft, payload: Payload) -> None:
+def _input(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("input", payload["message_id"], payload)
 
 
-def _moved(d: Draft, _: Payload) -> None:
+def _moved(d: AiSdkBuilder, _: Payload) -> None:
     d.waiting = False
 
 
-def _waits(d: Draft, _: Payload) -> None:
+def _waits(d: AiSdkBuilder, _: Payload) -> None:
     d.end_block()
     d.waiting = True
 
 
-def _ended(d: Draft, payload: Payload) -> None:
-    told = {name: payload[name] for name in ("usage", "steps", "active_seconds") if name in payload}
+def _ended(d: AiSdkBuilder, payload: Payload) -> None:
+    facts = {name: payload[name] for name in ("usage", "steps", "active_seconds") if name in payload}
     if "output" in payload and not isinstance(payload["output"], str):
-        told["output"] = payload["output"]
+        facts["output"] = payload["output"]
     kind, code = payload["termination"], payload.get("code")
     detail = payload.get("detail") or payload.get("message") or payload.get("reason")
     why = {"kind": kind, "code": code, "detail": detail, "by": payload["by"]}
-    told["termination"] = {name: value for name, value in why.items() if value is not None}
+    facts["termination"] = {name: value for name, value in why.items() if value is not None}
     last: list[Part] = []
     match payload["to"]:
         case "failed":
@@ -301,7 +311,7 @@ def _ended(d: Draft, payload: Payload) -> None:
             reason = "other"
         case _:
             reason = _STOPPED.get(code or "", "other") if kind == "stopped" else "stop"
-    d.end = End(status="done", reason=reason, last=tuple(last), facts=told)
+    d.end = StreamEnd(status="done", reason=reason, last=tuple(last), facts=facts)
 
 
 _STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "length", "timeout": "length"}
@@ -314,7 +324,7 @@ _NOTICES: Final = frozenset(
     }
 )
 
-_ON: Final[Mapping[str, Callable[[Draft, Payload], None]]] = {
+_ON: Final[Mapping[str, Callable[[AiSdkBuilder, Payload], None]]] = {
     "run.started": _moved,
     "run.resumed": _moved,
     "run.applying": _moved,
@@ -358,7 +368,7 @@ def _unset(part: ToolPart) -> bool:
     return part.state is None or part.state.startswith("output-")
 
 
-def _request(d: Draft, call_id: str) -> None:
+def _request(d: AiSdkBuilder, call_id: str) -> None:
     """At the end of a stream: what the call's open ticket wants, unless the reader has been asked for it."""
     call = d.calls[call_id]
     part, wanted = call.part, requested(call).part

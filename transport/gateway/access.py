@@ -99,7 +99,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-class Keyring:
+class TokenTable:
     """The principals of a gateway, found by their token in a time that tells nothing about it."""
 
     def __init__(self, principals: Iterable[Principal]) -> None:
@@ -132,7 +132,7 @@ class Keyring:
 
 
 @attrs.frozen(kw_only=True)
-class Doorway:
+class OriginPolicy:
     """Which Host and Origin headers are let in: cross-site pages and rebound names are not.
 
     A page of another site can open a WebSocket to us, and a name of another site can point to us; browsers say both in

@@ -33,13 +33,13 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunInfo
 
 from ..encoders import ag_ui
-from ..encoders.ag_ui_draft import Sent, State
+from ..encoders.ag_ui_builder import AgUiState, Sent
 from ..encoders.ag_ui_history import Payload, fold, messages
 from ..protocol.codes import Refused
 from ..protocol.up import Send, Start
 from .access import Principal
 from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_input, text_of, unanswered
-from .ag_ui_resume import OPEN, Declined, decide, find, load, open_tickets
+from .ag_ui_resume import OPEN, ResumeRefused, decide, find, load, open_tickets
 from .http import EVENT_STREAM, Request, Response, Route, Streamed
 
 if TYPE_CHECKING:
@@ -72,17 +72,17 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
             part = await _begin(gateway, who, agent, asked)
         else:
             part = await _repeat(gateway, who, agent, asked)
-    except Declined as declined:
-        _, told = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
-        return Response(body=ag_ui.frame(told), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
+    except ResumeRefused as declined:
+        _, frames = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
+        return Response(body=ag_ui.frame(frames), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
     state = _state(asked, who, part, await _behind(gateway, who, asked, part))
     ahead = await gateway.api.ahead(who, asked.threadId, part.run_id)
-    telling = Telling(gateway, who, part.run_id, state, ahead)
+    telling = AgUiResponse(gateway, who, part.run_id, state, ahead)
     return Streamed(chunks=telling.open, last=telling.last, abandoned=telling.abandoned)
 
 
 @attrs.frozen(kw_only=True)
-class Part:
+class RunSegment:
     """What of a run is told; see `ag_ui.begin`.
 
     Attributes:
@@ -118,7 +118,7 @@ def session_of(run_id: str) -> str:
 # --- beginning and resuming ------------------------------------------------------------------------------------------
 
 
-async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
+async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
     """Begin a run with the new user messages, or find the one that they have begun."""
     who.need("start")  # before anything is said of runs that the principal may not start
     waiting = unanswered(asked.messages)
@@ -145,7 +145,7 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentIn
             info = await _info(gateway, who, run_id)  # the same message came in another request at the same moment
     if info is not None:
         await _begin_again(gateway, who, attrs.evolve(order, session=info.session_id), waiting[-1].id)
-    return Part(run_id=run_id)
+    return RunSegment(run_id=run_id)
 
 
 async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_id: str) -> None:
@@ -159,7 +159,7 @@ async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_i
         raise Refused("run_exists", text) from refused
 
 
-async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
+async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
     """Nothing new is asked: find the run of the newest user message that has begun one."""
     users = [message for message in asked.messages if message.role == "user"]
     for message in users[: -MOST_UNANSWERED - 1 : -1]:
@@ -170,19 +170,19 @@ async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
             await _check_unused(gateway, who, asked, run_id)
             left = {ticket.ticket_id for ticket in open_tickets(record)}
             closed = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in left]
-            return Part(run_id=run_id, answered=closed, after=0)
-    raise Declined("unprocessable", "messages holds no user message that asks for something; add one")
+            return RunSegment(run_id=run_id, answered=closed, after=0)
+    raise ResumeRefused("unprocessable", "messages holds no user message that asks for something; add one")
 
 
-async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> Part:
+async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
     entries = asked.resume or ()
     record = await find(gateway, who, asked.threadId, entries)
     run_id = record.info.run_id
     if record.info.agent != agent:
-        raise Declined("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
+        raise ResumeRefused("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
     waiting = unanswered(asked.messages)
-    begun = await _info(gateway, who, run_of(who, asked.threadId, waiting[-1].id)) if waiting else None
-    if begun is not None and begun.run_id != run_id and begun.session_id == session_of(asked.runId):
+    existing = await _info(gateway, who, run_of(who, asked.threadId, waiting[-1].id)) if waiting else None
+    if existing is not None and existing.run_id != run_id and existing.session_id == session_of(asked.runId):
         await decide(gateway, who, record, entries, [])
         return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
     await _check_unused(gateway, who, asked, None)
@@ -191,11 +191,11 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
     sends = [Send(id=command_of(asked.threadId, id_), run=run_id, text=text) for id_, text in said if text.strip()]
     try:
         await decide(gateway, who, record, entries, sends)
-    except Declined as declined:
+    except ResumeRefused as declined:
         if declined.code != "run_done" or not sends or record.row.status is not RunStatus.DONE:
             raise
         return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
-    return Part(run_id=run_id, answered=[entry.interruptId for entry in entries])
+    return RunSegment(run_id=run_id, answered=[entry.interruptId for entry in entries])
 
 
 async def _new(gateway: Gateway, who: Principal, thread_id: str, waiting: Sequence[SentMessage]) -> list[SentMessage]:
@@ -235,15 +235,15 @@ async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) ->
         record = await load(gateway, summary.info.run_id) if who.sees(summary.info) else None
         names = [] if record is None else [ticket.ticket_id for ticket in open_tickets(record)]
         if names:
-            raise Declined(OPEN, f"the thread waits for answers; send them as resume: {', '.join(names)}")
+            raise ResumeRefused(OPEN, f"the thread waits for answers; send them as resume: {', '.join(names)}")
 
 
 # --- telling ---------------------------------------------------------------------------------------------------------
 
 
 def _state(
-    asked: RunAgentInput, who: Principal, part: Part | None = None, known: Sequence[Payload] | None = None
-) -> State:
+    asked: RunAgentInput, who: Principal, part: RunSegment | None = None, known: Sequence[Payload] | None = None
+) -> AgUiState:
     users = [message.id for message in asked.messages if message.role == "user"]
     sent = plain_messages(asked.messages)
     run_id = None if part is None else part.run_id
@@ -267,11 +267,11 @@ def _agreed(sent: Sequence[Payload], known: Sequence[Payload]) -> int:
     return next((at for at, (one, other) in pairs if one["id"] != other["id"]), min(len(sent), len(known)))
 
 
-async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: Part) -> list[Payload] | None:
+async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: RunSegment) -> list[Payload] | None:
     """The client's messages with those of a run that ended while it did not look; None if there is no such run."""
     if part.behind is None:
         return None
-    state = _state(asked, who, Part(run_id=part.behind, after=0))
+    state = _state(asked, who, RunSegment(run_id=part.behind, after=0))
     history = state.history
     async with gateway.follow(part.behind) as follower:
         async for found in follower:
@@ -280,10 +280,12 @@ async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: 
     return messages(history, state.known)
 
 
-class Telling:
+class AgUiResponse:
     """A run as the chunks of a response: an iterator, made anew for each response and gone through once."""
 
-    def __init__(self, gateway: Gateway, who: Principal, run_id: str, state: State, ahead: Sequence[str] = ()) -> None:
+    def __init__(
+        self, gateway: Gateway, who: Principal, run_id: str, state: AgUiState, ahead: Sequence[str] = ()
+    ) -> None:
         self._gateway, self._who, self._run_id = gateway, who, run_id
         self._ahead = tuple(ahead)  # runs that this one waits for, until the client has been told
         self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
@@ -309,8 +311,8 @@ class Telling:
 
     def last(self) -> bytes:
         """What ends the stream if the gateway stops."""
-        _, told = ag_ui.finish(self._told, code=_STOPS[0], message=_STOPS[1])
-        return ag_ui.frame(told)
+        _, frames = ag_ui.finish(self._told, code=_STOPS[0], message=_STOPS[1])
+        return ag_ui.frame(frames)
 
     def __aiter__(self) -> Self:
         return self
@@ -323,7 +325,7 @@ class Telling:
             found = None if self._follower is None else await anext(self._follower)
         except StopAsyncIteration:
             return self._end(None, "")
-        except gr.RunDegraded as error:
+        except gr.RunDegradedError as error:
             return self._end("degraded", str(error))
         except gr.UnknownRun as error:
             return self._end("unknown_run", str(error))
@@ -339,8 +341,8 @@ class Telling:
         out: list[Sent] = []
         state = self._told
         for frame in found.frames:
-            state, told = ag_ui.step(state, decode_event(frame))
-            out += told
+            state, frames = ag_ui.step(state, decode_event(frame))
+            out += frames
         self._next = state
         return ag_ui.frame(out + self._queued(out))
 
@@ -352,8 +354,8 @@ class Telling:
         return [{"type": "CUSTOM", "name": "greenroom.queued", "value": {"behind": run_id}} for run_id in ahead]
 
     def _end(self, code: str | None, message: str) -> bytes:
-        self._next, told = ag_ui.finish(self._told, code=code, message=message)
-        return ag_ui.frame(told)
+        self._next, frames = ag_ui.finish(self._told, code=code, message=message)
+        return ag_ui.frame(frames)
 
 
 ROUTES: Final = (

@@ -23,7 +23,7 @@ from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.rows import RunRecord
 
-from ..encoders.ag_ui_interrupts import wish_of
+from ..encoders.ag_ui_interrupts import decision_draft
 from ..protocol.codes import Refused
 from ..protocol.up import Decide, Send
 from .access import Principal
@@ -36,7 +36,7 @@ OPEN: Final = "interrupts_open"
 """Code of RUN_ERROR if the thread waits for answers that the request does not hold."""
 
 
-class Declined(Exception):
+class ResumeRefused(Exception):
     """The request is answered with RUN_ERROR: the protocol has no other form for it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Declined(Exception):
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class InterruptAnswer:
     """One answer and the ticket that it is for.
 
     Attributes:
@@ -71,11 +71,11 @@ async def find(gateway: Gateway, who: Principal, thread_id: str, entries: Sequen
     """
     ids = [entry.interruptId for entry in entries]
     if len(set(ids)) != len(ids):
-        raise Declined("bad_message", "resume answers an interrupt twice")
+        raise ResumeRefused("bad_message", "resume answers an interrupt twice")
     runs = {name.rpartition(".t")[0] for name in ids}  # as `contract.ids.ticket_id` makes them
     if len(runs) != 1:
-        raise Declined("unknown_target", f"resume names interrupts of {len(runs)} runs: {', '.join(ids)[:200]}")
-    unknown = Declined("unknown_target", f"this thread has no interrupt {ids[0]!r:.200}")
+        raise ResumeRefused("unknown_target", f"resume names interrupts of {len(runs)} runs: {', '.join(ids)[:200]}")
+    unknown = ResumeRefused("unknown_target", f"this thread has no interrupt {ids[0]!r:.200}")
     try:
         info = await gateway.api.info(who, runs.pop())
     except Refused as refused:
@@ -121,7 +121,7 @@ async def decide(
     owed = [ticket for ticket in open_tickets(record) if ticket.call_id is not None]
     left = [ticket.ticket_id for ticket in owed if ticket.ticket_id not in named]
     if fresh and left:
-        raise Declined(
+        raise ResumeRefused(
             OPEN, f"resume must answer every open interrupt of the thread; these are left: {', '.join(left)}"
         )
     _judge(gateway, who, record, fresh)
@@ -131,7 +131,7 @@ async def decide(
     await _post(gateway, who, [*decisions, *sends] if supersedes else [*sends, *decisions])
 
 
-def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -> list[Answer]:
+def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -> list[InterruptAnswer]:
     """The answers; those that only say that a closed ticket is known are left out."""
     tickets = {ticket.ticket_id: ticket for ticket in record.tickets}
     decided, now = _decided(record), gateway.runtime.clock.now()
@@ -139,20 +139,20 @@ def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -
     for entry in entries:
         ticket = tickets.get(entry.interruptId)
         if ticket is None:
-            raise Declined("unknown_target", f"this thread has no interrupt {entry.interruptId!r:.200}")
+            raise ResumeRefused("unknown_target", f"this thread has no interrupt {entry.interruptId!r:.200}")
         done = ticket.status != "open" or bool(decided & {ticket.ticket_id, ticket.call_id})
         late = ticket.expires_at is not None and now >= ticket.expires_at
         if entry.status == "cancelled" and (done or late):
             continue
-        answers.append(Answer(ticket=ticket, command=_command(record, ticket, entry), closed=done))
+        answers.append(InterruptAnswer(ticket=ticket, command=_command(record, ticket, entry), closed=done))
     return answers
 
 
 def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
     try:
-        wish = wish_of(ticket.resume_mode, entry.status, entry.payload)
+        wish = decision_draft(ticket.resume_mode, entry.status, entry.payload)
     except ValueError as error:
-        raise Declined("bad_message", f"{ticket.ticket_id}: {error}") from error
+        raise ResumeRefused("bad_message", f"{ticket.ticket_id}: {error}") from error
     return Decide(
         id=f"ag-ui.{content_digest([ticket.ticket_id, entry.status, entry.payload])}",
         run=record.info.run_id,
@@ -165,17 +165,17 @@ def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
     )
 
 
-async def _again(gateway: Gateway, who: Principal, answer: Answer) -> None:
+async def _again(gateway: Gateway, who: Principal, answer: InterruptAnswer) -> None:
     """The ticket is closed, so this can not act: it is the decision that was made, or it is told how that was."""
     if answer.ticket.status == "expired":
-        raise Declined("expired", f"{answer.ticket.ticket_id} has expired; cancel it to go on")
+        raise ResumeRefused("expired", f"{answer.ticket.ticket_id} has expired; cancel it to go on")
     try:
         await gateway.api.command(who, answer.command)
     except Refused as refused:
-        raise Declined(refused.error.code, f"{answer.ticket.ticket_id}: {refused.message}") from refused
+        raise ResumeRefused(refused.error.code, f"{answer.ticket.ticket_id}: {refused.message}") from refused
 
 
-def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[Answer]) -> None:
+def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[InterruptAnswer]) -> None:
     """Ask of each what the store's judge will ask, before the first one acts."""
     for answer in answers:
         asked, ticket = answer.command, answer.ticket
@@ -191,7 +191,7 @@ def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterabl
         )
         verdict = gateway.runtime.commands.check(record, decision)
         if not verdict.ok:
-            raise Declined(verdict.code or "internal", f"{ticket.ticket_id}: {verdict.detail}")
+            raise ResumeRefused(verdict.code or "internal", f"{ticket.ticket_id}: {verdict.detail}")
 
 
 async def _post(gateway: Gateway, who: Principal, commands: Sequence[Decide | Send]) -> None:
@@ -200,4 +200,4 @@ async def _post(gateway: Gateway, who: Principal, commands: Sequence[Decide | Se
             await gateway.api.command(who, command)
         except Refused as refused:
             before = f" ({number} of {len(commands)} had been accepted: send the same request again)" if number else ""
-            raise Declined(refused.error.code, f"{refused.message}{before}") from refused
+            raise ResumeRefused(refused.error.code, f"{refused.message}{before}") from refused

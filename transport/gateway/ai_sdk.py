@@ -25,15 +25,15 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunRecord
 
 from ..encoders.ai_sdk import begin
-from ..encoders.ai_sdk_draft import VERSIONS, Part, Version
+from ..encoders.ai_sdk_builder import VERSIONS, Part, Version
 from ..protocol.codes import Refused
 from ..protocol.up import Cancel, Start
 from .access import Principal
-from .ai_sdk_decide import Decided, decide
-from .ai_sdk_request import Asked, ChatBody, ChatRequest, Seen, read_request
-from .ai_sdk_telling import Telling
+from .ai_sdk_decide import AnswerResults, decide
+from .ai_sdk_request import ChatBody, ChatRequest, ReaderPosition, UserMessage, read_request
+from .ai_sdk_response import AiSdkResponse
 from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
-from .pages import resumed_after
+from .run_routes import resumed_after
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -53,13 +53,13 @@ async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
     if agent not in gateway.runtime.agents:
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     record = await _record(gateway, who, agent, asked)
-    decided = Decided()
+    decided = AnswerResults()
     if record is not None and asked.seen is not None and asked.seen.answers:
         decided = await decide(gateway, who, record, asked.seen.answers)
     if asked.asked is not None:
         run_id = await _begin(gateway, who, agent, asked.chat, asked.asked)
         notices = [_queued(behind) for behind in await gateway.api.ahead(who, asked.chat, run_id)]
-        return Telling(gateway, who, run_id, begin(run_id, version=version), notices=notices).response()
+        return AiSdkResponse(gateway, who, run_id, begin(run_id, version=version), notices=notices).response()
     return _continue(gateway, who, version, record, asked.seen, decided)
 
 
@@ -76,7 +76,7 @@ async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
     head = await gateway.api.head(request.who, run_id)
     if skip > head:
         raise Refused("reset", f"the newest event is {head}, not {skip}; resume without Last-Event-ID")
-    return Telling(gateway, request.who, run_id, begin(run_id, version=version), skip=skip).response()
+    return AiSdkResponse(gateway, request.who, run_id, begin(run_id, version=version), skip=skip).response()
 
 
 async def cancel(gateway: Gateway, request: Request) -> Response:
@@ -113,7 +113,7 @@ async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatReque
     return record if (record.info.thread_id, record.info.agent) == (asked.chat, agent) else None
 
 
-async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: Asked) -> str:
+async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: UserMessage) -> str:
     """The run of a user message: a new one, or the one that it has begun."""
     who.need("start")  # before anything is said of runs that the principal may not start
     run_id = run_of(who, chat_id, asked.message_id)
@@ -152,7 +152,12 @@ async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
 
 
 def _continue(  # noqa: PLR0917 - the facts of one request
-    gateway: Gateway, who: Principal, version: Version, record: RunRecord | None, seen: Seen | None, decided: Decided
+    gateway: Gateway,
+    who: Principal,
+    version: Version,
+    record: RunRecord | None,
+    seen: ReaderPosition | None,
+    decided: AnswerResults,
 ) -> Streamed:
     """What is new to the reader of a message.
 
@@ -170,7 +175,7 @@ def _continue(  # noqa: PLR0917 - the facts of one request
         raise Refused("unprocessable", "nothing is answered that is open: resume the stream to see how the run stands")
     notices = [_notice(ticket_id, refused) for ticket_id, refused in decided.refused.items()]
     state = begin(record.info.run_id, version=version, after=after, reader=seen.parts)
-    return Telling(gateway, who, record.info.run_id, state, notices=notices).response()
+    return AiSdkResponse(gateway, who, record.info.run_id, state, notices=notices).response()
 
 
 def _queued(run_id: str) -> Part:
@@ -179,8 +184,8 @@ def _queued(run_id: str) -> Part:
 
 
 def _notice(ticket_id: str, refused: Refused) -> Part:
-    told = {"event": "refused", "ticket_id": ticket_id, "code": refused.error.code, "detail": refused.message}
-    return {"type": "data-notice", "data": told, "transient": True}
+    notice = {"event": "refused", "ticket_id": ticket_id, "code": refused.error.code, "detail": refused.message}
+    return {"type": "data-notice", "data": notice, "transient": True}
 
 
 def _version(request: Request) -> Version:

@@ -26,7 +26,7 @@ from ..encoders.ai_sdk import answer_of
 from ..protocol.codes import Refused
 from ..protocol.up import Decide
 from .access import Principal
-from .ai_sdk_request import Answer
+from .ai_sdk_request import TicketAnswer
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -37,7 +37,7 @@ _MISFITS: Final = ("invalid_result", "invalid_arguments")
 
 
 @attrs.frozen(kw_only=True)
-class Decided:
+class AnswerResults:
     """What came of a request's answers.
 
     Attributes:
@@ -49,7 +49,7 @@ class Decided:
     refused: dict[str, Refused] = attrs.field(factory=dict)
 
 
-async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[Answer]) -> Decided:
+async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[TicketAnswer]) -> AnswerResults:
     """Let answers to open tickets of the run act; the others are ignored.
 
     Raises:
@@ -68,12 +68,12 @@ async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: I
                 raise
             if error.error.code not in _TOO_LATE:
                 refused[ticket.ticket_id] = error
-    return Decided(accepted=accepted, refused=refused)
+    return AnswerResults(accepted=accepted, refused=refused)
 
 
-async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, answer: Answer) -> int:
+async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, answer: TicketAnswer) -> int:
     """Post the answer's decision, or the next one if its value does not fit the ticket."""
-    wishes = wishes_of(ticket, answer)
+    wishes = decisions_of(ticket, answer)
     for wish in wishes[:-1]:
         try:
             await gateway.api.command(who, wish)
@@ -86,7 +86,7 @@ async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, ans
     return 1
 
 
-def wishes_of(ticket: Ticket, answer: Answer) -> Sequence[Decide]:
+def decisions_of(ticket: Ticket, answer: TicketAnswer) -> Sequence[Decide]:
     """The decisions that an answer comes to, the best first; the last one always fits if any does.
 
     Raises:
@@ -111,7 +111,7 @@ def wishes_of(ticket: Ticket, answer: Answer) -> Sequence[Decide]:
     return (_wish(ticket, answer, "cancel"),)
 
 
-def _wish(ticket: Ticket, answer: Answer, action: Any, result: Any = None) -> Decide:
+def _wish(ticket: Ticket, answer: TicketAnswer, action: Any, result: Any = None) -> Decide:
     digest = content_digest([ticket.ticket_id, action, result, answer.reason])
     return Decide(
         id=f"ai-sdk.{digest}",

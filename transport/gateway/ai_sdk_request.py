@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from ..encoders.ai_sdk_draft import ToolPart
+from ..encoders.ai_sdk_builder import ToolPart
 from ..protocol.codes import Refused
 
 Json = Mapping[str, Any]
@@ -36,7 +36,7 @@ class ChatBody:
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class TicketAnswer:
     """What somebody has answered to a ticket.
 
     Attributes:
@@ -52,7 +52,7 @@ class Answer:
 
 
 @attrs.frozen(kw_only=True)
-class Seen:
+class ReaderPosition:
     """An assistant message as its reader has it.
 
     Attributes:
@@ -63,13 +63,13 @@ class Seen:
     """
 
     run_id: str
-    answers: tuple[Answer, ...]
+    answers: tuple[TicketAnswer, ...]
     parts: Mapping[str, ToolPart]
     sequence: int | None
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class UserMessage:
     """A user message: its id, and its text."""
 
     message_id: str
@@ -87,8 +87,8 @@ class ChatRequest:
     """
 
     chat: str
-    asked: Asked | None
-    seen: Seen | None
+    asked: UserMessage | None
+    seen: ReaderPosition | None
 
 
 def read_request(data: Json) -> ChatRequest:
@@ -137,7 +137,7 @@ def _message(index: int, message: Any) -> Json:
     return {**message, "parts": parts}
 
 
-def _asked(message: Json) -> Asked:
+def _asked(message: Json) -> UserMessage:
     if not message["id"]:
         raise Refused("bad_message", "the user message has no id")
     if any(part["type"] in ("file", "source-url", "source-document") for part in message["parts"]):
@@ -146,16 +146,16 @@ def _asked(message: Json) -> Asked:
     text = "\n".join(one for one in texts if isinstance(one, str))
     if not text.strip():
         raise Refused("unprocessable", "the user message has no text")
-    return Asked(message_id=message["id"], text=text)
+    return UserMessage(message_id=message["id"], text=text)
 
 
 # --- the assistant's message, as its reader has it -------------------------------------------------------------------
 
 
-def _seen(message: Json) -> Seen:
+def _seen(message: Json) -> ReaderPosition:
     tools = list(_tools(message))
     answers = {one.ticket_id: one for part in tools if (one := _answer(part)) is not None}
-    return Seen(
+    return ReaderPosition(
         run_id=message["id"],
         answers=tuple(answers.values()),
         parts={part["toolCallId"]: _tool_part(part) for part in tools},
@@ -182,7 +182,7 @@ def _tool_part(part: Json) -> ToolPart:
     )
 
 
-def _answer(part: Json) -> Answer | None:
+def _answer(part: Json) -> TicketAnswer | None:
     """The answer that a part holds, if it holds one and says for which ticket."""
     approval, state = _object(part.get("approval")), part["state"]
     ticket = approval.get("id") or _object(_object(part.get("callProviderMetadata")).get("greenroom")).get("ticketId")
@@ -192,19 +192,19 @@ def _answer(part: Json) -> Answer | None:
         if not isinstance(approval.get("approved"), bool):
             return None
         kind: Literal["approved", "denied"] = "approved" if approval["approved"] else "denied"
-        return Answer(ticket_id=ticket, kind=kind, reason=_text(approval.get("reason")))
+        return TicketAnswer(ticket_id=ticket, kind=kind, reason=_text(approval.get("reason")))
     if state == "output-error":
-        return Answer(ticket_id=ticket, kind="failed", reason=_text(part.get("errorText")))
+        return TicketAnswer(ticket_id=ticket, kind="failed", reason=_text(part.get("errorText")))
     if part.get("preliminary") is True:
         return None
-    return Answer(ticket_id=ticket, kind="output", value=part.get("output"))
+    return TicketAnswer(ticket_id=ticket, kind="output", value=part.get("output"))
 
 
 def _sequence(message: Json) -> int | None:
     for part in message["parts"]:
-        told = _object(part.get("data"))
-        if part["type"] == "data-run" and told.get("run_id") == message["id"] and told.get("status") != "running":
-            sequence = told.get("sequence")
+        data = _object(part.get("data"))
+        if part["type"] == "data-run" and data.get("run_id") == message["id"] and data.get("status") != "running":
+            sequence = data.get("sequence")
             return sequence if type(sequence) is int and sequence >= 0 else None
     return None
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import REJECTIONS, Answer, Decision
+from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunInfo
-from greenroom.actors.contract.waits import WaitingFor
+from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.run.listing import query_of
 from greenroom.actors.run.view import RunView
 
@@ -21,7 +21,7 @@ from ..protocol.codes import Refused
 from ..protocol.down import Ack
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Start
 from .access import Principal, everything
-from .listing import Page, visible_page
+from .listing import VisiblePage, visible_page
 
 AHEAD: Final = 100
 """Newest runs of a thread among which the one is looked for that the others wait for."""
@@ -99,7 +99,7 @@ class Api:
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
 
-    async def runs(self, who: Principal, query: gr.RunQuery) -> Page:
+    async def runs(self, who: Principal, query: gr.RunQuery) -> VisiblePage:
         """A page of the runs that the principal may see; only the last one has no cursor.
 
         Raises:
@@ -224,7 +224,7 @@ class Api:
             raise await self._rejection(command, answer)
         return Ack(id=command.id, run=command.run, status=answer.status, code=answer.code)
 
-    async def _answer(self, who: Principal, command: RunCommand) -> Answer:
+    async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
         if isinstance(command, Decide):
             decision = Decision(
@@ -246,7 +246,7 @@ class Api:
             return await commands.pause(command.run, reason=command.reason, by=who.name, command_id=command.id)
         return await commands.send(command.run, command.text, by=who.name, command_id=command.id)
 
-    async def _rejection(self, command: RunCommand, answer: Answer) -> Refused:
+    async def _rejection(self, command: RunCommand, answer: CommandResult) -> Refused:
         code = answer.code if answer.code in REJECTIONS else "internal"
         current = None
         if code == "already_decided" and isinstance(command, Decide):

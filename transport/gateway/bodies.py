@@ -16,7 +16,7 @@ from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.tasks import TaskView
-from greenroom.actors.contract.waits import WaitKind
+from greenroom.actors.contract.waiting_for import WaitKind
 
 from ..protocol.codes import ERRORS
 from ..protocol.lines import Counts, Newest, RunLine
@@ -24,17 +24,17 @@ from ..protocol.lines import Counts, Newest, RunLine
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     """What all bodies have in common. Readers pass over fields that they do not know: more may come."""
 
 
-class Health(Body, frozen=True, kw_only=True):
+class Health(ResponseBody, frozen=True, kw_only=True):
     """The process serves (ok), or takes work (ready)."""
 
     status: Literal["ok", "ready"]
 
 
-class OpenTicket(Body, frozen=True, kw_only=True):
+class OpenTicket(ResponseBody, frozen=True, kw_only=True):
     """A ticket that can be decided: exactly this would happen."""
 
     ticket_id: str
@@ -54,7 +54,7 @@ class OpenTicket(Body, frozen=True, kw_only=True):
     reviewers: tuple[str, ...]
 
 
-class Wait(Body, frozen=True, kw_only=True):
+class WaitBody(ResponseBody, frozen=True, kw_only=True):
     """What a run waits for. `run`: for `thread`, the run that works on it, if it may be seen."""
 
     kind: WaitKind
@@ -62,7 +62,7 @@ class Wait(Body, frozen=True, kw_only=True):
     run: str | None
 
 
-class Snapshot(Body, frozen=True, kw_only=True):
+class RunBody(ResponseBody, frozen=True, kw_only=True):
     """A run at one moment.
 
     `calls`: call id -> status; `tasks`: task id -> the background tasks that live; `degraded`: why nobody works on it
@@ -85,10 +85,10 @@ class Snapshot(Body, frozen=True, kw_only=True):
     sequence: Newest
     pending: int
     degraded: str | None
-    waiting_for: Wait | None
+    waiting_for: WaitBody | None
 
 
-class AgentLine(Body, frozen=True, kw_only=True):
+class AgentLine(ResponseBody, frozen=True, kw_only=True):
     """An agent that can be started."""
 
     key: str
@@ -96,13 +96,13 @@ class AgentLine(Body, frozen=True, kw_only=True):
     tools: tuple[str, ...]
 
 
-class AgentList(Body, frozen=True, kw_only=True):
+class AgentList(ResponseBody, frozen=True, kw_only=True):
     """The agents that can be started by key."""
 
     agents: tuple[AgentLine, ...]
 
 
-class RunList(Body, frozen=True, kw_only=True):
+class RunList(ResponseBody, frozen=True, kw_only=True):
     """Runs in the order that was asked for. `cursor` asks for the next page; null on the last one.
 
     `counts`, if it was asked for: how many runs are not done, whatever the filters are.
@@ -113,11 +113,11 @@ class RunList(Body, frozen=True, kw_only=True):
     counts: Counts | None
 
 
-class Event(Body, frozen=True, kw_only=True):
+class AnyEvent(ResponseBody, frozen=True, kw_only=True):
     """Stands for every event; the document has one schema per type in its place."""
 
 
-class EventPage(Body, frozen=True, kw_only=True):
+class EventPage(ResponseBody, frozen=True, kw_only=True):
     """A page of a run's events, as stored.
 
     `epoch` names the log that sequences belong to, `head` is the newest sequence, `next` is the `after` of the next
@@ -126,13 +126,13 @@ class EventPage(Body, frozen=True, kw_only=True):
 
     run: str
     epoch: str
-    events: tuple[Event, ...]
+    events: tuple[AnyEvent, ...]
     head: Newest
     next: Newest
     done: bool
 
 
-class Started(Body, frozen=True, kw_only=True):
+class Started(ResponseBody, frozen=True, kw_only=True):
     """A run is durable. duplicate: the same order had started it before."""
 
     run: str
@@ -140,7 +140,7 @@ class Started(Body, frozen=True, kw_only=True):
     status: Literal["accepted", "duplicate"]
 
 
-class Accepted(Body, frozen=True, kw_only=True):
+class Accepted(ResponseBody, frozen=True, kw_only=True):
     """A command is durable. duplicate: it was before, and acts once. `code` early: a decision before its ticket."""
 
     id: str
@@ -149,7 +149,7 @@ class Accepted(Body, frozen=True, kw_only=True):
     code: str | None
 
 
-class Refusal(Body, frozen=True, kw_only=True, omit_defaults=True):
+class Refusal(ResponseBody, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing happened. `retry`: the same request may work later. `current`: what is the case instead."""
 
     code: ErrorCode
@@ -158,13 +158,13 @@ class Refusal(Body, frozen=True, kw_only=True, omit_defaults=True):
     current: Any = None
 
 
-class Error(Body, frozen=True, kw_only=True):
+class ErrorBody(ResponseBody, frozen=True, kw_only=True):
     """The body of every response from 400 on."""
 
     error: Refusal
 
 
-BODIES: Final[Mapping[str, type[Body]]] = {
-    cls.__name__: cls for cls in (Health, Snapshot, AgentList, RunList, EventPage, Started, Accepted, Error)
+BODIES: Final[Mapping[str, type[ResponseBody]]] = {
+    cls.__name__: cls for cls in (Health, RunBody, AgentList, RunList, EventPage, Started, Accepted, ErrorBody)
 }
 """Name in the document's components -> class; a route's `answers` uses these names."""

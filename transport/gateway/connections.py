@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..protocol.codes import CloseCode
 from .access import Principal
-from .wire import SharedStream
+from .shared_stream import SharedStream
 
 
 class Closable(Protocol):
@@ -25,5 +25,5 @@ class Closable(Protocol):
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
 
-    def look_alive(self, now: float) -> None:
+    def heartbeat(self, now: float) -> None:
         """Ping a silent peer, and cut one that does not answer. Never waits."""

@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 import trio
 
-from greenroom.actors.run.tails import Tail
+from greenroom.actors.run.event_buffer import EventBuffer
 from greenroom.supervision import failure_of
 
 from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.ws_output import SessionOutput
+from .shared_stream import SharedStream
 from .subscription import Subscription, as_text_frames
-from .wire import SharedStream
 
 BREATH: Final = 64
 """Writes after which a pump lets others run."""
@@ -44,12 +44,12 @@ class Receiver(Protocol):
         """Send the reason and close the connection."""
 
 
-class Pumps:
+class RunPumps:
     """The pumps of a gateway. They run in a nursery of its connections; `tell` hears of one that fails."""
 
     def __init__(self, tell: Callable[[object, BaseException], None]) -> None:
         self._tell = tell
-        self._pumps: dict[str, Pump] = {}
+        self._pumps: dict[str, RunPump] = {}
         self._nursery: trio.Nursery
 
     def open(self, nursery: trio.Nursery) -> None:
@@ -64,7 +64,7 @@ class Pumps:
         """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
         pump, listeners = self._pumps.get(subscription.run), subscription.follower.signal.listeners
         if pump is None:
-            pump = self._pumps[subscription.run] = Pump(subscription.follower.tail)
+            pump = self._pumps[subscription.run] = RunPump(subscription.follower.tail)
             self._nursery.start_soon(self._go_round, subscription.run, pump)
         pump.places[subscription] = conversation
         listeners.add(pump.wake)
@@ -78,7 +78,7 @@ class Pumps:
 
         subscription.on_close(gone)
 
-    async def _go_round(self, run: str, pump: Pump) -> None:
+    async def _go_round(self, run: str, pump: RunPump) -> None:
         try:
             await pump.run()
         except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one run's pump must not end all connections
@@ -87,19 +87,19 @@ class Pumps:
             for conversation in set(pump.places.values()):
                 conversation.leave(INTERNAL)
 
-    def _forget(self, run: str, pump: Pump) -> None:
+    def _forget(self, run: str, pump: RunPump) -> None:
         if self._pumps.get(run) is pump:
             del self._pumps[run]
 
 
-class Pump:
+class RunPump:
     """One run's rounds.
 
     Attributes:
         places: who is on the round.
     """
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: EventBuffer) -> None:
         self._tail = tail
         self.places: dict[Subscription, Receiver] = {}
         self._lot = trio.lowlevel.ParkingLot()

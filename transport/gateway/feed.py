@@ -51,14 +51,14 @@ class Watcher(Protocol):
     def who(self) -> Principal:
         """The principal that it belongs to."""
 
-    def touch(self, watch: Watch, /) -> None:
+    def touch(self, watch: ListWatch, /) -> None:
         """Let a watch have its turn in the connection's writer."""
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
 
 
-class Watch:
+class ListWatch:
     """One list on one connection.
 
     Attributes:
@@ -67,7 +67,7 @@ class Watch:
         source: what the connection's session knows of it. dropped: the client wants no more of it.
     """
 
-    def __init__(self, conversation: Watcher, feed: Feed, name: str, query: gr.RunQuery, most: float) -> None:
+    def __init__(self, conversation: Watcher, feed: RunListFeed, name: str, query: gr.RunQuery, most: float) -> None:
         self.conversation, self.name, self.query = conversation, name, query
         self.wants: Literal["asked", "too_many"] | None = "asked"
         self.source = ListSource(name)
@@ -121,7 +121,7 @@ class Watch:
         self._feed.leave(self)
 
 
-class Feed:
+class RunListFeed:
     """All watches of a gateway, and the one task that serves them while there are some."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Feed:
         self._reader = reader
         self._watch_seconds = watch_seconds
         self._log_failure = log_failure
-        self._watches: dict[Watch, None] = {}
+        self._watches: dict[ListWatch, None] = {}
         self._changed: dict[str, None] = {}
         self._flood = False
         self._lot = trio.lowlevel.ParkingLot()
@@ -144,14 +144,14 @@ class Feed:
 
     # --- who watches -------------------------------------------------------------------------------------------------
 
-    def join(self, watch: Watch) -> None:
+    def join(self, watch: ListWatch) -> None:
         """Serve a watch, from its first page on."""
         if not self._watches:
             self._end_calls = self._reader.on_change(self.heard, self.swept)
         self._watches[watch] = None
         self.wake()
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: ListWatch) -> None:
         """Serve it no more; doing it twice is harmless."""
         self._watches.pop(watch, None)
         if not any(one.conversation is watch.conversation for one in self._watches):
@@ -246,8 +246,10 @@ class Feed:
                 matches = watch.query.matches(line)
                 if matches and row is None:
                     row, _ = row_of(line, reader)
-                told = row if matches else None
-                watch.put(info.run_id, down.RunChanged(watch=watch.name, run=info.run_id, matches=matches, row=told))
+                shown_row = row if matches else None
+                watch.put(
+                    info.run_id, down.RunChanged(watch=watch.name, run=info.run_id, matches=matches, row=shown_row)
+                )
 
     def _sees(self, who: Principal, line: gr.RunSummary) -> bool:
         try:
@@ -265,7 +267,7 @@ class Feed:
         else:
             known.pop(run_id, None)
 
-    async def _give_page(self, watch: Watch) -> None:
+    async def _give_page(self, watch: ListWatch) -> None:
         reason = watch.wants or "asked"
         watch.wants = None  # what changes from here on comes after the page
         who = watch.conversation.who
@@ -295,7 +297,7 @@ class Feed:
 
     async def _tell_counts(self) -> None:
         found: dict[str, Counts] = {}
-        first: dict[Watcher, Watch] = {}
+        first: dict[Watcher, ListWatch] = {}
         for watch in self._watches:
             first.setdefault(watch.conversation, watch)
         for conversation, watch in first.items():

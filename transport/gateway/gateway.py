@@ -15,21 +15,21 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.run.journal import Journal
+from greenroom.actors.run.error_log import ErrorLog
 
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused
 from ..protocol.framing import server_sent_event
 from ..protocol.limits import Limits
 from ..protocol.up import Cancel
-from .access import Doorway, Keyring, Principal
+from .access import OriginPolicy, Principal, TokenTable
 from .api import Api
 from .connections import Closable
 from .descriptors import room, soft_limit
-from .fanout import Pumps
-from .feed import Feed
+from .fanout import RunPumps
+from .feed import RunListFeed
 from .http import Route
 from .metrics import Metrics
-from .wire import SharedStream
+from .shared_stream import SharedStream
 
 logger = logging.getLogger("greenroom.gateway")
 
@@ -59,8 +59,8 @@ class Gateway:
     """
 
     runtime: gr.Runtime
-    keyring: Keyring
-    doorway: Doorway
+    keyring: TokenTable
+    doorway: OriginPolicy
     limits: Limits
     routes: Sequence[Route[Gateway]]
     on_abort: OnAbort = "continue"
@@ -77,10 +77,10 @@ class Gateway:
     idle: set[trio.CancelScope] = attrs.field(factory=set)
     _of: Counter[str] = attrs.field(factory=Counter)
     _ids: itertools.count[int] = attrs.field(factory=itertools.count)
-    fanout: Pumps = attrs.field(init=False)
+    fanout: RunPumps = attrs.field(init=False)
     api: Api = attrs.field(init=False)
-    feed: Feed = attrs.field(init=False)
-    server_sent: Callable[[gr.Slice], bytes] = attrs.field(init=False)
+    feed: RunListFeed = attrs.field(init=False)
+    server_sent: Callable[[gr.EventSlice], bytes] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         files = soft_limit()
@@ -88,9 +88,9 @@ class Gateway:
         if self.most < self.limits.connections:
             text = "%d connections at most, not %d: this process may open %s files (RLIMIT_NOFILE, ulimit -n)"
             logger.warning(text, self.most, self.limits.connections, files)
-        self.fanout = Pumps(self.log_failure)
+        self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
-        self.feed = Feed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
+        self.feed = RunListFeed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
         self.server_sent = self._server_sent  # one object: slices keep what it made by it
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Gateway:
         with self.runtime.reader.follow(run_id, after=after, until=until) as follower:
             yield follower
 
-    def _server_sent(self, found: gr.Slice) -> bytes:
+    def _server_sent(self, found: gr.EventSlice) -> bytes:
         """A slice as server-sent events; the id is a cursor: the log's epoch and the sequence."""
         epoch = self.epoch
         events = enumerate(found.frames, found.first)
@@ -178,7 +178,7 @@ class Gateway:
         """A connection that was admitted is gone."""
         self._of[who.name] -= 1
 
-    def greet(self, conversation: Closable) -> None:
+    def authenticate(self, conversation: Closable) -> None:
         """A WebSocket is open."""
         self.conversations.add(conversation)
         self.metrics.opened("websocket")
@@ -220,4 +220,4 @@ class Gateway:
     def log_failure(self, what: object, error: BaseException) -> None:
         """A bug or a broken store, told to the operator with its stack and without secrets."""
         self.metrics.failed()
-        Journal(self.runtime.reader.redactor).bug(logger, f"{what} failed", error)
+        ErrorLog(self.runtime.reader.redactor).bug(logger, f"{what} failed", error)

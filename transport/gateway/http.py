@@ -203,14 +203,14 @@ def answer(data: Any, *, status: int = 200) -> Response:
 def refusal(refused: Refused) -> Response:
     """The response to what was refused: `{"error": {code, message, retry, current?}}`."""
     error = refused.error
-    told: dict[str, Any] = {"code": error.code, "message": refused.message, "retry": error.retry}
+    error_body: dict[str, Any] = {"code": error.code, "message": refused.message, "retry": error.retry}
     if refused.current is not None:
-        told["current"] = refused.current
+        error_body["current"] = refused.current
     more = [("www-authenticate", 'Bearer realm="greenroom"')] if error.status == 401 else []
     more += [("retry-after", "1")] if error.retry else []
     if error.status == 405 and isinstance(refused.current, list):
         more.append(("allow", ", ".join(refused.current)))
-    return Response(status=error.status, body=_encode({"error": told}), headers=more)
+    return Response(status=error.status, body=_encode({"error": error_body}), headers=more)
 
 
 def failure() -> Response:

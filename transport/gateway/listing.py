@@ -19,7 +19,7 @@ from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.titles import shown_line
 
 from ..protocol.limits import PAGE_BYTES, ROW_BYTES
-from ..protocol.lines import AskedLine, Counts, RunLine
+from ..protocol.lines import Counts, RunLine, TicketLine
 from .access import Principal, everything
 
 SCAN: Final = 500
@@ -32,7 +32,7 @@ _TAG: Final = 12
 
 
 @attrs.frozen(kw_only=True)
-class Page:
+class VisiblePage:
     """A page of the runs that a principal may see.
 
     Attributes:
@@ -45,7 +45,7 @@ class Page:
     cursor: str | None
 
 
-async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery) -> Page:
+async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery) -> VisiblePage:
     """A page of the runs that the principal may see: as long as the query says, or as `PAGE_BYTES` lets it be.
 
     Where a principal may not see all runs, those between are looked through, up to the next one that may be seen: the
@@ -57,7 +57,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
     opened = attrs.evolve(query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False)
     if query.limit < 1:
         await reader.page(opened)  # says what is wrong
-    gathered = _Gathered(reader, query.limit)
+    gathered = _PageBuilder(reader, query.limit)
     scan = query.limit if who.sees is everything else SCAN
     part: gr.RunQuery | None = attrs.evolve(opened, limit=scan)
     while part is not None and not gathered.more:
@@ -68,7 +68,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
         part = None if page.cursor is None else attrs.evolve(part, cursor=page.cursor)
         if part is not None and gathered.full and who.sees is everything:
             gathered.more = True
-    return Page(
+    return VisiblePage(
         lines=tuple(gathered.lines),
         rows=tuple(gathered.rows),
         cursor=_sealed(who, await gathered.cursor()) if gathered.more else None,
@@ -76,7 +76,7 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
 
 
 @attrs.define
-class _Gathered:
+class _PageBuilder:
     """The lines of a page, as they are found.
 
     Attributes:
@@ -180,7 +180,7 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
         held=line.held,
         degraded=None if degraded is None else degraded[0],
         waiting_since=line.waiting_since,
-        asked=tuple(AskedLine(**attrs.asdict(one, recurse=False)) for one in line.asked),
+        asked=tuple(TicketLine(**attrs.asdict(one, recurse=False)) for one in line.asked),
         asked_count=line.asked_count,
         termination=_termination(row.termination, reader) if done else None,
     )

@@ -115,16 +115,16 @@ def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> 
 
 
 def _responses(route: Route[Any]) -> Schema:
-    told: Schema = {}
+    taken: Schema = {}
     for status, (text, content) in sorted(route.answers.items()):
-        told[str(status)] = {"description": text}
+        taken[str(status)] = {"description": text}
         if content is not None:
             names = (content,) if isinstance(content, str) else content
-            told[str(status)]["content"] = {kind: one for name in names for kind, one in _content(name).items()}
+            taken[str(status)]["content"] = {kind: one for name in names for kind, one in _content(name).items()}
     refused = {"$ref": "#/components/responses/Refused"}
     if route.scope is not None:
-        told |= {"401": refused, "403": refused}
-    return told | {"default": refused}
+        taken |= {"401": refused, "403": refused}
+    return taken | {"default": refused}
 
 
 def _content(name: str) -> Schema:

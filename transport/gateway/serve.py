@@ -16,9 +16,9 @@ from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_colla
 from greenroom.supervision.exits import Crashed
 
 from ..protocol.limits import Limits
-from .access import Doorway, Keyring, Principal, new_token, own_hosts
-from .front import serve_connection
+from .access import OriginPolicy, Principal, TokenTable, new_token, own_hosts
 from .gateway import Gateway, OnAbort
+from .http_connection import serve_connection
 from .routes import ROUTES
 
 FAREWELL: Final = 5.0
@@ -106,18 +106,18 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     addresses = [listener.socket.getsockname()[:2] for listener in listeners]
     named = tuple(hosts)
-    doorway = Doorway(
+    doorway = OriginPolicy(
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
     )
     gateway = Gateway(
         runtime=runtime,
-        keyring=Keyring(who),
+        keyring=TokenTable(who),
         doorway=doorway,
         limits=limits,
         routes=ROUTES,
         on_abort=on_abort,
     )
-    hall = Hall(gateway, [listener.socket for listener in listeners])
+    hall = Acceptor(gateway, [listener.socket for listener in listeners])
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
     try:
         await _serve(gateway, hall, lambda: task_status.started(address))
@@ -125,7 +125,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         hall.close()
 
 
-async def _serve(gateway: Gateway, hall: Hall, started: Callable[[], None]) -> None:
+async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
     def told(ref: Ref[Any], exit_: Exit, _: int = 0) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
@@ -148,7 +148,7 @@ async def _serve(gateway: Gateway, hall: Hall, started: Callable[[], None]) -> N
     gateway.runtime.reader.check_open()
 
 
-class Hall:
+class Acceptor:
     """Where the connections are and come in: one nursery, a static child of the gateway's supervisor.
 
     After a crash it begins again with the same sockets: each time it listens on doubles of them, for trio closes what
@@ -199,7 +199,7 @@ def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
             await trio.sleep(PULSE * gateway.limits.heartbeat_seconds)
             now = trio.current_time()
             for index, conversation in enumerate(tuple(gateway.conversations)):
-                conversation.look_alive(now)
+                conversation.heartbeat(now)
                 if index % 256 == 255:
                     await trio.lowlevel.checkpoint()
 

@@ -12,7 +12,7 @@ from ..protocol.ws_actions import Actions, CheckEnd, FetchEvents, RunSource
 from ..protocol.ws_output import SessionOutput
 
 
-def as_text_frames(found: gr.Slice) -> bytes:
+def as_text_frames(found: gr.EventSlice) -> bytes:
     """A slice as WebSocket frames."""
     return text_frames(found.frames)
 
@@ -63,7 +63,7 @@ class Subscription:
                 return output.run_ended(source, "done")
         except gr.StoreUnavailable:
             return output.fetch_failed(source)
-        except gr.RunDegraded as error:
+        except gr.RunDegradedError as error:
             return output.run_ended(source, "degraded", code=error.reason, detail=error.detail)
         except gr.UnknownRun as error:
             return output.run_ended(source, "gone", detail=str(error))

@@ -26,8 +26,8 @@ def text_frames(payloads: Iterable[bytes]) -> bytes:
 
 def close_frame(code: int, reason: str) -> bytes:
     """A close frame; of the reason as much as a control frame has room for."""
-    told = reason.encode(errors="replace")[:123].decode(errors="ignore").encode()
-    return b"\x88%c%b%b" % (2 + len(told), code.to_bytes(2, "big"), told)
+    reason_bytes = reason.encode(errors="replace")[:123].decode(errors="ignore").encode()
+    return b"\x88%c%b%b" % (2 + len(reason_bytes), code.to_bytes(2, "big"), reason_bytes)
 
 
 def server_sent_event(payload: bytes, name: str) -> bytes:

@@ -14,7 +14,7 @@ from greenroom.actors.contract.messages import Usage
 Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 if there is none.")]
 
 
-class AskedLine(msgspec.Struct, frozen=True, kw_only=True):
+class TicketLine(msgspec.Struct, frozen=True, kw_only=True):
     """An open ticket in short. `reviewers`: who may decide; empty means everybody with the scope for it."""
 
     ticket_id: str
@@ -58,7 +58,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
     degraded: str | None
     waiting_since: datetime | None
-    asked: tuple[AskedLine, ...]
+    asked: tuple[TicketLine, ...]
     asked_count: int
     termination: Termination | None
 

@@ -155,9 +155,9 @@ def _closed(kind: str, schema: Mapping[str, Any]) -> Schema:
 
 
 def _without(schema: Mapping[str, Any], names: Iterable[str]) -> Schema:
-    gone = frozenset(names)
+    dropped = frozenset(names)
     return {
         **schema,
-        "properties": {name: value for name, value in schema["properties"].items() if name not in gone},
-        "required": [name for name in schema["required"] if name not in gone],
+        "properties": {name: value for name, value in schema["properties"].items() if name not in dropped},
+        "required": [name for name in schema["required"] if name not in dropped],
     }

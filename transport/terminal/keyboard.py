@@ -43,7 +43,7 @@ class Keyboard:
         return line.decode("utf-8", "replace").strip()
 
 
-def somebody_is_there() -> bool:
+def is_interactive() -> bool:
     """Whether questions can be asked: keyboard and screen are both a terminal."""
     return _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
 

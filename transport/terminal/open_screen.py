@@ -26,7 +26,7 @@ def _open(*, machine: bool) -> Screen:
         out, sys.stdout = sys.stdout, sys.stderr
         return JsonScreen(out)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from .colours import RichScreen  # noqa: PLC0415 - a pipe does without rich and its import time
+        from .rich_screen import RichScreen  # noqa: PLC0415 - a pipe does without rich and its import time
 
         return RichScreen()
     return Screen()

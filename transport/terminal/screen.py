@@ -1,7 +1,7 @@
 """The one place that writes: to a terminal with colours and one live line, to a pipe as plain lines, or as JSON lines.
 
 What is shown only ever grows downwards. On a terminal (module `colours`) one last line tells what goes on right now; it
-is wiped before anything else is written. Everything foreign has been cleaned by `words` before it comes here.
+is wiped before anything else is written. Everything foreign has been cleaned by `text_format` before it comes here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import attrs
 
 from greenroom.actors.contract.envelope import Event, timestamp
 
-from . import words
+from . import text_format
 from .timeline import Kind, Line
 
 Style = Literal["", "strong", "dim", "good", "bad", "warn", "added", "removed"]
@@ -47,7 +47,7 @@ TOOK: Final = 8
 
 def parts_of(line: Line) -> tuple[str, str, str]:
     """What stands behind a line's sign: who, how long, and the rest."""
-    took = "" if line.seconds is None else words.duration(line.seconds)
+    took = "" if line.seconds is None else text_format.duration(line.seconds)
     rest = f"{line.what} → {line.outcome}" if line.what and line.outcome else line.what or line.outcome
     return line.who, took, rest
 
@@ -76,7 +76,7 @@ class Screen:
         """Write a line of the story."""
         who, took, rest = parts_of(line)
         self._catch_up()
-        head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {words.padded(who, WHO)} {took:>{TOOK}}  "
+        head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {text_format.padded(who, WHO)} {took:>{TOOK}}  "
         for text in rest.split("\n"):
             self._write(f"{head}{text}".rstrip() + "\n")
 
@@ -210,9 +210,9 @@ class HidingScreen(Screen):
 
 def complain(text: str) -> None:
     """One line on standard error; on a terminal it goes on below between words."""
-    said = f"greenroom: {words.one_line(text, 2000)}"
+    said = f"greenroom: {text_format.one_line(text, 2000)}"
     if sys.stderr.isatty():
-        begins = [0, *words.breaks(said, shutil.get_terminal_size().columns)]
+        begins = [0, *text_format.breaks(said, shutil.get_terminal_size().columns)]
         said = "\n".join(said[begin:end].rstrip() for begin, end in pairwise([*begins, len(said)]))
     sys.stderr.write(f"{said}\n")
     sys.stderr.flush()

@@ -14,7 +14,7 @@ import attrs
 
 from greenroom.actors.contract.envelope import Event
 
-from . import words
+from . import text_format
 
 Kind = Literal["start", "ok", "bad", "wait", "yes", "no", "text", "output", "note"]
 """What a line is about; the screen has a sign and a colour for each."""
@@ -44,7 +44,7 @@ class Line:
 
 
 @attrs.define
-class _Call:
+class _CallLine:
     tool: str
     arguments: str
     since: datetime | None = None
@@ -64,7 +64,7 @@ class Timeline:
     agent: str = ""
     last: int = 0
     _origin: datetime | None = None
-    _calls: dict[str, _Call] = attrs.field(factory=dict)
+    _calls: dict[str, _CallLine] = attrs.field(factory=dict)
     _tools: dict[str, str] = attrs.field(factory=dict)  # by call or task, also of ended ones
     _tickets: dict[str, str] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
@@ -94,7 +94,7 @@ class Timeline:
         if running:
             first = running[0]
             parts = [f"{first.tool} {first.arguments}".rstrip(), first.progress, _since(first.since, moment)]
-            more = f" (and {words.plural(len(running) - 1, 'other call')})" if len(running) > 1 else ""
+            more = f" (and {text_format.plural(len(running) - 1, 'other call')})" if len(running) > 1 else ""
             return " · ".join(part for part in parts if part) + more
         if self._thinking is not None:
             return f"{self.agent} thinks · {_since(self._thinking, moment)}"
@@ -113,9 +113,9 @@ class Timeline:
     def _again(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         self._thinking = event.timestamp
         detail, delay = payload.get("detail") or payload["code"], payload.get("delay_ms", 0) / 1000
-        when = f" in {words.duration(delay)}" if delay else ""
+        when = f" in {text_format.duration(delay)}" if delay else ""
         yield Line(
-            at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {words.one_line(detail, 120)}"
+            at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {text_format.one_line(detail, 120)}"
         )
 
     def _message(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
@@ -126,10 +126,10 @@ class Timeline:
 
     def _called(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         if self._said:
-            yield Line(at=at, kind="text", who=self.agent, what=words.clean(self._said))
+            yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(self._said))
             self._said = ""
-        tool = self._tools[payload["call_id"]] = words.one_line(payload["tool"], 40)
-        self._calls[payload["call_id"]] = _Call(tool, words.arguments(payload["arguments"]))
+        tool = self._tools[payload["call_id"]] = text_format.one_line(payload["tool"], 40)
+        self._calls[payload["call_id"]] = _CallLine(tool, text_format.arguments(payload["arguments"]))
 
     def _started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         call = self._call(payload)
@@ -139,7 +139,7 @@ class Timeline:
         yield Line(at=at, kind="start", who=call.tool, what=call.arguments, outcome=again)
 
     def _progress(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
-        text = words.one_line(payload.get("text", ""), 40)
+        text = text_format.one_line(payload.get("text", ""), 40)
         self._call(payload).progress = f"{payload['fraction']:.0%} {text}".rstrip()
         yield from ()
 
@@ -147,28 +147,28 @@ class Timeline:
         call = self._call(payload)
         *whole, call.half_line = (call.half_line + payload["text"]).split("\n")
         for text in whole:
-            yield Line(at=at, kind="output", who=call.tool, what=words.clean(text))
+            yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(text))
 
     def _resumed(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
         """A decision, or a plugin, may have given the call other arguments: from now on it is told with those."""
         if payload.get("arguments") is not None:
-            self._call(payload).arguments = words.arguments(payload["arguments"])
+            self._call(payload).arguments = text_format.arguments(payload["arguments"])
         yield from ()
 
     def _edited(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         yield from self._resumed(event, payload, at)
-        call, by = self._call(payload), words.one_line(payload["by"], 40)
+        call, by = self._call(payload), text_format.one_line(payload["by"], 40)
         yield Line(at=at, kind="note", who=call.tool, what=f"{by} changed its arguments: {call.arguments}")
 
     def _result(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         call = self._call(payload)
         if call.half_line:
-            yield Line(at=at, kind="output", who=call.tool, what=words.clean(call.half_line))
+            yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(call.half_line))
         self._calls.pop(payload["call_id"], None)
         if payload["call_id"] in self._refused:
             return  # the decision's line has said it
         code, data = payload.get("code"), payload.get("result")
-        outcome = words.result(data, 100)
+        outcome = text_format.result(data, 100)
         if code is not None:
             outcome = f"{code}: {outcome}" if outcome else code
         seconds = None if call.since is None else payload["duration_ms"] / 1000
@@ -177,8 +177,10 @@ class Timeline:
 
     def _task_started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         """A task is told like a call, under its own id."""
-        tool = self._tools[payload["task_id"]] = words.one_line(payload["tool"], 40)
-        task = self._calls[payload["task_id"]] = _Call(tool, words.arguments(payload["arguments"]), event.timestamp)
+        tool = self._tools[payload["task_id"]] = text_format.one_line(payload["tool"], 40)
+        task = self._calls[payload["task_id"]] = _CallLine(
+            tool, text_format.arguments(payload["arguments"]), event.timestamp
+        )
         attempt = payload["attempt"]
         how = f"in the background, attempt {attempt}" if attempt > 1 else "in the background"
         yield Line(at=at, kind="start", who=tool, what=task.arguments, outcome=how)
@@ -193,10 +195,10 @@ class Timeline:
         yield from self._result(event, {**payload, "call_id": payload["task_id"]}, at)
 
     def _requested(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
-        tool = words.subject(payload["tool"], 40)
+        tool = text_format.subject(payload["tool"], 40)
         self._tickets[payload["ticket_id"]] = tool
         if payload.get("call_id") is None:
-            what = words.one_line(payload.get("message", ""), 200)
+            what = text_format.one_line(payload.get("message", ""), 200)
             yield Line(at=at, kind="wait", who=tool, what=what, outcome="is held, and waits for a decision")
             return
         call = self._calls.get(payload.get("call_id") or "")
@@ -204,16 +206,16 @@ class Timeline:
             call.since = None
         unknown = payload["reason"] == "outcome_unknown"
         why = "nobody knows whether it took effect" if unknown else "waits for a decision"
-        yield Line(at=at, kind="wait", who=tool, what=words.arguments(payload["arguments"]), outcome=why)
+        yield Line(at=at, kind="wait", who=tool, what=text_format.arguments(payload["arguments"]), outcome=why)
 
     def _resolved(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         how, by, reason = payload["resolution"], payload.get("by"), payload.get("reason")
         text = (
             how
-            + (f" by {words.one_line(by, 40)}" if by else "")
+            + (f" by {text_format.one_line(by, 40)}" if by else "")
             + (" with edited arguments" if payload.get("edited") else "")
         )
-        text += f": {words.one_line(reason, 200)}" if reason else ""
+        text += f": {text_format.one_line(reason, 200)}" if reason else ""
         kind: Kind = "yes" if how == "approved" else "no"
         if kind == "no" and payload.get("call_id") is not None:
             self._refused.add(payload["call_id"])
@@ -221,36 +223,36 @@ class Timeline:
 
     def _noted(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         detail = payload.get("detail") or payload.get("reason") or payload.get("text") or payload.get("mode") or ""
-        what = f"{_NOTES[event.type]}: {words.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
+        what = f"{_NOTES[event.type]}: {text_format.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
     def _overruled(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
-        plugin, by = words.one_line(payload["plugin"], 40), words.one_line(payload["by"], 40)
+        plugin, by = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["by"], 40)
         what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
         yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
 
     def _conflict(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
         """It comes after the result of the call that wrote, or from the hooks of a phase."""
         writer = payload["writer"]
-        what = f"what it wrote to state was dropped: {words.one_line(payload['detail'], 160)}"
+        what = f"what it wrote to state was dropped: {text_format.one_line(payload['detail'], 160)}"
         what += "; it runs again" if payload.get("retried") else ""
-        yield Line(at=at, kind="note", who=self._tools.get(writer, words.one_line(writer, 40)), what=what)
+        yield Line(at=at, kind="note", who=self._tools.get(writer, text_format.one_line(writer, 40)), what=what)
 
     def _overrun(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
-        grace = words.duration(payload["grace_seconds"])
-        who = words.one_line(payload.get("tool") or self.agent, 40)
+        grace = text_format.duration(payload["grace_seconds"])
+        who = text_format.one_line(payload.get("tool") or self.agent, 40)
         yield Line(
             at=at, kind="note", who=who, what=f"did not end within its grace of {grace}; its late result is dropped"
         )
 
-    def _call(self, payload: Mapping[str, Any]) -> _Call:
+    def _call(self, payload: Mapping[str, Any]) -> _CallLine:
         """The call of an event; a timeline that began in the middle has not heard of it."""
-        tool = words.one_line(payload.get("tool") or payload["call_id"], 40)
-        return self._calls.setdefault(payload["call_id"], _Call(tool, ""))
+        tool = text_format.one_line(payload.get("tool") or payload["call_id"], 40)
+        return self._calls.setdefault(payload["call_id"], _CallLine(tool, ""))
 
 
 def _since(start: datetime | None, moment: datetime) -> str:
-    return "" if start is None else words.duration(max(0.0, (moment - start).total_seconds()))
+    return "" if start is None else text_format.duration(max(0.0, (moment - start).total_seconds()))
 
 
 _NOTES: Final = {

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import POSITIONS, SETTLED, CallStatus
 from greenroom.actors.contract.codec import NewerSchema, SchemaError
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Ticket
+from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest, Message, Usage
-from greenroom.actors.contract.phases import CallAt
+from greenroom.actors.contract.phases import CallPosition
 from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow
 from greenroom.actors.contract.state import StateWrite
 
 from .strategies import JSON, examples, instances
 
-ROWS = (RunRow, CallRow, Ticket, Command, Message, RunInfo, Answer, InboxItem, StateWrite, Decision, Counters)
+ROWS = (RunRow, CallRow, Ticket, Command, Message, RunInfo, CommandResult, InboxItem, StateWrite, Decision, Counters)
 AT = datetime(2025, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 MESSAGE = Message(id="m1", role="user", content="hello")
 
@@ -75,7 +75,7 @@ def test_a_field_that_has_its_default_costs_nothing():
 def test_enums_and_nested_rows_come_back_as_their_own_types():
     request = CallRequest(call_id="c", tool="t", arguments={})
     call = CallRow(call_id="c", index=0, step=1, tool="t", arguments={}, fingerprint="f", requested=request)
-    again = codec.load(CallRow, codec.dump(attrs.evolve(call, at=CallAt.BODY)))
+    again = codec.load(CallRow, codec.dump(attrs.evolve(call, at=CallPosition.BODY)))
     assert again.status is CallStatus.RUNNING
     assert isinstance(again.requested, CallRequest)
     assert codec.load(RunRow, codec.dump(RunRow(stage=Stage.APPLYING))).stage is Stage.APPLYING
@@ -137,7 +137,7 @@ FIRST = {"call_id": "c", "index": 0, "step": 1, "tool": "t", "arguments": {}, "f
 FIRST |= {"requested": {"call_id": "c", "tool": "t", "arguments": {}}}
 
 
-@pytest.mark.parametrize("at", CallAt)
+@pytest.mark.parametrize("at", CallPosition)
 def test_a_call_of_version_one_keeps_its_status(at):
     """It stored the status beside the position, and left out what was new."""
     own = POSITIONS[at].status

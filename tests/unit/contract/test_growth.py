@@ -17,7 +17,7 @@ from greenroom.actors.contract.redaction import MASK, Redactor
 from greenroom.actors.contract.shapes import PARTS, TOKENS
 from greenroom.actors.contract.stop import ContentMatch
 from greenroom.actors.models.answers import read_output_type
-from greenroom.actors.run.holdback import HoldBack
+from greenroom.actors.run.stream_redaction import StreamRedactor
 from greenroom.actors.tools.docstrings import parameter_texts
 
 SIZES = (16_384, 65_536, 262_144, 1_048_576)
@@ -231,7 +231,7 @@ def assert_linear(work: Callable[[str], object], text: Text, sizes: Sequence[int
 
 
 PLAIN, WITH_NAMED = Redactor(), Redactor(NAMED)
-HOLD, HOLD_WITH_NAMED = HoldBack(PLAIN), HoldBack(WITH_NAMED)
+HOLD, HOLD_WITH_NAMED = StreamRedactor(PLAIN), StreamRedactor(WITH_NAMED)
 HELD_SIZES = (16_384, 131_072)
 """No stream looks at more than a piece of 65,536 characters at a time."""
 

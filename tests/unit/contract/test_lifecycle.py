@@ -21,7 +21,7 @@ from greenroom.actors.contract.lifecycle import (
     TerminationKind,
     check_stage,
 )
-from greenroom.actors.contract.phases import PHASE_OF, Cursor, Phase
+from greenroom.actors.contract.phases import PHASE_OF, Phase, RunPosition
 
 # stage | status | may go to; copied from the design, not from the program
 RUN_TABLE = """
@@ -170,7 +170,7 @@ def test_each_phase_is_run_level_under_its_own_name_or_is_per_call():
     assert set(Phase) - set(PHASE_OF.values()) == {
         *(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE)
     }
-    order = list(Cursor)
+    order = list(RunPosition)
     assert [PHASE_OF[cursor] for cursor in order if cursor in PHASE_OF] == [p for p in Phase if p in PHASE_OF.values()]
 
 

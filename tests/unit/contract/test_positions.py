@@ -14,7 +14,7 @@ from greenroom.actors.contract.calls import (
 )
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallAt, Phase
+from greenroom.actors.contract.phases import CallPosition, Phase
 from greenroom.actors.contract.rows import CallRow
 
 # position | may go to
@@ -66,7 +66,7 @@ def outcomes(source, target):
     return POSITIONS[source].outcomes & POSITIONS[target].outcomes
 
 
-@pytest.mark.parametrize(("source", "target"), [*product(CallAt, CallAt)], ids=lambda at: at.value)
+@pytest.mark.parametrize(("source", "target"), [*product(CallPosition, CallPosition)], ids=lambda at: at.value)
 def test_a_call_moves_where_the_table_lets_it_and_nowhere_else(source, target):
     for outcome in (None, *CallStatus):
         if target.value in MOVES[source.value] and outcome in outcomes(source, target):
@@ -76,9 +76,9 @@ def test_a_call_moves_where_the_table_lets_it_and_nowhere_else(source, target):
                 check_move("c", source, target, outcome)
 
 
-@pytest.mark.parametrize("target", CallAt)
+@pytest.mark.parametrize("target", CallPosition)
 def test_a_call_begins_new(target):
-    if target is CallAt.NEW:
+    if target is CallPosition.NEW:
         check_move("c", None, target, None)
     else:
         with pytest.raises(IllegalTransition, match=f"call c: nothing -> {target}"):
@@ -86,9 +86,13 @@ def test_a_call_begins_new(target):
 
 
 def test_every_position_has_its_columns():
-    assert [name for name, *_ in rows(COLUMNS_TABLE)] == [at.value for at in POSITIONS] == [at.value for at in CallAt]
+    assert (
+        [name for name, *_ in rows(COLUMNS_TABLE)]
+        == [at.value for at in POSITIONS]
+        == [at.value for at in CallPosition]
+    )
     for name, status, phase, flags, ends in rows(COLUMNS_TABLE):
-        row = POSITIONS[CallAt(name)]
+        row = POSITIONS[CallPosition(name)]
         assert (row.status or "*", row.phase or "") == (status, phase), name
         assert {flag for flag in FLAGS if getattr(row, flag)} == names(flags), name
         assert {outcome.value for outcome in row.outcomes} == names(ends), name
@@ -104,10 +108,10 @@ def test_every_position_is_reached_and_left_for_the_end():
             todo += found
         return seen
 
-    assert reach(CallAt.NEW) == set(CallAt)
-    assert all(CallAt.SETTLED in reach(at) for at in CallAt)
-    assert POSITIONS[CallAt.SETTLED].to == set()
-    assert all(CallAt.SETTLED in POSITIONS[at].to for at in CallAt if at is not CallAt.SETTLED)
+    assert reach(CallPosition.NEW) == set(CallPosition)
+    assert all(CallPosition.SETTLED in reach(at) for at in CallPosition)
+    assert POSITIONS[CallPosition.SETTLED].to == set()
+    assert all(CallPosition.SETTLED in POSITIONS[at].to for at in CallPosition if at is not CallPosition.SETTLED)
 
 
 def test_hooks_of_each_phase_of_a_call_are_asked_in_one_position():
@@ -122,7 +126,7 @@ def row_at(at, **more):
     )
 
 
-@pytest.mark.parametrize("at", CallAt)
+@pytest.mark.parametrize("at", CallPosition)
 def test_a_call_has_an_outcome_where_the_table_says_that_it_has_ended(at):
     for outcome in POSITIONS[at].outcomes if POSITIONS[at].ended else (None,):
         call = row_at(at, outcome=outcome)
@@ -130,7 +134,7 @@ def test_a_call_has_an_outcome_where_the_table_says_that_it_has_ended(at):
         assert call.position is POSITIONS[at]
 
 
-@pytest.mark.parametrize("at", [at for at in CallAt if POSITIONS[at].status is None and not POSITIONS[at].ended])
+@pytest.mark.parametrize("at", [at for at in CallPosition if POSITIONS[at].status is None and not POSITIONS[at].ended])
 def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call_does(at):
     """new until a body or a decision; resuming from a decision until the next body begins."""
     told = {
@@ -149,20 +153,20 @@ def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call
 def test_the_status_moves_as_a_client_may_expect():
     """Along a path with a suspension, a lost body and a batch that clashed."""
     path = [
-        (CallAt.NEW, 0, None, None),
-        (CallAt.ALLOWED, 0, None, None),
-        (CallAt.BODY, 1, None, None),
-        (CallAt.PARKED, 1, None, None),
-        (CallAt.HELD, 1, None, None),
-        (CallAt.NEW, 1, 1, None),
-        (CallAt.GATING, 1, 1, None),
-        (CallAt.ALLOWED, 1, 1, None),
-        (CallAt.BODY, 2, 1, None),
-        (CallAt.MERGING, 2, 1, None),
-        (CallAt.ALLOWED, 2, 1, None),
-        (CallAt.BODY, 3, 1, None),
-        (CallAt.AFTER, 3, 1, CallStatus.SUCCEEDED),
-        (CallAt.SETTLED, 3, 1, CallStatus.SUCCEEDED),
+        (CallPosition.NEW, 0, None, None),
+        (CallPosition.ALLOWED, 0, None, None),
+        (CallPosition.BODY, 1, None, None),
+        (CallPosition.PARKED, 1, None, None),
+        (CallPosition.HELD, 1, None, None),
+        (CallPosition.NEW, 1, 1, None),
+        (CallPosition.GATING, 1, 1, None),
+        (CallPosition.ALLOWED, 1, 1, None),
+        (CallPosition.BODY, 2, 1, None),
+        (CallPosition.MERGING, 2, 1, None),
+        (CallPosition.ALLOWED, 2, 1, None),
+        (CallPosition.BODY, 3, 1, None),
+        (CallPosition.AFTER, 3, 1, CallStatus.SUCCEEDED),
+        (CallPosition.SETTLED, 3, 1, CallStatus.SUCCEEDED),
     ]
     names = ("at", "attempts", "resumed_at", "outcome")
     statuses = [row_at(**dict(zip(names, place, strict=True))).status for place in path]

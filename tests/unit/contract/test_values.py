@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, SetResult, Suspend, Ticket
+from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Usage
-from greenroom.actors.contract.rows import CallRow, Commit, EventDraft, Facts, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.rows import CallRow, CommandContext, Commit, EventDraft, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.contract.stop import ContentMatch
 
@@ -78,13 +78,13 @@ def test_a_commit_ends_at_the_sequence_of_its_last_event(before, number):
 
 @given(st.none() | instances(CallRow))
 def test_without_a_ticket_a_decision_occupies_its_call(call):
-    key = Facts(stage=Stage.RUNNING, pending=0, call=call).target_key
+    key = CommandContext(stage=Stage.RUNNING, pending=0, call=call).target_key
     assert key == (None if call is None else f"call:{call.call_id}")
 
 
 @pytest.mark.parametrize(("status", "ok"), [("accepted", True), ("duplicate", True), ("rejected", False)])
 def test_an_answer_is_ok_when_the_command_is_journaled(status, ok):
-    assert Answer(status=status).ok is ok
+    assert CommandResult(status=status).ok is ok
 
 
 def test_the_execution_modes_are_the_three_columns_of_the_design():

@@ -10,9 +10,9 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import (
     RESUME_MODES,
     Allow,
-    Answer,
     Block,
     Command,
+    CommandResult,
     Decision,
     Deny,
     SetResult,
@@ -153,7 +153,7 @@ class Chaos:
                 return inp.TaskStopped(task_id=effect.task_id, attempt=effect.attempt), True
             case _:
                 calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
-                stubborn = tuple(inp.Stubborn(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
+                stubborn = tuple(inp.Unfinished(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
                 return inp.WorkStopped(stubborn=stubborn), True
 
     def hooks(self, effect: fx.RunPhase) -> inp.PhaseDone:
@@ -305,7 +305,7 @@ class Chaos:
         if calls:
             self.post(self.rng.choice(calls).call_id)
 
-    def post(self, target: str) -> Answer:
+    def post(self, target: str) -> CommandResult:
         rng = self.rng
         self.numbers += 1
         name = f"d{self.numbers}" if rng.random() < 0.9 else f"d{rng.randint(1, self.numbers)}"
@@ -337,7 +337,7 @@ class Chaos:
                 self.world.feed(inp.DeadlinePassed())
             case "abandon":
                 self.world.lose_owner()
-                self.world.feed(inp.Abandon(detail="crashed three times"))
+                self.world.feed(inp.FailUnrecoverable(detail="crashed three times"))
             case mode:
                 self.numbers += 1
                 self.world.post(Command(command_id=f"x{self.numbers}", kind="cancel", mode=mode))
@@ -365,7 +365,7 @@ class Chaos:
     def overrun(self) -> None:
         """A body of this run goes on without its call."""
         name = self.rng.choice([*self.world.store.calls, "model:r.m1"])
-        self.world.feed(inp.Overran(item=inp.Stubborn(call_id=name, stack="somewhere")))
+        self.world.feed(inp.BodyOverran(item=inp.Unfinished(call_id=name, stack="somewhere")))
 
     def stale(self) -> None:
         """An answer to something that was asked before, or never."""

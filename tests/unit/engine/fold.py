@@ -98,7 +98,7 @@ class Fold:
                 self.usage = self.usage + payload.usage
             case ev.InferenceRetried():
                 self.usage = self.usage + (payload.usage or Usage())
-            case ev.MessageDelta() | ev.ReasoningDelta():
+            case ev.MessageDelta() | ev.ReasoningStreamed():
                 key = (payload.message_id, event.type)
                 assert payload.index == self.deltas[key]
                 assert payload.message_id not in self.closed_messages

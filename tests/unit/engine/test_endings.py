@@ -11,7 +11,7 @@ from greenroom.actors.contract.decisions import Block, Command, InboxItem, Suspe
 from greenroom.actors.contract.failures import FAILURES
 from greenroom.actors.contract.lifecycle import RunStatus, TerminationKind
 from greenroom.actors.contract.messages import ModelResponse, Usage
-from greenroom.actors.contract.phases import Cursor, Phase
+from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
@@ -62,14 +62,14 @@ def test_no_text_and_no_call_is_an_empty_answer() -> None:
 def test_text_next_to_a_call_is_not_the_final_answer() -> None:
     w = World(agent())
     works(w, text="let me look")
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
 
 
 def test_input_that_came_meanwhile_is_answered_before_the_run_ends() -> None:
     w = World(agent())
     w.send("one more thing")
     w.says("done")
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
     w.says("that too")
     assert (w.last().output, w.last().steps) == ("that too", 2)
 
@@ -89,7 +89,7 @@ def test_a_tool_may_bring_the_final_output(tool_use: Any, tools: tuple[str, ...]
     for tool in tools:
         w.returns(tool, f"from {tool}")
     if output is None:
-        assert w.row.cursor is Cursor.INFERENCE
+        assert w.row.cursor is RunPosition.INFERENCE
     else:
         assert (w.row.stage, w.last().output, w.last().termination) == ("completed", output, "natural_end")
         w.check_end()
@@ -98,7 +98,7 @@ def test_a_tool_may_bring_the_final_output(tool_use: Any, tools: tuple[str, ...]
 def test_a_failed_tool_brings_no_output() -> None:
     w = World(agent(tool_use="stop_on_first_tool"))
     works(w, fails=True)
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
 
 
 def form(text: str) -> tuple[Any, str | None]:
@@ -163,7 +163,7 @@ def test_zero_and_none_switch_a_condition_off(off: Any) -> None:
     w = World(agent(stop=(off,)))
     for _ in range(5):
         same(w)
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
 
 
 def test_loop_detection_looks_back_as_far_as_its_window() -> None:
@@ -193,7 +193,7 @@ def test_time_that_a_person_takes_is_not_active_time() -> None:
     w.decide("A")
     w.tick(10)
     w.returns("A")
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
     w.says("done")
     assert w.last().active_seconds == 10.0
 
@@ -355,8 +355,8 @@ def test_a_run_with_an_overrun_asks_who_still_lives_before_it_ends(lives: bool) 
     w = World(agent())
     w.says(calls=[call("A", "write")])
     w.raises("A")
-    w.feed(inp.Overran(item=inp.Stubborn(call_id="A", tool="write", grace=0.5, stack="here")))
-    w.feed(inp.Overran(item=inp.Stubborn(call_id="A", tool="write", grace=0.5, stack="still here")))
+    w.feed(inp.BodyOverran(item=inp.Unfinished(call_id="A", tool="write", grace=0.5, stack="here")))
+    w.feed(inp.BodyOverran(item=inp.Unfinished(call_id="A", tool="write", grace=0.5, stack="still here")))
     assert w.types().count("run.cleanup.overrun") == 1
     w.says("done")
     assert w.row.stage == "running"  # the answer is here; the end waits for the owner's word
@@ -606,7 +606,7 @@ def test_what_was_not_durable_never_happened() -> None:
     assert ("call", "A") not in w.outstanding, "an unsafe body waits for its receipt"
     w.crash()
     assert not w.store.calls
-    assert w.row.cursor is Cursor.INFERENCE
+    assert w.row.cursor is RunPosition.INFERENCE
 
 
 def test_another_spec_is_recorded_and_accepted() -> None:
@@ -640,7 +640,7 @@ def test_the_time_without_an_owner_is_not_active_time() -> None:
 def test_an_owner_that_gives_up_fails_the_run_from_everywhere(place: str) -> None:
     w = PLACES[place]()
     w.lose_owner()
-    w.feed(inp.Abandon(detail="crashed three times"))
+    w.feed(inp.FailUnrecoverable(detail="crashed three times"))
     w.stopped()
     assert (w.row.stage, w.last().code) == ("failed", "internal_error")
     w.check_end()
@@ -663,12 +663,18 @@ def test_a_run_that_nobody_can_work_on_obeys_a_cancel() -> None:
 def test_an_ended_run_takes_no_input() -> None:
     w = World(agent())
     w.says("done")
-    for message in (inp.Activate(), inp.Admit(), inp.DeadlinePassed(), inp.WorkStopped(), inp.Abandon(detail="x")):
+    for message in (
+        inp.Activate(),
+        inp.Admit(),
+        inp.DeadlinePassed(),
+        inp.WorkStopped(),
+        inp.FailUnrecoverable(detail="x"),
+    ):
         w.feed(message)  # the world checks that nothing comes of it
 
 
 def test_each_cursor_has_a_place_in_these_tests() -> None:
-    assert {PLACES[place]().row.cursor for place in PLACES} == set(Cursor) - {Cursor.ENDED}
+    assert {PLACES[place]().row.cursor for place in PLACES} == set(RunPosition) - {RunPosition.ENDED}
 
 
 def test_suspended_calls_are_told_of_in_the_history_after_a_cancel() -> None:

@@ -13,10 +13,10 @@ from greenroom.actors.contract.calls import POSITIONS, CallStatus, check_move
 from greenroom.actors.contract.decisions import Deny
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallAt, Phase
+from greenroom.actors.contract.phases import CallPosition, Phase
 from greenroom.actors.contract.rows import CallRow
 from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
-from greenroom.actors.engine import bodies, calls, decisions, ending, gates, state
+from greenroom.actors.engine import calls, decisions, gates, state, termination, tool_bodies
 from greenroom.actors.engine.state import StepBuilder
 
 from .chaos import TOOLS, Chaos
@@ -27,14 +27,14 @@ REQUEST = CallRequest(call_id="c", tool="read", arguments={})
 ROW = CallRow(call_id="c", index=0, step=0, tool="read", arguments={}, fingerprint="f", requested=REQUEST)
 
 
-def outcome_at(at: CallAt, source: CallAt) -> CallStatus | None:
+def outcome_at(at: CallPosition, source: CallPosition) -> CallStatus | None:
     """An outcome that fits both positions, if the call has ended at the first."""
     both = POSITIONS[source].outcomes & POSITIONS[at].outcomes
     return min(both) if POSITIONS[at].ended and both else None
 
 
-@pytest.mark.parametrize(("source", "target"), [*product(CallAt, CallAt)], ids=lambda at: at.value)
-def test_a_call_row_is_moved_as_the_table_says(source: CallAt, target: CallAt) -> None:
+@pytest.mark.parametrize(("source", "target"), [*product(CallPosition, CallPosition)], ids=lambda at: at.value)
+def test_a_call_row_is_moved_as_the_table_says(source: CallPosition, target: CallPosition) -> None:
     """Staying is no move; what moved in this input already is refused no less."""
     w = World(AgentSpec(key="a", tools=TOOLS))
     row = attrs.evolve(ROW, at=source, outcome=outcome_at(source, source))
@@ -54,7 +54,7 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallAt, target: CallAt) -
 
 def test_an_outcome_does_not_change() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
-    row = attrs.evolve(ROW, at=CallAt.SETTLED, outcome=CallStatus.FAILED)
+    row = attrs.evolve(ROW, at=CallPosition.SETTLED, outcome=CallStatus.FAILED)
     builder = StepBuilder(w.spec, msgspec.structs.replace(w.state, calls={"c": row}), w.now)
     with pytest.raises(IllegalTransition):
         builder.put(row, outcome=CallStatus.SUCCEEDED)
@@ -63,7 +63,7 @@ def test_an_outcome_does_not_change() -> None:
 def test_a_call_that_is_not_there_begins_new() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     with pytest.raises(IllegalTransition, match="call c: nothing -> body"):
-        StepBuilder(w.spec, w.state, w.now).put(attrs.evolve(ROW, at=CallAt.BODY))
+        StepBuilder(w.spec, w.state, w.now).put(attrs.evolve(ROW, at=CallPosition.BODY))
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------
@@ -71,27 +71,31 @@ def test_a_call_that_is_not_there_begins_new() -> None:
 
 def _begun_at_once(builder: StepBuilder, call: CallRow) -> None:
     """A call that needs no gate skips the question whether it may start now."""
-    builder.put(call, at=CallAt.BODY, attempts=call.attempts + 1)
+    builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1)
 
 
 def _let_go(builder: StepBuilder, call: CallRow, decision: object) -> None:
     """An approved call is allowed without its gates."""
-    builder.put(call, at=CallAt.ALLOWED)
+    builder.put(call, at=CallPosition.ALLOWED)
 
 
 def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
     """A call that has ended runs again."""
     for row in builder.calls.values():
         if row.settled:
-            builder.put(row, at=CallAt.ALLOWED, outcome=None)
+            builder.put(row, at=CallPosition.ALLOWED, outcome=None)
     return False
 
 
 PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "new -> body": ([gates], "_allow", _begun_at_once),
     "held -> allowed": ([decisions], "_resume", _let_go),
-    "settled -> allowed": ([calls, ending, gates], "merge_held", _opened_again),
-    "allowed -> merging": ([bodies], "start_body", lambda builder, call: builder.put(call, at=CallAt.MERGING)),
+    "settled -> allowed": ([calls, termination, gates], "merge_held", _opened_again),
+    "allowed -> merging": (
+        [tool_bodies],
+        "start_body",
+        lambda builder, call: builder.put(call, at=CallPosition.MERGING),
+    ),
 }
 
 
@@ -201,26 +205,26 @@ def _provisional_settled() -> None:
     w.check_end()
 
 
-RARE: dict[tuple[CallAt, CallAt], Callable[[], None]] = {
-    (CallAt.ALLOWED, CallAt.NEW): _allowed_new,
-    (CallAt.ALLOWED, CallAt.PARKED): _allowed_parked,
-    (CallAt.ALLOWED, CallAt.AFTER): _allowed_after,
-    (CallAt.BEFORE, CallAt.NEW): _before_new,
-    (CallAt.BEFORE, CallAt.PARKED): _before_parked,
-    (CallAt.BEFORE, CallAt.AFTER): _before_after,
-    (CallAt.BEFORE, CallAt.SETTLED): _before_settled,
-    (CallAt.HELD, CallAt.PARKED): _held_parked,
-    (CallAt.PROVISIONAL, CallAt.SETTLED): _provisional_settled,
+RARE: dict[tuple[CallPosition, CallPosition], Callable[[], None]] = {
+    (CallPosition.ALLOWED, CallPosition.NEW): _allowed_new,
+    (CallPosition.ALLOWED, CallPosition.PARKED): _allowed_parked,
+    (CallPosition.ALLOWED, CallPosition.AFTER): _allowed_after,
+    (CallPosition.BEFORE, CallPosition.NEW): _before_new,
+    (CallPosition.BEFORE, CallPosition.PARKED): _before_parked,
+    (CallPosition.BEFORE, CallPosition.AFTER): _before_after,
+    (CallPosition.BEFORE, CallPosition.SETTLED): _before_settled,
+    (CallPosition.HELD, CallPosition.PARKED): _held_parked,
+    (CallPosition.PROVISIONAL, CallPosition.SETTLED): _provisional_settled,
 }
 """Moves that the lives of the property test seldom make."""
 
 
 @pytest.fixture
-def moves(monkeypatch: pytest.MonkeyPatch) -> set[tuple[CallAt | None, CallAt]]:
+def moves(monkeypatch: pytest.MonkeyPatch) -> set[tuple[CallPosition | None, CallPosition]]:
     """The moves that were asked for, and allowed."""
-    made: set[tuple[CallAt | None, CallAt]] = set()
+    made: set[tuple[CallPosition | None, CallPosition]] = set()
 
-    def check(call_id: str, source: CallAt | None, target: CallAt, outcome: CallStatus | None) -> None:
+    def check(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:
         check_move(call_id, source, target, outcome)
         made.add((source, target))
 
@@ -229,13 +233,15 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> set[tuple[CallAt | None, CallAt]]:
 
 
 @pytest.mark.parametrize("move", RARE, ids=" to ".join)
-def test_a_rare_move_is_made(moves: set[tuple[CallAt | None, CallAt]], move: tuple[CallAt, CallAt]) -> None:
+def test_a_rare_move_is_made(
+    moves: set[tuple[CallPosition | None, CallPosition]], move: tuple[CallPosition, CallPosition]
+) -> None:
     RARE[move]()
     assert move in moves
 
 
 @pytest.mark.slow
-def test_the_table_allows_no_move_that_is_never_made(moves: set[tuple[CallAt | None, CallAt]]) -> None:
+def test_the_table_allows_no_move_that_is_never_made(moves: set[tuple[CallPosition | None, CallPosition]]) -> None:
     every = {(at, target) for at, row in POSITIONS.items() for target in row.to} - set(RARE)
     for seed in range(400):
         drawn = random.Random(seed)

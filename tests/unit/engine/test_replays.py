@@ -17,19 +17,19 @@ from greenroom.actors.contract.decisions import Block, InboxItem, Suspend
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.lifecycle import TERMINAL, Termination, TerminationKind
 from greenroom.actors.contract.messages import ModelResponse, Usage
-from greenroom.actors.contract.phases import Cursor, Phase
-from greenroom.actors.contract.recording import Recorded, Taken
+from greenroom.actors.contract.phases import Phase, RunPosition
+from greenroom.actors.contract.recording import RecordDelta, RecordEntry
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import Commit, ContextMessage, RequestChanges
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine import recording as rec
-from greenroom.actors.engine.birth import created
-from greenroom.actors.engine.state import RunState, Step
-from greenroom.actors.replay.comparison import Replay, Stored
+from greenroom.actors.engine.initial_row import created
+from greenroom.actors.engine.state import RunState, Transition
+from greenroom.actors.replay.comparison import Replay, StoredRun
 from greenroom.actors.replay.report import ReplayReport
-from greenroom.actors.stores._taken import dump_taken, load_taken
+from greenroom.actors.stores._record_codec import dump_taken, load_taken
 
 from .chaos import TOOLS, Chaos
 from .test_properties import specs
@@ -52,11 +52,11 @@ class Remembered(World):
     """A world whose store keeps the bytes of events, and what its machine took, as bytes too."""
 
     def __init__(self, spec: AgentSpec, **options: Any) -> None:
-        self._carried: list[tuple[Commit, tuple[Taken, ...]]] = []
+        self._carried: list[tuple[Commit, tuple[RecordEntry, ...]]] = []
         self._durable: list[Commit] = []
         super().__init__(spec, **options)
 
-    def feed(self, message: inp.Input) -> Step:
+    def feed(self, message: inp.Input) -> Transition:
         if not hasattr(self, "frames"):
             self._watch()
         return super().feed(self.recorder.watched(message, self.spec))
@@ -64,7 +64,7 @@ class Remembered(World):
     def _watch(self) -> None:
         encoder, apply = EventEncoder(self.store.info, Redactor()), self.store.apply
         self.recorder = Once(self.state, self.now, bare=False, on=True)
-        self._born = Taken(START, rec.Born(row=self.store.row, text="hello"))
+        self._born = RecordEntry(START, rec.CreatedEntry(row=self.store.row, text="hello"))
         self.frames = list(encoder.frames(0, START, (created(self.store.info, "hello"),)))
 
         def kept(commit: Commit) -> None:
@@ -74,11 +74,11 @@ class Remembered(World):
 
         self.store.apply = kept  # type: ignore[method-assign]
 
-    def _take(self, before: RunState, message: inp.Input, taken: Step) -> Step:
+    def _take(self, before: RunState, message: inp.Input, taken: Transition) -> Transition:
         self._message = message
         return super()._take(before, message, taken)
 
-    def _carry_out(self, taken: Step) -> None:
+    def _carry_out(self, taken: Transition) -> None:
         self.recorder.add(self.now, self._message)
         if taken.commit is not None:
             self._carried.append((taken.commit, self.recorder.carry()))
@@ -94,17 +94,17 @@ class Remembered(World):
         super().lose_owner()
         self.recorder = Once(self.state, self.now, bare=False, on=True)
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredRun:
         """What the store has. The record has been bytes."""
         durable = {id(commit) for commit in self._durable}
         items = {n: InboxItem(position=n, command=command) for n, (command, _) in enumerate(self.store.inbox, 1)}
-        record = [Recorded(1, (self._born,))]
-        record += [Recorded(commit.last, taken) for commit, taken in self._carried if id(commit) in durable]
-        return Stored(
+        record = [RecordDelta(1, (self._born,))]
+        record += [RecordDelta(commit.last, taken) for commit, taken in self._carried if id(commit) in durable]
+        return StoredRun(
             info=self.store.info,
             definitions={name: row.definition for name, row in self.store.calls.items()},
             frames=self.frames,
-            record=[Recorded(one.last, load_taken(dump_taken(one.taken), items)) for one in record],
+            record=[RecordDelta(one.last, load_taken(dump_taken(one.taken), items)) for one in record],
         )
 
     def replay(self, spec: AgentSpec | None = None) -> ReplayReport:
@@ -112,7 +112,7 @@ class Remembered(World):
         return played(self.stored(), spec or self.spec)
 
 
-def played(stored: Stored, spec: AgentSpec) -> ReplayReport:
+def played(stored: StoredRun, spec: AgentSpec) -> ReplayReport:
     replay = Replay(stored, spec, Redactor())
     for _ in replay.steps():
         pass
@@ -174,7 +174,7 @@ def test_a_run_that_was_given_up_while_it_was_blocked_is_replayed() -> None:
     world.says(calls=[call("c1", "read", n=1)])
     world.answer(inp.PhaseDone(phase=Phase.TOOL_GATE, step=1, call_id="c1", verdict=Block("never")))
     world.lose_owner()
-    world.feed(inp.Abandon(detail="crashed three times"))
+    world.feed(inp.FailUnrecoverable(detail="crashed three times"))
     world.answer(inp.WorkStopped())
     assert world.store.row.termination == Termination(
         kind=TerminationKind.ERROR, code="internal_error", detail="crashed three times", error_id="r/owner"
@@ -191,7 +191,7 @@ def test_a_run_that_was_given_up_after_its_hooks_had_failed_is_replayed() -> Non
     asked = inp.PhaseDone(phase=Phase.BEFORE_TOOL_EXECUTE, step=1, call_id="c1")
     world.answer(msgspec.structs.replace(asked, ignored=("oh",), failure="no"))
     world.lose_owner()
-    world.feed(inp.Abandon(detail="crashed three times"))
+    world.feed(inp.FailUnrecoverable(detail="crashed three times"))
     world.answer(inp.WorkStopped())
     report = world.replay()
     assert report.equal, report.difference
@@ -233,7 +233,7 @@ def test_time_without_an_owner_that_left_no_event_is_known() -> None:
     w.crash()
     judged(w, "A")
     w.returns("A")
-    assert w.row.cursor is Cursor.PAUSED
+    assert w.row.cursor is RunPosition.PAUSED
     assert w.replay().equal
 
 
@@ -241,10 +241,10 @@ def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> No
     """One body that was known to hang lived on then; another one is told of while the run_end hooks are asked."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.RUN_END})))
     w.says(calls=[call("A", "read", n=1)])
-    w.feed(inp.Overran(item=inp.Stubborn(call_id="A")))
+    w.feed(inp.BodyOverran(item=inp.Unfinished(call_id="A")))
     w.cancel("now")
-    w.answer(inp.WorkStopped(stubborn=(inp.Stubborn(call_id="A"),)))
-    w.feed(inp.Overran(item=inp.Stubborn(call_id="model:r.m1")))
+    w.answer(inp.WorkStopped(stubborn=(inp.Unfinished(call_id="A"),)))
+    w.feed(inp.BodyOverran(item=inp.Unfinished(call_id="model:r.m1")))
     w.answer(inp.PhaseDone(phase=Phase.RUN_END, step=1))
     assert w.row.stubborn == ("A", "model:r.m1")
     report = w.replay()
@@ -394,26 +394,26 @@ ENTRIES: Sequence[msgspec.Struct] = (
     inp.ModelAnswered(message_id="m", response=ModelResponse(text=("a", "b"), calls=(call("c", "t", n=1),))),
     inp.ModelFailed(message_id="m", kind="overloaded", text="later", retry_after=float("inf"), usage=Usage(input=3)),
     inp.CallReturned(call_id="c", attempt=1, result={"deep": [None, 1.5, "x"]}, shown="x", large=True),
-    inp.WorkStopped(stubborn=(inp.Stubborn(call_id="c", tool="t", stack="line"),)),
+    inp.WorkStopped(stubborn=(inp.Unfinished(call_id="c", tool="t", stack="line"),)),
     inp.SpawnAsked(ask=1, spawner="c", attempt=1, tool="t", arguments={"n": 1}, mark="m", nth=1),
-    rec.TakenUp(bare=True, state=()),
-    rec.ClockMoved(seconds=-0.1),
-    rec.Buried(why="crashes", posted=3, readable=False),
-    rec.NotRecorded(why="so"),
+    rec.TakeoverEntry(bare=True, state=()),
+    rec.ClockJump(seconds=-0.1),
+    rec.ForcedEndEntry(why="crashes", posted=3, readable=False),
+    rec.RecordGap(why="so"),
 )
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
 def test_an_entry_is_the_same_after_it_has_been_bytes(entry: msgspec.Struct) -> None:
-    taken = Taken(START, entry, (({"a": 1},), ("KeyError", "no")))
+    taken = RecordEntry(START, entry, (({"a": 1},), ("KeyError", "no")))
     read = load_taken(dump_taken((taken, taken)), {})
     assert repr(read) == repr((taken, taken)), "a Suspend is an exception, and equal to itself only"
 
 
 def test_what_can_not_be_encoded_ends_the_record_and_nothing_else() -> None:
     """A commit does not fail of it."""
-    (entry,) = load_taken(dump_taken((Taken(START, inp.Abandon(detail=object())),)), {})  # type: ignore[arg-type]
-    assert isinstance(entry.entry, rec.NotRecorded)
+    (entry,) = load_taken(dump_taken((RecordEntry(START, inp.FailUnrecoverable(detail=object())),)), {})  # type: ignore[arg-type]
+    assert isinstance(entry.entry, rec.RecordGap)
     assert "object" in entry.entry.why
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.actors.contract.building import changed, opened, sealed
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallAt, Cursor
+from greenroom.actors.contract.phases import CallPosition, RunPosition
+from greenroom.actors.contract.row_forms import changed, opened, sealed
 from greenroom.actors.contract.rows import CallFields, CallRow, CounterFields, Counters, RunFields, RunRow
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.engine.state import StepBuilder
@@ -99,9 +99,9 @@ def test_an_open_copy_may_be_changed_and_a_sealed_one_not(form: Any, frozen: Any
 
 
 def test_a_changed_row_is_another_one() -> None:
-    row = changed(CALL, {"at": CallAt.SETTLED, "outcome": CallStatus.FAILED})
-    assert row == attrs.evolve(CALL, at=CallAt.SETTLED, outcome=CallStatus.FAILED)
-    assert CALL.at is CallAt.NEW
+    row = changed(CALL, {"at": CallPosition.SETTLED, "outcome": CallStatus.FAILED})
+    assert row == attrs.evolve(CALL, at=CallPosition.SETTLED, outcome=CallStatus.FAILED)
+    assert CALL.at is CallPosition.NEW
     with pytest.raises(AttributeError):
         changed(CALL, {"att": 1})
 
@@ -110,11 +110,11 @@ def test_the_rows_of_a_step_that_is_built_can_not_be_changed_by_its_builder() ->
     w = World(AgentSpec(key="a", tools=TOOLS))
     builder = StepBuilder(w.spec, w.state, w.now)
     builder.put(CALL)
-    builder.row.cursor = Cursor.TOOLS
+    builder.row.cursor = RunPosition.TOOLS
     made = builder.build()
     assert made.commit is not None
     assert made.state.row is made.commit.row
     for locked, name in ((builder.row, "step"), (builder.counters, "rounds"), (made.state.calls["c"], "attempts")):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(locked, name, 9)
-    assert w.state.row.cursor is not Cursor.TOOLS
+    assert w.state.row.cursor is not RunPosition.TOOLS

@@ -16,25 +16,25 @@ import attrs
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CallStatus, derive_run_status
-from greenroom.actors.contract.decisions import Answer, Command, Decision, InboxItem, Suspend, Ticket
+from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
-from greenroom.actors.contract.phases import LEAVING, CallAt, Cursor, Phase
-from greenroom.actors.contract.rows import CallRow, Commit, Facts, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.phases import LEAVING, CallPosition, Phase, RunPosition
+from greenroom.actors.contract.rows import CallRow, CommandContext, Commit, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import AgentSpec, ExecutionMode
 from greenroom.actors.contract.state import Batch, KeyId, Keys, StateWrite
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 from greenroom.actors.engine.calls import derive_stage
-from greenroom.actors.engine.judge import Judge
+from greenroom.actors.engine.command_rules import CommandRules
 from greenroom.actors.engine.machine import due, step
-from greenroom.actors.engine.state import RunState, Step, stored
+from greenroom.actors.engine.state import RunState, Transition, stored
 
 from .fold import Fold
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-HELD_OPEN = (Cursor.TOOLS, Cursor.STEP_END, Cursor.STOPPING)
+HELD_OPEN = (RunPosition.TOOLS, RunPosition.STEP_END, RunPosition.STOPPING)
 """Where a run may work, or clean up, while a ticket of its own is open: the rest of its step."""
 Key = tuple[str, ...]
 NO_KEYS: Keys = {}
@@ -51,7 +51,7 @@ class Store:
         self.state: dict[KeyId, StateWrite] = {}
         self.events: list[Any] = []
         self.fold = Fold()
-        self.inbox: list[tuple[Command, Answer]] = []
+        self.inbox: list[tuple[Command, CommandResult]] = []
         self._targets: dict[str, Command] = {}
 
     def apply(self, commit: Commit) -> None:
@@ -88,7 +88,7 @@ class Store:
                 told = fold.results[call.call_id][0]
                 assert (told.value if isinstance(told, Large) else told) in (call.result, call.shown)
 
-    def post(self, command: Command, judge: Judge) -> Answer:
+    def post(self, command: Command, judge: CommandRules) -> CommandResult:
         """Judge a command by the durable rows, and journal it if it is accepted."""
         facts = self._facts(command)
         answer = judge(facts, command)
@@ -98,7 +98,7 @@ class Store:
                 self._targets[facts.target_key] = command
         return answer
 
-    def _facts(self, command: Command) -> Facts:
+    def _facts(self, command: Command) -> CommandContext:
         known = next((item for item in self.inbox if item[0].command_id == command.command_id), None)
         ticket, call = None, None
         if command.decision is not None:
@@ -107,7 +107,7 @@ class Store:
             of_call = [ticket for ticket in self.tickets.values() if ticket.call_id == target]
             ticket = self.tickets.get(target) or (of_call[-1] if of_call else None)
             call = call if ticket is None else self.calls.get(ticket.call_id or "")
-        facts = Facts(
+        facts = CommandContext(
             stage=self.row.stage,
             pending=len(self.inbox) - self.row.inbox,
             known=known,
@@ -195,26 +195,26 @@ class World:
 
     @property
     def ended(self) -> bool:
-        return self.row.cursor is Cursor.ENDED
+        return self.row.cursor is RunPosition.ENDED
 
-    def feed(self, message: inp.Input) -> Step:
+    def feed(self, message: inp.Input) -> Transition:
         """Step the machine with one input and do what it says."""
         before, kept = self.state, copy.deepcopy(self.state)
         self.trace.append(f"{self.row.cursor.value:16} {message}")
         taken = step(self.spec, before, message, self.now)
         assert before == kept, "the state was changed in place"
         assert step(self.spec, before, message, self.now) == taken, "the same input came to something else"
-        if before.row.cursor is Cursor.ENDED:
-            assert taken == Step(before, None, ()), "an ended run did something"
+        if before.row.cursor is RunPosition.ENDED:
+            assert taken == Transition(before, None, ()), "an ended run did something"
         return self._take(before, message, taken)
 
-    def holds(self, phase: Phase, wish: Suspend) -> Step:
+    def holds(self, phase: Phase, wish: Suspend) -> Transition:
         """The hooks of a phase answer, and one of them holds the run."""
         message = inp.PhaseDone(phase=phase, step=self.row.step, holds=(wish,))
         del self.outstanding[answered_by(message)]
         return self.feed(message)
 
-    def _take(self, before: RunState, message: inp.Input, taken: Step) -> Step:
+    def _take(self, before: RunState, message: inp.Input, taken: Transition) -> Transition:
         self.inputs += 1
         self.state = taken.state
         self._check_commit(before, taken)
@@ -226,7 +226,7 @@ class World:
         self._check_rest()
         return taken
 
-    def _carry_out(self, taken: Step) -> None:
+    def _carry_out(self, taken: Transition) -> None:
         waits = tuple(effect for effect in taken.effects if effect.durable)
         if taken.commit is not None:
             self.unacked.append((taken.commit, waits))
@@ -277,9 +277,10 @@ class World:
                     self.dying, self.outstanding = self.outstanding, {("cancel",): effect}
                     self.parked.clear()
                     self.unacked = deque(
-                        (commit, tuple(e for e in waits if isinstance(e, fx.Finish))) for commit, waits in self.unacked
+                        (commit, tuple(e for e in waits if isinstance(e, fx.FinishRun)))
+                        for commit, waits in self.unacked
                     )
-                case fx.Finish():
+                case fx.FinishRun():
                     assert not self.finished
                     assert not self.outstanding, "the run ended while something was in flight"
                     assert not self.parked, "an actor of a parked call was forgotten"
@@ -305,7 +306,7 @@ class World:
             assert effect.phase in self.spec.hooked or effect.phase is Phase.TOOL_GATE
         self.outstanding[key] = effect
 
-    def answer(self, message: inp.Input) -> Step:
+    def answer(self, message: inp.Input) -> Transition:
         """The final answer to an outstanding effect: it must matter."""
         key = answered_by(message)
         if key[0] == "call" and ("task", key[1]) in self.outstanding:
@@ -336,9 +337,11 @@ class World:
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    def post(self, command: Command) -> Answer:
+    def post(self, command: Command) -> CommandResult:
         """Post a command; it is consumed by `deliver`."""
-        answer = self.store.post(attrs.evolve(command, posted_at=self.now), Judge(self.now, self._check_arguments))
+        answer = self.store.post(
+            attrs.evolve(command, posted_at=self.now), CommandRules(self.now, self._check_arguments)
+        )
         self.trace.append(f"{'':16} post {command} -> {answer.status} {answer.code}")
         return answer
 
@@ -352,7 +355,7 @@ class World:
         while self.row.inbox < len(self.store.inbox) and not self.ended:
             self.deliver()
 
-    def decide(self, target: str, action: str = "resume", result: Any = None, **more: Any) -> Answer:
+    def decide(self, target: str, action: str = "resume", result: Any = None, **more: Any) -> CommandResult:
         """Post a decision and let the owner consume it."""
         self._posted += 1
         name = more.pop("decision_id", f"d{self._posted}")
@@ -370,20 +373,20 @@ class World:
         self.deliver_all()
         return answer
 
-    def cancel(self, mode: str = "now", reason: str = "enough") -> Answer:
+    def cancel(self, mode: str = "now", reason: str = "enough") -> CommandResult:
         self._posted += 1
         command = Command(command_id=f"x{self._posted}", kind="cancel", mode=mode, reason=reason, by="ann")  # type: ignore[arg-type]
         answer = self.post(command)
         self.deliver_all()
         return answer
 
-    def pause(self, reason: str | None = "wait") -> Answer:
+    def pause(self, reason: str | None = "wait") -> CommandResult:
         self._posted += 1
         answer = self.post(Command(command_id=f"p{self._posted}", kind="pause", reason=reason, by="ann"))
         self.deliver_all()
         return answer
 
-    def send(self, text: str) -> Answer:
+    def send(self, text: str) -> CommandResult:
         self._posted += 1
         answer = self.post(Command(command_id=f"s{self._posted}", kind="send", text=text, by="ann"))
         self.deliver_all()
@@ -411,7 +414,7 @@ class World:
 
     # --- short hands for scenarios -----------------------------------------------------------------------------------
 
-    def says(self, *text: str, calls: Sequence[CallRequest] = (), usage: Usage | None = None) -> Step:
+    def says(self, *text: str, calls: Sequence[CallRequest] = (), usage: Usage | None = None) -> Transition:
         """The model answers."""
         response = ModelResponse(text=text, calls=tuple(calls), usage=usage or Usage(input=10, output=5), model="m")
         return self.answer(inp.ModelAnswered(message_id=self.in_flight(), response=response))
@@ -426,7 +429,7 @@ class World:
         assert isinstance(effect, fx.StartCall)
         return effect
 
-    def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Step:
+    def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Transition:
         attempt = self.running(call_id).attempt
         told = inp.CallReturned(
             call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys
@@ -439,7 +442,7 @@ class World:
         assert isinstance(effect, fx.StartTask)
         return effect
 
-    def task_returns(self, task_id: str, result: Any = "ok") -> Step:
+    def task_returns(self, task_id: str, result: Any = "ok") -> Transition:
         attempt = self.task(task_id).attempt
         return self.answer(inp.CallReturned(call_id=task_id, attempt=attempt, result=result, shown=str(result)))
 
@@ -456,25 +459,25 @@ class World:
         who: dict[str, Any] = {"spawner": spawner, "attempt": effect.attempt, "mark": f"{tool} {arguments}", "nth": nth}
         return self.asks(inp.SpawnAsked, tool=tool, arguments=arguments, **who)
 
-    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Step:
+    def raises(self, call_id: str, shown: str = "boom", *, fatal: bool = False) -> Transition:
         attempt = self.running(call_id).attempt
         return self.answer(
             inp.CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=shown, fatal=fatal)
         )
 
-    def suspends(self, call_id: str, suspend: Suspend | None = None) -> Step:
+    def suspends(self, call_id: str, suspend: Suspend | None = None) -> Transition:
         attempt = self.running(call_id).attempt
         return self.answer(
             inp.CallSuspended(call_id=call_id, attempt=attempt, suspend=suspend or Suspend(message="sure?"))
         )
 
-    def phase(self, phase: Phase, call_id: str | None = None, **more: Any) -> Step:
+    def phase(self, phase: Phase, call_id: str | None = None, **more: Any) -> Transition:
         """The hooks of a phase answer."""
         return self.answer(inp.PhaseDone(phase=phase, step=self.row.step, call_id=call_id, **more))
 
-    def stopped(self, *stubborn: str) -> Step:
+    def stopped(self, *stubborn: str) -> Transition:
         """All work has ended, but for the stubborn calls."""
-        return self.answer(inp.WorkStopped(stubborn=tuple(inp.Stubborn(call_id=name) for name in stubborn)))
+        return self.answer(inp.WorkStopped(stubborn=tuple(inp.Unfinished(call_id=name) for name in stubborn)))
 
     def ticket(self, call_id: str) -> Ticket:
         """The newest ticket of a call."""
@@ -496,7 +499,7 @@ class World:
 
     # --- what must hold after every input ----------------------------------------------------------------------------
 
-    def _check_commit(self, before: RunState, taken: Step) -> None:
+    def _check_commit(self, before: RunState, taken: Transition) -> None:
         commit = taken.commit
         if commit is None:
             assert taken.state.row is before.row
@@ -525,15 +528,15 @@ class World:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [*(c.ticket for c in calls if c.at is CallAt.PARKED), *row.holds]
-        if not in_flight and not self.ended and row.cursor is not Cursor.ADMISSION:
+        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.holds]
+        if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
         if row.holds and row.stage is not Stage.NEEDS_APPROVAL:
             assert row.cursor in HELD_OPEN, f"a held run is at {row.cursor}"
         if self.spec.on_new_input == "supersede" and row.unheard is not None:
-            assert row.cursor is not Cursor.TOOLS or all(call.at is not CallAt.PARKED for call in calls)
-        if row.cursor is Cursor.TOOLS:
+            assert row.cursor is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
+        if row.cursor is RunPosition.TOOLS:
             assert row.stage is derive_stage(calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
@@ -558,7 +561,7 @@ class World:
     def check_end(self) -> None:
         """What must hold of a run that is over, and durable."""
         store, fold = self.store, self.store.fold
-        assert self.finished or store.row.cursor is Cursor.ENDED
+        assert self.finished or store.row.cursor is RunPosition.ENDED
         assert fold.terminal is not None
         assert fold.terminal is store.events[-1]
         assert store.row.next_due is None
@@ -566,7 +569,7 @@ class World:
         admitted = any(event.to is Stage.ACCEPTED for event in store.events if hasattr(event, "to"))
         assert not (admitted and store.row.pending_input)  # else the question waits for its turn in the thread
         assert (store.row.tasks, store.row.holds, store.row.pause, dict(store.row.early)) == ((), (), None, {})
-        assert all(c.settled and c.at is CallAt.SETTLED and c.batch is None for c in store.calls.values())
+        assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
         told = [m.task_id for m in store.messages if m.kind == "task_finished"]

@@ -14,7 +14,7 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.state import Batch, KeyId, Keys
 from greenroom.actors.state.access import WritableState
 from greenroom.actors.state.keys import StateKey, commutative
-from greenroom.actors.state.snapshot import Snapshot
+from greenroom.actors.state.snapshot import StateSnapshot
 
 from .world import World
 
@@ -48,7 +48,7 @@ class Writers:
         self.rng = rng
         self.left: dict[str, frozenset[KeyId]] = {}
 
-    def write(self, by: str, snapshot: Snapshot) -> tuple[str, Batch, Keys]:
+    def write(self, by: str, snapshot: StateSnapshot) -> tuple[str, Batch, Keys]:
         """A writer that has read this snapshot leaves a batch: its token, the batch and the keys in it."""
         token, state = f"{by}/{len(self.left)}", WritableState(snapshot)
         keys = self.rng.sample(ALONE, self.rng.choice((0, 1, 2, 3)))
@@ -89,7 +89,7 @@ class Writers:
             assert (token in merged) is not bool(conflicts[writer]), f"nobody knows what became of {token} of {writer}"
 
 
-def _tokens(snapshot: Snapshot, key: KeyId) -> Counter[str]:
+def _tokens(snapshot: StateSnapshot, key: KeyId) -> Counter[str]:
     cell = snapshot.cells.get(key)
     return Counter(cell.value) if cell is not None and isinstance(cell.value, list) else Counter()
 

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.run.board import Board
-from greenroom.actors.run.follow import PAGE, PAGE_BYTES, Follower, Log, follow
-from greenroom.actors.run.tails import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, Slice
+from greenroom.actors.run.change_signals import ChangeSignals
+from greenroom.actors.run.event_buffer import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, EventSlice
+from greenroom.actors.run.follow import PAGE, PAGE_BYTES, EventSource, Follower, follow
 from greenroom.actors.stores._paging import page
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Place:
     """
 
     def __init__(self) -> None:
-        self.board = Board()
+        self.board = ChangeSignals()
         self.store = self
         self.frames: list[bytes] = []
         self.told = 0
@@ -121,7 +121,7 @@ class Place:
     def follow(self, stack: ExitStack, after: int = 0, until: Literal["end", "rest"] = "end") -> Follower:
         """A follower for as long as the stack is open."""
         store: Any = self.store
-        return stack.enter_context(follow(Log(store, self.board, self.degraded), RUN, after, until))
+        return stack.enter_context(follow(EventSource(store, self.board, self.degraded), RUN, after, until))
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ async def test_nothing_is_lost_if_a_run_is_given_up_while_the_store_is_read(plac
 
     place.meanwhile += [fail] if look == "events" else [lambda: None, fail]
     got: list[bytes] = []
-    with pytest.raises(gr.RunDegraded, match="gave_up"):
+    with pytest.raises(gr.RunDegradedError, match="gave_up"):
         await taken(follower, got)
     assert got == place.frames[5:]
 
@@ -394,7 +394,7 @@ async def test_followers_that_are_up_to_date_share_slices_and_never_ask_the_stor
     followers = [place.follow(stack) for _ in range(100)]
     made = []
 
-    def encode(found: Slice) -> bytes:
+    def encode(found: EventSlice) -> bytes:
         made.append((found.first, found.last))
         return b"".join(found.frames)
 
@@ -563,9 +563,9 @@ class Followed(RuleBasedStateMachine):
         same = [one.peek() for one in self.followers if one.after == first.after]
         assert all(one is same[0] for one in same)
         if same[0] is not None:
-            made: list[Slice] = []
+            made: list[EventSlice] = []
 
-            def encode(found: Slice) -> bytes:
+            def encode(found: EventSlice) -> bytes:
                 made.append(found)
                 return b""
 
@@ -593,7 +593,7 @@ class Followed(RuleBasedStateMachine):
         if not follower.behind():
             assert follower.after >= told, "it would wait, and what it waits for is there already"
 
-    def check(self, after: int, follower: Follower, found: Slice | None) -> None:
+    def check(self, after: int, follower: Follower, found: EventSlice | None) -> None:
         if found is None:
             assert follower.after == after
             return

@@ -14,12 +14,12 @@ from greenroom.actors.contract.messages import Producer
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunRecord, RunRow
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
-from greenroom.actors.run.birth import Birth, fork_of, new_run
-from greenroom.actors.run.board import Board, RunSignal
 from greenroom.actors.run.call_actor import returned
-from greenroom.actors.run.children import BUFFER_LIMIT, Stream
+from greenroom.actors.run.change_signals import ChangeSignals, RunSignal
+from greenroom.actors.run.children import BUFFER_LIMIT, DeltaBuffer
 from greenroom.actors.run.clock import Clock
-from greenroom.actors.run.foreign import LATEST, Unusable, command_of, response_of, suspend_of, text_of
+from greenroom.actors.run.sanitize import LATEST, InvalidValue, command_of, response_of, suspend_of, text_of
+from greenroom.actors.run.start_request import StartRequest, fork_of, new_run
 from greenroom.actors.state.access import WritableState
 
 NOON = datetime(2031, 5, 1, 12, tzinfo=UTC)
@@ -60,7 +60,7 @@ NOTICES = pytest.mark.parametrize(
 
 @NOTICES
 async def test_a_change_between_looking_and_waiting_is_not_missed(notice, make):
-    board = Board()
+    board = ChangeSignals()
     signal = board.signal("r1")
     taken = notice(signal)
     make(board)
@@ -70,7 +70,7 @@ async def test_a_change_between_looking_and_waiting_is_not_missed(notice, make):
 
 @NOTICES
 async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, make):
-    board = Board()
+    board = ChangeSignals()
     one, two, other = board.signal("r1"), board.signal("r1"), board.signal("r2")
     assert one is two
     first, second, third = notice(one), notice(two), notice(other)
@@ -82,7 +82,7 @@ async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, ma
 
 
 async def test_a_commit_is_no_rest_and_a_rest_is_no_change():
-    board = Board()
+    board = ChangeSignals()
     signal = board.signal("r1")
     change, rest = signal.change(), signal.rest()
     board.rested("r1")
@@ -93,7 +93,7 @@ async def test_a_commit_is_no_rest_and_a_rest_is_no_change():
 
 
 async def test_the_runtime_comes_to_rest_whenever_a_run_does():
-    board = Board()
+    board = ChangeSignals()
     for make in (board.rested, board.left):
         notice = board.runtime.rest()
         board.committed("r1", 1, [b"1"])
@@ -104,7 +104,7 @@ async def test_the_runtime_comes_to_rest_whenever_a_run_does():
 
 
 async def test_a_signal_exists_while_it_is_held():
-    board = Board()
+    board = ChangeSignals()
     signal = board.signal("r1")
     assert len(board) == 1
     del signal
@@ -113,7 +113,7 @@ async def test_a_signal_exists_while_it_is_held():
 
 @pytest.mark.parametrize("notice", [RunSignal.change, RunSignal.rest])
 async def test_a_closed_board_sets_every_notice_and_says_so(notice):
-    board = Board()
+    board = ChangeSignals()
     signal, called = board.signal("r1"), []
     taken, whole = notice(signal), notice(board.runtime)
     signal.listeners.add(lambda: called.append("closed"))
@@ -128,7 +128,7 @@ async def test_a_closed_board_sets_every_notice_and_says_so(notice):
 
 
 def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():
-    board = Board()
+    board = ChangeSignals()
     with pytest.raises(StoreDown), board.looking():
         raise StoreDown("for good")
     with pytest.raises(RuntimeClosed), board.looking():  # noqa: PT012 - it closes while somebody looks
@@ -139,9 +139,9 @@ def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def stream(settled=len) -> tuple[Stream, list[None]]:
+def stream(settled=len) -> tuple[DeltaBuffer, list[None]]:
     nudges: list[None] = []
-    return Stream(lambda: nudges.append(None), lambda text: (settled(text), text[settled(text) :])), nudges
+    return DeltaBuffer(lambda: nudges.append(None), lambda text: (settled(text), text[settled(text) :])), nudges
 
 
 def test_a_stream_merges_and_nudges():
@@ -200,20 +200,20 @@ def test_a_good_suspension_passes_unchanged():
 
 @pytest.mark.parametrize("seconds", [LATEST * 2, float("inf")])
 def test_a_suspension_beyond_all_dates_is_refused(seconds):
-    with pytest.raises(Unusable, match="hundred years"):
+    with pytest.raises(InvalidValue, match="hundred years"):
         suspend_of(gr.Suspend(expires_after=seconds))
 
 
 @pytest.mark.rule("A-22")
 @pytest.mark.parametrize("schema", [{"type": "strng"}, {"properties": ["name"]}], ids=repr)
 def test_a_schema_that_no_answer_could_fit_is_refused_before_anybody_is_asked(schema):
-    with pytest.raises(Unusable, match=r"response_schema is no JSON Schema: \$\.(type|properties): "):
+    with pytest.raises(InvalidValue, match=r"response_schema is no JSON Schema: \$\.(type|properties): "):
         suspend_of(gr.Suspend(response_schema=schema))
 
 
 @pytest.mark.parametrize("response", [None, "text", gr.ModelResponse(usage=None), gr.ModelResponse(text=(1,))])
 def test_what_is_no_answer_of_a_model_is_refused(response):
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidValue):
         response_of(response)
 
 
@@ -240,8 +240,8 @@ def test_a_result_is_cut_exactly_when_its_bytes_are_too_many(unit):
 # --- births ----------------------------------------------------------------------------------------------------------
 
 
-def birth(**options) -> Birth:
-    return Birth(agent=gr.Agent("helper"), text="hi", run_id="r1", **options)
+def birth(**options) -> StartRequest:
+    return StartRequest(agent=gr.Agent("helper"), text="hi", run_id="r1", **options)
 
 
 def test_the_content_of_a_start_is_all_that_was_asked_for_and_not_how():

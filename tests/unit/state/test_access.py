@@ -10,7 +10,7 @@ from greenroom.actors.contract.state import Batch, KeyId
 from greenroom.actors.errors import StateError
 from greenroom.actors.state.access import LIMIT, State, WritableState, declared
 from greenroom.actors.state.keys import StateKey, commutative
-from greenroom.actors.state.snapshot import EMPTY, Snapshot
+from greenroom.actors.state.snapshot import EMPTY, StateSnapshot
 
 NAME = StateKey("name", str, default="-")
 BARE = StateKey("bare", int)
@@ -20,13 +20,13 @@ OURS = StateKey("name", str, default="ours", scope="thread")
 FRAIL = StateKey("frail", int, default=1, merge=commutative(operator.floordiv))
 
 
-def after(*batches: Batch | None) -> Snapshot:
+def after(*batches: Batch | None) -> StateSnapshot:
     """A snapshot with these batches, one after the other."""
     snapshot = EMPTY
     for batch in batches:
         assert batch is not None
         found = snapshot.merge(batch, {}, "somebody")
-        assert isinstance(found, Snapshot)
+        assert isinstance(found, StateSnapshot)
         snapshot = found
     return snapshot
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from greenroom.actors.contract.state import Batch, KeyId, Keys, KeySpec, Scope, StateWrite, Write
-from greenroom.actors.state.snapshot import EMPTY, REMEMBERED, Cell, Clash, Snapshot
+from greenroom.actors.state.snapshot import EMPTY, REMEMBERED, StateSnapshot, StateValue, WriteConflict
 
 TOTAL, SEEN, LAST = KeyId("run", "total"), KeyId("thread", "seen"), KeyId("run", "last")
 
@@ -41,7 +41,7 @@ def put(name: str, value: Any, scope: Scope = "run", *, persistent: bool = True)
     return Write(name=name, scope=scope, persistent=persistent, value=value, result=value)
 
 
-def update(snapshot: Snapshot, key: KeyId, value: Any, keys: Keys = KEYS) -> Write:
+def update(snapshot: StateSnapshot, key: KeyId, value: Any, keys: Keys = KEYS) -> Write:
     """Update a key, with the result that the writer saw on that snapshot."""
     spec, cell = keys[key], snapshot.cells.get(key)
     assert spec.reduce is not None
@@ -49,21 +49,23 @@ def update(snapshot: Snapshot, key: KeyId, value: Any, keys: Keys = KEYS) -> Wri
     return Write(name=key.name, scope=key.scope, op="update", value=value, result=result)
 
 
-def merged(snapshot: Snapshot, *writes: Write, base: int | None = None, by: str = "a", keys: Keys = KEYS) -> Snapshot:
+def merged(
+    snapshot: StateSnapshot, *writes: Write, base: int | None = None, by: str = "a", keys: Keys = KEYS
+) -> StateSnapshot:
     """The next snapshot; the batch must not clash."""
     found = snapshot.merge(Batch(base=snapshot.revision if base is None else base, writes=writes), keys, by)
-    assert isinstance(found, Snapshot), found
+    assert isinstance(found, StateSnapshot), found
     return found
 
 
-def clash(snapshot: Snapshot, *writes: Write, base: int, by: str = "b", keys: Keys = KEYS) -> Clash:
+def clash(snapshot: StateSnapshot, *writes: Write, base: int, by: str = "b", keys: Keys = KEYS) -> WriteConflict:
     """The clash that a batch meets."""
     found = snapshot.merge(Batch(base=base, writes=writes), keys, by)
-    assert isinstance(found, Clash), found
+    assert isinstance(found, WriteConflict), found
     return found
 
 
-def values(snapshot: Snapshot) -> dict[str, Any]:
+def values(snapshot: StateSnapshot) -> dict[str, Any]:
     return {str(key): cell.value for key, cell in snapshot.cells.items()}
 
 
@@ -195,7 +197,7 @@ def test_what_a_store_gives_back_is_the_snapshot_that_it_was_given():
     """But for what is not persistent, and for who wrote it; batches that were on their way merge as they would have."""
     first = merged(EMPTY, put("a", 1), put("scratch", 1, persistent=False), by="x")
     second = merged(first, put("b", 2, "thread"), update(first, TOTAL, 3), by="y")
-    again = Snapshot.restored(second.revision, second.changes(EMPTY))
+    again = StateSnapshot.restored(second.revision, second.changes(EMPTY))
     assert (again.revision, values(again)) == (2, {"a": 1, "thread:b": 2, "total": 3})
     assert again.changes(EMPTY) == second.changes(EMPTY)
     assert again.changes(again) == ()
@@ -207,7 +209,7 @@ def test_what_a_store_gives_back_is_the_snapshot_that_it_was_given():
 
 def test_what_another_run_of_the_thread_wrote_is_in_nobodys_way():
     """It has revision 0: it was there before any batch of this run."""
-    snapshot = Snapshot.restored(0, [StateWrite(key="last", scope="thread", value=1)])
+    snapshot = StateSnapshot.restored(0, [StateWrite(key="last", scope="thread", value=1)])
     assert values(merged(snapshot, put("last", 2, "thread"), base=0)) == {"thread:last": 2}
 
 
@@ -217,21 +219,21 @@ MANY = 100_000
 
 
 @pytest.fixture(scope="module")
-def large() -> Snapshot:
-    return Snapshot.restored(0, [StateWrite(key=f"key {n}", scope="run", value=n) for n in range(MANY)])
+def large() -> StateSnapshot:
+    return StateSnapshot.restored(0, [StateWrite(key=f"key {n}", scope="run", value=n) for n in range(MANY)])
 
 
 class Counted:
     """A map that counts the cells that are looked at, and refuses to be listed."""
 
-    def __init__(self, cells: Map[KeyId, Cell]) -> None:
+    def __init__(self, cells: Map[KeyId, StateValue]) -> None:
         self.cells, self.looked = cells, 0
 
-    def get(self, key: KeyId) -> Cell | None:
+    def get(self, key: KeyId) -> StateValue | None:
         self.looked += 1
         return self.cells.get(key)
 
-    def __getitem__(self, key: KeyId) -> Cell:
+    def __getitem__(self, key: KeyId) -> StateValue:
         self.looked += 1
         return self.cells[key]
 
@@ -252,7 +254,7 @@ def test_merging_one_key_does_not_cost_the_size_of_the_map(large):
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(after, Snapshot)
+    assert isinstance(after, StateSnapshot)
     assert (kept < 10_000, peak < 20_000) == (True, True), (kept, peak)
 
 
@@ -265,10 +267,10 @@ def test_all_other_cells_are_shared(large):
 @pytest.mark.slow
 def test_merging_and_telling_what_changed_look_at_what_changed_only(large):
     cells = Counted(large.cells)
-    after = merged(Snapshot(0, cells), put("key 1", 0), put("key 2", 0))  # type: ignore[arg-type]
+    after = merged(StateSnapshot(0, cells), put("key 1", 0), put("key 2", 0))  # type: ignore[arg-type]
     assert cells.looked == 2
     cells = Counted(after.cells)
-    again = Snapshot(after.revision, cells, after.recent)  # type: ignore[arg-type]
+    again = StateSnapshot(after.revision, cells, after.recent)  # type: ignore[arg-type]
     assert [write.key for write in again.changes(large)] == ["key 1", "key 2"]
     assert cells.looked == 2
 
@@ -341,11 +343,11 @@ def test_any_batches_come_to_what_a_plain_dict_per_revision_comes_to(plan):
         wanted = model(plainly[-1], touched, writes)
         found = snapshots[-1].merge(Batch(base=base, writes=writes), RULES, f"writer {len(states)}")
         if isinstance(wanted, KeyId):
-            assert isinstance(found, Clash)
+            assert isinstance(found, WriteConflict)
             assert found.key == wanted
             assert found.by == snapshots[-1].cells[wanted].by
             continue
-        assert isinstance(found, Snapshot)
+        assert isinstance(found, StateSnapshot)
         new = {write.key for write in writes}
         states.append({key: Boxed([value]) if key in new else states[-1][key] for key, value in wanted.items()})
         snapshots.append(found)

@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import Author, Recorder, create, new_run, opened
+from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
 
 RUNS = 5
 
@@ -86,7 +86,7 @@ def kill(folder: Path, rounds: int, seed: int) -> dict[str, int]:
     return {"events": total, "acknowledged": sum(acknowledged.values())}
 
 
-class Noticing(Recorder):
+class Noticing(HookLog):
     """Hooks that can be waited for."""
 
     def __init__(self) -> None:

@@ -15,16 +15,16 @@ import trio
 import trio.testing
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import Answer, Command
+from greenroom.actors.contract.decisions import Command, CommandResult
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from greenroom.actors.stores import _sql
 from greenroom.actors.stores._requests import CommitRequest
 from greenroom.actors.stores.faults import OPEN, POINTS, READ, disk, passing
 from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import Recorder, create, new_run, opened
+from greenroom.actors.testing.store_kit import HookLog, create, new_run, opened
 from greenroom.testing import ScriptedModel, call
 
-from ...support.exhausted import no_threads
+from ...support.exhaustion import no_threads
 
 WRITING = POINTS[:-1]
 
@@ -94,7 +94,7 @@ async def test_a_store_that_only_reads_waits_a_while(path, autojump_clock, name)
     disk_, error = Disk(), passing()[name]
     async with opened(SQLiteStore(path, writer="inline")) as _, trio.open_nursery() as nursery:
         store = SQLiteStore(path, writer="inline", read_only=True, faults=disk_)
-        await nursery.start(store.run, Recorder())
+        await nursery.start(store.run, HookLog())
         with disk_.failing(READ, error):
             with pytest.raises(StoreUnavailable):
                 await store.events("r1")
@@ -122,7 +122,7 @@ async def test_a_run_is_finished_through_reads_that_fail(path, autojump_clock, n
         await trio.sleep(10)
         with disk_.failing(READ, error):
             command = Command(command_id="d1", kind="decide", decision=ticket.approve())
-            answer = await store.post(run.id, command, lambda _facts, _command: Answer(status="accepted"))
+            answer = await store.post(run.id, command, lambda _facts, _command: CommandResult(status="accepted"))
             assert answer.status == "accepted"
             await trio.sleep(100)
             assert disk_.hits > 100
@@ -156,11 +156,11 @@ async def test_an_opening_waits_a_while_for_what_passes(path, autojump_clock, na
     disk_ = Disk()
     with disk_.failing(OPEN, passing()[name]):
         with pytest.raises(StoreOpenError, match="can not be opened"):
-            await SQLiteStore(path, writer="inline", faults=disk_).run(Recorder())
+            await SQLiteStore(path, writer="inline", faults=disk_).run(HookLog())
         assert 4.9 <= trio.current_time() <= 5.1
         async with trio.open_nursery() as nursery:
             store = SQLiteStore(path, writer="inline", faults=disk_)
-            nursery.start_soon(store.run, Recorder())
+            nursery.start_soon(store.run, HookLog())
             await trio.sleep(2)
             disk_.error = None
             await trio.sleep(3)
@@ -199,7 +199,7 @@ async def test_a_file_is_damaged_when_the_check_of_the_whole_file_says_so(path, 
     store = SQLiteStore(path, writer=writer)
     with pytest.RaisesGroup(pytest.RaisesExc(StoreDown, match=r"is damaged .*restore it from a backup$")):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, Recorder())
+            await nursery.start(store.run, HookLog())
             overwrite(path, 4096, b"\xff" * (size - 4096))
             with pytest.raises(StoreError, match="is damaged"):
                 while True:
@@ -207,7 +207,7 @@ async def test_a_file_is_damaged_when_the_check_of_the_whole_file_says_so(path, 
             with pytest.raises(StoreDown):
                 await store.claim("r1")
     with pytest.raises(StoreOpenError, match=r"is damaged .*restore it from a backup$"):
-        await SQLiteStore(path, writer=writer).run(Recorder())
+        await SQLiteStore(path, writer=writer).run(HookLog())
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ async def test_an_opening_that_misreads_a_sound_file_does_not_call_it_damaged(pa
     disk_ = Disk()
     with disk_.failing(READ, disk("SQLITE_CORRUPT", "database disk image is malformed")):
         with pytest.raises(StoreOpenError) as caught:
-            await SQLiteStore(path, writer="inline", faults=disk_).run(Recorder())
+            await SQLiteStore(path, writer="inline", faults=disk_).run(HookLog())
     assert "is sound" in str(caught.value)
     assert "backup" not in str(caught.value)
 
@@ -246,7 +246,7 @@ async def test_a_value_that_finds_no_memory_when_it_is_encoded_is_encoded_again(
         request = CommitRequest(author.claim, commit, frames, receipts.append, error=MemoryError())
         store._queue.put(request)
         assert [receipt.kind for receipt in receipts] == ["committed"]
-        assert isinstance(request.blobs, _sql.Blobs)
+        assert isinstance(request.blobs, _sql.EncodedRows)
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
@@ -282,7 +282,9 @@ async def test_a_run_that_is_accepted_while_there_are_no_threads_is_finished(pat
         with no_threads():
             fresh = await runtime.start(agent, "hi")
             command = Command(command_id="d1", kind="decide", decision=ticket.approve(), by="ada")
-            answer = await runtime.store.post(waiting.id, command, lambda _facts, _command: Answer(status="accepted"))
+            answer = await runtime.store.post(
+                waiting.id, command, lambda _facts, _command: CommandResult(status="accepted")
+            )
             assert answer.status == "accepted"
             behind = await runtime.start(agent, "more", thread_id="t")
             await trio.sleep(3)
@@ -299,7 +301,7 @@ async def test_a_store_is_opened_and_closed_without_threads(path):
     async with trio.open_nursery() as nursery:
         store = SQLiteStore(path)
         with no_threads():
-            nursery.start_soon(store.run, Recorder())
+            nursery.start_soon(store.run, HookLog())
             await trio.sleep(0.5)
         with trio.fail_after(20):
             while not store.epoch:  # noqa: ASYNC110 - a thread opens the file
@@ -327,7 +329,7 @@ async def test_without_descriptors_an_opening_waits(path):
             with contextlib.suppress(OSError):
                 while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
                     taken.append(os.open("/dev/null", os.O_RDONLY))
-            nursery.start_soon(store.run, Recorder())
+            nursery.start_soon(store.run, HookLog())
             await trio.sleep(0.1)
             assert "thread, closed" in repr(store)
         finally:

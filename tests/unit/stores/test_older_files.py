@@ -11,11 +11,11 @@ import pytest
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.phases import CallAt
+from greenroom.actors.contract.phases import CallPosition
 from greenroom.actors.contract.rows import NewRun
-from greenroom.actors.stores._moments import milliseconds
-from greenroom.actors.stores._opening import CHECKED_WHOLE
 from greenroom.actors.stores._schema import MIGRATIONS
+from greenroom.actors.stores._sqlite_open import CHECKED_WHOLE
+from greenroom.actors.stores._timestamps import milliseconds
 from greenroom.actors.stores.sqlite import SQLiteStore
 from greenroom.actors.testing._store_tools import NOW, message, new_run, opened
 
@@ -111,12 +111,12 @@ async def test_calls_of_an_older_file_have_the_status_that_they_had(path: Path) 
     assert record is not None
     told = {call.at: call.status for call in record.calls}
     assert told == {
-        CallAt.NEW: CallStatus.NEW,
-        CallAt.GATING: CallStatus.RESUMING,
-        CallAt.ALLOWED: CallStatus.RUNNING,
-        CallAt.BODY: CallStatus.RUNNING,
-        CallAt.PARKED: CallStatus.SUSPENDED,
-        CallAt.SETTLED: CallStatus.CANCELLED,
+        CallPosition.NEW: CallStatus.NEW,
+        CallPosition.GATING: CallStatus.RESUMING,
+        CallPosition.ALLOWED: CallStatus.RUNNING,
+        CallPosition.BODY: CallStatus.RUNNING,
+        CallPosition.PARKED: CallStatus.SUSPENDED,
+        CallPosition.SETTLED: CallStatus.CANCELLED,
     }
 
 

@@ -7,7 +7,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.stores._history import Entry, History
+from greenroom.actors.stores._state_history import KeyVersion, StateHistory
 from greenroom.actors.testing._store_tools import NOW, create, new_run, opened
 
 LATER = NOW.replace(year=NOW.year + 1)
@@ -36,10 +36,10 @@ def values(path) -> int:
 
 
 def test_a_history_forgets_what_no_run_sees():
-    history = History()
+    history = StateHistory()
     for run in (1, 2, 4):
         for step in (1, 2):
-            history.put(Entry(run, step, StateWrite(key="k", scope="thread", value=[run, step], revision=step)))
+            history.put(KeyVersion(run, step, StateWrite(key="k", scope="thread", value=[run, step], revision=step)))
     for oldest, left in ((1, 6), (2, 5), (3, 3), (None, 1), (9, 1)):
         history.forget(oldest)
         assert len(history) == left

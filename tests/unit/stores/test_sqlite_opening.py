@@ -29,7 +29,7 @@ from greenroom.actors.stores._lock import FileLock
 from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
 from greenroom.actors.testing._store_tools import NOW, ticket_row
-from greenroom.actors.testing.store_kit import Author, Recorder, create, new_run, opened
+from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def store_at(path: Path, **options) -> SQLiteStore:
 async def refusal(path: Path, **options) -> str:
     """The text of the StoreOpenError that opening raises before it has started."""
     with pytest.raises(StoreOpenError) as caught:
-        await store_at(path, **options).run(Recorder())
+        await store_at(path, **options).run(HookLog())
     return str(caught.value)
 
 
@@ -113,7 +113,7 @@ async def test_a_second_store_on_the_file_is_told_who_has_it(path: Path) -> None
         assert str(os.getpid()) in text
         assert "already" in text
         with pytest.raises(StoreOpenError, match="already by this store"):
-            await first.run(Recorder())
+            await first.run(HookLog())
         first.announce("http://127.0.0.1:7777", f"{path}.token")
         assert owner_of(path) == Owner(pid=os.getpid(), url="http://127.0.0.1:7777", token_file=f"{path}.token")
     assert owner_of(path) is None
@@ -452,7 +452,7 @@ async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path)
     broken = store_at(path)
     for _ in range(2):
         with pytest.raises(StoreOpenError, match="restore it from a backup"):
-            await broken.run(Recorder())
+            await broken.run(HookLog())
     assert owner_of(path) is None
     path.with_name("backup.db").rename(path)
     async with opened(broken):
@@ -462,7 +462,7 @@ async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path)
 async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
     put(path, b"not a database at all")
     with pytest.raises(StoreOpenError, match="is not a database"):
-        await SQLiteStore(path).run(Recorder())
+        await SQLiteStore(path).run(HookLog())
 
 
 def test_the_writer_must_be_known(path: Path) -> None:

@@ -11,14 +11,14 @@ import trio
 import trio.testing
 
 from greenroom.actors.abc import Receipt, RunQuery, Store
-from greenroom.actors.contract.decisions import Answer, Command
+from greenroom.actors.contract.decisions import Command, CommandResult
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 from greenroom.actors.stores.faults import POINTS, Faults, InjectedCrash
 from greenroom.actors.stores.memory import MemoryStore
 from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import Author, Recorder, Sent, create, new_run, opened
+from greenroom.actors.testing.store_kit import Author, HookLog, SubmittedCommit, create, new_run, opened
 
 Make = Callable[[Faults | None], Store]
 
@@ -54,8 +54,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda faults: SQLiteStore(tmp_path / "runs.db", writer="inline", faults=faults, patience=30)
 
 
-def allow(_facts: object, _command: object) -> Answer:
-    return Answer(status="accepted")
+def allow(_facts: object, _command: object) -> CommandResult:
+    return CommandResult(status="accepted")
 
 
 async def test_an_outage_is_waited_out(make: Make, plan: Plan, autojump_clock: trio.testing.MockClock) -> None:
@@ -99,7 +99,7 @@ async def test_commands_in_flight_survive_an_outage(
 
 async def test_patience_has_an_end(make: Make, plan: Plan, autojump_clock: trio.testing.MockClock) -> None:
     """Then the store is down: run raises, every receipt is down, and so is all that comes later."""
-    store, hooks = make(plan), Recorder()
+    store, hooks = make(plan), HookLog()
     later: list[Receipt] = []
     with pytest.RaisesGroup(StoreDown) as caught:
         async with trio.open_nursery() as nursery:
@@ -141,7 +141,7 @@ async def test_a_crash_of_the_writer_parks_nobody(tmp_path: Path, plan: Plan, po
         store = SQLiteStore(path, writer=writer, faults=plan)
         with pytest.RaisesGroup(StoreDown):
             async with trio.open_nursery() as nursery:
-                await nursery.start(store.run, Recorder())
+                await nursery.start(store.run, HookLog())
                 author = await create(store, new_run("r1", "t1"))
                 plan.left = [(point, InjectedCrash(point))]
                 sent = author.send(author.make(3))
@@ -160,7 +160,7 @@ async def test_memory_keeps_what_a_crash_left(plan: Plan) -> None:
         store = MemoryStore(faults=plan)
         with pytest.RaisesGroup(StoreDown):
             async with trio.open_nursery() as nursery:
-                await nursery.start(store.run, Recorder())
+                await nursery.start(store.run, HookLog())
                 author = await create(store, new_run("r1", "t1"))
                 plan.left = [(point, InjectedCrash(point))]
                 assert (await author.send(author.make()).receipt()).kind == "down"
@@ -187,7 +187,7 @@ async def test_the_threads_patience_has_an_end_too(tmp_path: Path, plan: Plan) -
     store = SQLiteStore(tmp_path / "runs.db", faults=plan, patience=0.01)
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, Recorder())
+            await nursery.start(store.run, HookLog())
             author = await create(store, new_run("r1", "t1"))
             plan.always = ("begin", full())
             sent = [author.send(author.make()) for _ in range(5)]
@@ -256,7 +256,7 @@ async def test_what_waits_becomes_one_transaction(tmp_path: Path) -> None:
         before = store.statistics()
         armed.set()
         sent = [author.send(author.make(2)) for author in authors for _ in range(2)]
-        bad = Sent()
+        bad = SubmittedCommit()
         store.submit(authors[0].claim, authors[0].make(2), [b"one frame"], bad.deliver)
         gate.set()
         assert {(await one.receipt()).kind for one in sent} == {"committed"}
@@ -279,7 +279,7 @@ async def test_a_receiver_that_raises_ends_the_store_and_parks_nobody(tmp_path: 
 
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, Recorder())
+            await nursery.start(store.run, HookLog())
             author = await create(store, new_run("r1", "t1"))
             other = await create(store, new_run("r2", "t2"))
             store.submit(author.claim, author.make(), [b"{}"], broken)
@@ -325,7 +325,7 @@ async def test_one_object_can_be_opened_again(tmp_path: Path, writer: str, plan:
         await author.write()
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, Recorder())
+            await nursery.start(store.run, HookLog())
             plan.left = [("before_commit", InjectedCrash("now"))]
             assert (await author.send(author.make()).receipt()).kind == "down"
     async with opened(store):

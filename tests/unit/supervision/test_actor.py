@@ -9,8 +9,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.supervision import (
+    ActorCancelled,
     ActorExited,
-    Cancelled,
     ChildSpec,
     Crashed,
     GaveUp,
@@ -26,7 +26,7 @@ from greenroom.supervision import (
     open_supervisor,
 )
 
-from ...support.strays import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
+from ...support.stray_cancels import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
 
 
 async def answer(ctx):
@@ -74,7 +74,7 @@ async def test_a_question_fails_at_once_when_its_target_exits():
                 nursery.start_soon(client)
             await wait_all_tasks_blocked()
             sup.cancel_child("a", reason="enough", by="me")
-        assert errors == [Cancelled(reason="enough", by="me")] * 3
+        assert errors == [ActorCancelled(reason="enough", by="me")] * 3
         with pytest.raises(ActorExited):
             await ask(ref, lambda reply: reply)
 
@@ -125,7 +125,7 @@ async def test_a_monitor_fires_once_synchronously_with_the_exit_and_at_once_for_
         assert seen == []  # a restart is no exit
         sup.cancel_child("a", reason="r", by="b")
         await ref.exited.wait()
-    expected = Cancelled(reason="r", by="b")
+    expected = ActorCancelled(reason="r", by="b")
     assert seen == [("a", expected, True)]
     late = []
     ref.monitor(lambda _, exit_: late.append(exit_))
@@ -186,7 +186,7 @@ async def test_an_actor_that_cancels_itself_says_so():
     async with open_supervisor(name="s") as sup:
         ref = sup.start_child(child(cancel_itself))
         await ref.exited.wait()
-    assert ref.exit == Cancelled(reason="its own scope was cancelled", by="s/a")
+    assert ref.exit == ActorCancelled(reason="its own scope was cancelled", by="s/a")
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -247,7 +247,7 @@ async def test_an_actor_that_is_cancelled_before_its_first_step_never_acts():
         ref = sup.start_child(child(act))
         sup.cancel_child("a", reason="r", by="b")
         await ref.exited.wait()
-    assert (acted, ref.exit) == ([], Cancelled(reason="r", by="b"))
+    assert (acted, ref.exit) == ([], ActorCancelled(reason="r", by="b"))
 
 
 async def test_what_no_actor_may_keep_leaves_the_supervisor_bare_with_the_exit_published():

@@ -12,7 +12,7 @@ from greenroom.supervision import failure_of, failure_of_call, is_interrupt
 from greenroom.supervision.border import note_handler
 from greenroom.supervision.exits import STRAY
 
-from ...support.strays import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
+from ...support.stray_cancels import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
 
 
 def caught(act):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.supervision import (
+    ActorCancelled,
     Backoff,
-    Cancelled,
     ChildSpec,
     Crashed,
     Escalate,
@@ -20,7 +20,7 @@ from greenroom.supervision import (
     Restart,
     Shutdown,
     Stop,
-    Stubborn,
+    Unresponsive,
     Window,
     decide,
 )
@@ -35,9 +35,9 @@ EXITS = {
     "normal": Normal(),
     "crashed": Crashed(error=ERROR),
     "shutdown": Shutdown(),
-    "cancelled": Cancelled(reason="r", by="b"),
+    "cancelled": ActorCancelled(reason="r", by="b"),
     "gave_up": GaveUp(error=ERROR, restarts=1),
-    "stubborn": Stubborn(stack=()),
+    "stubborn": Unresponsive(stack=()),
 }
 RESTARTED = {("permanent", "normal"), ("permanent", "crashed"), ("transient", "crashed")}
 

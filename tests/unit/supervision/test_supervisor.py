@@ -11,8 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.supervision import (
+    ActorCancelled,
     Backoff,
-    Cancelled,
     ChildSpec,
     Crashed,
     DuplicateChild,
@@ -21,18 +21,18 @@ from greenroom.supervision import (
     Registry,
     Shutdown,
     StartFailed,
-    Stubborn,
     SupervisorGaveUp,
     SupervisorStopping,
     TooManyChildren,
     UnknownChild,
+    Unresponsive,
     chaos,
     cleanup,
     open_supervisor,
 )
 from greenroom.supervision.chaos._internals import inject
 
-from ...support.strays import ctrl_c
+from ...support.stray_cancels import ctrl_c
 
 
 async def forever(ctx):
@@ -307,7 +307,7 @@ async def test_the_first_request_to_end_names_the_exit():
         sup.start_child(ChildSpec(id="a", start=forever))
         assert sup.cancel_child("a", reason="first", by="x")
         assert sup.cancel_child("a", reason="second", by="y")
-        assert await sup.stop_child("a") == Cancelled(reason="first", by="x")
+        assert await sup.stop_child("a") == ActorCancelled(reason="first", by="x")
 
 
 async def stuck(ctx):
@@ -328,7 +328,7 @@ async def test_a_child_that_does_not_end_is_reported_with_its_stack_and_waited_f
         assert sup.count_children().stubborn == 1
         assert ref.exit is None
     assert trio.current_time() == pytest.approx(100, abs=0.1)
-    assert ref.exit == Stubborn(stack=exit_.stack, late=Shutdown()) or ref.exit.late == Normal()
+    assert ref.exit == Unresponsive(stack=exit_.stack, late=Shutdown()) or ref.exit.late == Normal()
 
 
 async def test_a_stubborn_run_does_not_keep_the_static_children_from_their_ordered_stop(autojump_clock):

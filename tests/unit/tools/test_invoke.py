@@ -8,7 +8,7 @@ from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.errors import ToolError
 from greenroom.actors.tools import SyncToolContext, ToolContext, ToolFailed, invoke, tool, wants_approval
 
-from ...support.strays import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
+from ...support.stray_cancels import ESCAPES, ctrl_c, foreign_cancellation, to_its_end
 
 
 @pytest.fixture

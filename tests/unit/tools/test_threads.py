@@ -15,10 +15,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.tools import Invocation, SyncToolContext, Tool, ToolContext, ToolFailed, invoke, tool
-from greenroom.actors.tools.threads import Body
+from greenroom.actors.tools.threads import ThreadBody
 
-from ...support.exhausted import no_threads
-from ...support.strays import ESCAPES
+from ...support.exhaustion import no_threads
+from ...support.stray_cancels import ESCAPES
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 
@@ -330,7 +330,7 @@ async def test_a_body_that_is_cancelled_while_it_waits_for_a_thread_never_begins
 
 async def test_a_body_that_is_given_up_between_the_start_of_its_thread_and_its_own_never_begins():
     ran = []
-    body = Body(lambda: ran.append(True))
+    body = ThreadBody(lambda: ran.append(True))
     assert body.give_up_unbegun()
     body.run()
     assert (ran, body.stack()) == ([], ())

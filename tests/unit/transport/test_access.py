@@ -5,9 +5,9 @@ import pytest
 from greenroom.actors.errors import UsageError
 from greenroom.transport.gateway.access import (
     SCOPES,
-    Doorway,
-    Keyring,
+    OriginPolicy,
     Principal,
+    TokenTable,
     everything,
     new_token,
     own_hosts,
@@ -41,7 +41,7 @@ def test_a_principal_that_can_not_be_is_refused_in_words(changes, words):
 
 def test_a_token_is_in_no_repr_and_in_no_error():
     assert ANN.token not in repr(ANN)
-    assert ANN.token not in repr(Keyring([ANN, BOB]))
+    assert ANN.token not in repr(TokenTable([ANN, BOB]))
     with pytest.raises(UsageError) as caught:
         Principal(name="x", token="hunter" + "2")
     assert "hunter2" not in str(caught.value)
@@ -76,34 +76,34 @@ def test_each_new_token_is_another_one_and_long_enough():
 
 
 def test_a_token_finds_its_principal_and_nothing_else_finds_anybody():
-    ring = Keyring([ANN, BOB])
+    ring = TokenTable([ANN, BOB])
     assert (ring.find(ANN.token), ring.find(BOB.token)) == (ANN, BOB)
     for token in ("", "a" * 15, "a" * 17, "A" * 16, " " + ANN.token, "\ud800", "x" * 100_000):
         assert ring.find(token) is None
-    assert Keyring([]).find("") is None
+    assert TokenTable([]).find("") is None
 
 
 @pytest.mark.parametrize("header", ["Bearer {}", "bearer {}", "BEARER  {} "])
 def test_a_bearer_header_is_read_without_regard_to_the_case_of_its_scheme(header):
-    assert Keyring([ANN, BOB]).bearer(header.format(BOB.token)) is BOB
+    assert TokenTable([ANN, BOB]).bearer(header.format(BOB.token)) is BOB
 
 
 def test_no_header_is_nobody_and_not_an_error():
     """A page says who it is in its first frame."""
-    assert Keyring([ANN]).bearer(None) is None
+    assert TokenTable([ANN]).bearer(None) is None
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic {}", "{}", "Token {}", "Bearer {}x", "Bearer: {}"])
 def test_a_header_that_says_nothing_known_is_refused_and_not_repeated(header):
     with pytest.raises(Refused) as caught:
-        Keyring([ANN]).bearer(header.format(ANN.token))
+        TokenTable([ANN]).bearer(header.format(ANN.token))
     assert caught.value.error.code == "unauthenticated"
     assert ANN.token not in caught.value.message
 
 
 # --- Host and Origin -------------------------------------------------------------------------------------------------
 
-LOCAL = Doorway(hosts=own_hosts([("127.0.0.1", 8765), ("::1", 8765)], ["Gate.Example"]))
+LOCAL = OriginPolicy(hosts=own_hosts([("127.0.0.1", 8765), ("::1", 8765)], ["Gate.Example"]))
 
 
 def let_in(doorway, host, origin=None):
@@ -148,14 +148,14 @@ def test_any_other_host_is_kept_out(host):
 
 
 def test_the_address_itself_is_let_in():
-    doorway = Doorway(hosts=own_hosts([("127.0.0.2", 80), ("fe80::1", 8765)], []))
+    doorway = OriginPolicy(hosts=own_hosts([("127.0.0.2", 80), ("fe80::1", 8765)], []))
     for host in ("127.0.0.2", "127.0.0.2:80", "[fe80::1]:8765", "[FE80::1]:8765"):
         assert let_in(doorway, host)
     assert not let_in(doorway, "fe80::1:8765")
 
 
 def test_the_default_port_may_be_left_out_since_browsers_do():
-    doorway = Doorway(hosts=own_hosts([("127.0.0.1", 80)], []))
+    doorway = OriginPolicy(hosts=own_hosts([("127.0.0.1", 80)], []))
     assert let_in(doorway, "localhost")
     assert let_in(doorway, "[::1]")
     assert let_in(doorway, "localhost:80")
@@ -203,16 +203,16 @@ def test_a_page_of_the_same_host_is_let_in_and_so_is_a_program(host, origin):
 )
 def test_a_page_of_another_site_is_kept_out(origin):
     assert not let_in(LOCAL, "localhost:8765", origin)
-    assert not let_in(Doorway(hosts=None), "localhost:8765", origin)
+    assert not let_in(OriginPolicy(hosts=None), "localhost:8765", origin)
 
 
 def test_the_origin_of_a_sandboxed_page_is_kept_out_even_where_there_is_no_host():
-    assert not let_in(Doorway(hosts=None), None, "null")
-    assert not let_in(Doorway(hosts=None), "", "")
+    assert not let_in(OriginPolicy(hosts=None), None, "null")
+    assert not let_in(OriginPolicy(hosts=None), "", "")
 
 
 def test_without_a_list_every_host_is_let_in_but_not_every_page():
-    doorway = Doorway(hosts=None, origins=frozenset({"https://app.example"}))
+    doorway = OriginPolicy(hosts=None, origins=frozenset({"https://app.example"}))
     assert let_in(doorway, "anything:1")
     assert let_in(doorway, None)
     assert let_in(doorway, "anything:1", "http://anything:1")

@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 from greenroom.actors.contract.decisions import Ticket
-from greenroom.transport.encoders.ai_sdk_draft import ToolPart
+from greenroom.transport.encoders.ai_sdk_builder import ToolPart
 from greenroom.transport.gateway.access import Principal
-from greenroom.transport.gateway.ai_sdk_decide import decide, wishes_of
-from greenroom.transport.gateway.ai_sdk_request import Answer, Seen, read_request
+from greenroom.transport.gateway.ai_sdk_decide import decide, decisions_of
+from greenroom.transport.gateway.ai_sdk_request import ReaderPosition, TicketAnswer, read_request
 from greenroom.transport.protocol.codes import Refused
 from greenroom.transport.protocol.up import Decide
 
@@ -36,7 +36,7 @@ UNKNOWN = attrs.evolve(PLAIN, reason="outcome_unknown")
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def seen(*parts: Any) -> Seen:
+def seen(*parts: Any) -> ReaderPosition:
     message = {"id": "r", "role": "assistant", "parts": list(parts)}
     found = read_request({"id": "ch", "messages": [message]}).seen
     assert found is not None
@@ -122,8 +122,8 @@ def test_message_id_names_the_assistant_message_that_is_continued() -> None:
 # --- deciding --------------------------------------------------------------------------------------------------------
 
 
-def answer(kind: Any, **more: Any) -> Answer:
-    return Answer(ticket_id="r.t1", kind=kind, **more)
+def answer(kind: Any, **more: Any) -> TicketAnswer:
+    return TicketAnswer(ticket_id="r.t1", kind=kind, **more)
 
 
 NO_GPS = {"error": "no GPS"}
@@ -149,11 +149,11 @@ NO_GPS = {"error": "no GPS"}
         (UNKNOWN, answer("failed", reason="no GPS"), [("resume", NO_GPS), ("cancel", None)]),
     ],
 )
-def test_an_answer_comes_to_decisions(ticket: Ticket, said: Answer, wishes: list[Any]) -> None:
-    found = wishes_of(ticket, said)
+def test_an_answer_comes_to_decisions(ticket: Ticket, said: TicketAnswer, wishes: list[Any]) -> None:
+    found = decisions_of(ticket, said)
     assert [(one.action, one.result) for one in found] == wishes
     assert {(one.run, one.target, one.fingerprint, one.reason) for one in found} == {("r", "r.t1", "f", said.reason)}
-    assert found == wishes_of(ticket, said), "the same answer has the same id"
+    assert found == decisions_of(ticket, said), "the same answer has the same id"
     assert len({one.id for one in found}) == len(found)
 
 
@@ -167,9 +167,9 @@ def test_an_answer_comes_to_decisions(ticket: Ticket, said: Answer, wishes: list
         (UNKNOWN, answer("output")),
     ],
 )
-def test_an_answer_of_the_wrong_kind_is_refused(ticket: Ticket, said: Answer) -> None:
+def test_an_answer_of_the_wrong_kind_is_refused(ticket: Ticket, said: TicketAnswer) -> None:
     with pytest.raises(Refused, match=r"r\.t1"):
-        wishes_of(ticket, said)
+        decisions_of(ticket, said)
 
 
 class Desk:

@@ -12,9 +12,9 @@ import pytest
 
 import greenroom as gr
 from greenroom.testing import call, fail
-from greenroom.transport.cli import ending, remote, tokens
-from greenroom.transport.cli.decide import Wish, _meant
-from greenroom.transport.cli.look import only, whole_id
+from greenroom.transport.cli import outcome_output, owner, tokens
+from greenroom.transport.cli.decide import DecisionRequest, _meant
+from greenroom.transport.cli.inspect import only, whole_id
 from greenroom.transport.terminal.screen import Screen
 
 from ...support.runs import agent, events_of, home
@@ -54,20 +54,20 @@ async def test_a_terminal_event_tells_the_same_end_as_the_run_itself(
     helper: gr.Agent[Any], kind: type, code: int, words: str
 ) -> None:
     event, outcome = await ended(helper)
-    end = ending.end_of(event)
+    end = outcome_output.exit_report(event)
     assert type(end) is kind
     assert end == outcome
     out = io.StringIO()
-    assert ending.tell(end, Screen(out)).exit == code
+    assert outcome_output.print_outcome(end, Screen(out)).exit == code
     assert words in out.getvalue()
 
 
 async def test_who_cancelled_and_why_is_told() -> None:
     event, outcome = await ended(agent("never said"), cancel=True)
-    end = ending.end_of(event)
+    end = outcome_output.exit_report(event)
     assert end == outcome == gr.Cancelled(reason="enough", by="ann")
     out = io.StringIO()
-    told = ending.tell(end, Screen(out))
+    told = outcome_output.print_outcome(end, Screen(out))
     assert (told.exit, told.status, told.more["by"]) == (4, "cancelled", "ann")
     assert out.getvalue() == "\nCancelled by ann: enough\n"
 
@@ -146,10 +146,10 @@ def test_a_name_that_means_none_or_several_is_refused_with_those_there_are(targe
 
 
 def test_a_decision_is_bound_to_the_action_that_was_shown() -> None:
-    approved = Wish(approve=True, run="r", result=7, reason="fine", id="d1").decision(ticket(1, "refund"))
+    approved = DecisionRequest(approve=True, run="r", result=7, reason="fine", id="d1").decision(ticket(1, "refund"))
     assert (approved.target, approved.action, approved.fingerprint) == ("r.t1", "resume", "f1")
     assert (approved.result, approved.reason, approved.decision_id) == (7, "fine", "d1")
-    denied = Wish(approve=False, run="r").decision(ticket(2, "refund"))
+    denied = DecisionRequest(approve=False, run="r").decision(ticket(2, "refund"))
     assert (denied.target, denied.action, denied.fingerprint, denied.decision_id) == ("r.t2", "cancel", "f2", "")
 
 
@@ -187,10 +187,10 @@ def options(**given: Any) -> argparse.Namespace:
 def test_what_is_typed_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GREENROOM_URL", "http://from-the-environment:1")
     monkeypatch.setenv("GREENROOM_TOKEN", "of the environment")
-    found = remote.find(options())
-    assert found == remote.Served(url="http://from-the-environment:1", token="of the environment")
-    found = remote.find(options(url="http://typed:1", token="typed"))
-    assert found == remote.Served(url="http://typed:1", token="typed")
+    found = owner.find(options())
+    assert found == owner.ServedBy(url="http://from-the-environment:1", token="of the environment")
+    found = owner.find(options(url="http://typed:1", token="typed"))
+    assert found == owner.ServedBy(url="http://typed:1", token="typed")
     (tmp_path / "s.db").touch()
-    assert remote.find(options(db=tmp_path / "s.db")) == remote.Unowned(database=tmp_path / "s.db")
+    assert owner.find(options(db=tmp_path / "s.db")) == owner.Unowned(database=tmp_path / "s.db")
     assert "of the environment" not in repr(found)

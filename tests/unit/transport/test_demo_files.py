@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import greenroom as gr
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.transport.demo.census import census
+from greenroom.transport.demo.demo_model import task, thinking, tool_outcomes
 from greenroom.transport.demo.files import LARGEST, MARK, Folder, language_of
-from greenroom.transport.demo.mind import heard, task, thinking
 from greenroom.transport.demo.report import summary
 from greenroom.transport.demo.tools import count_lines, list_directory, read_file
 from greenroom.transport.demo.writing import check_name, former_report, write_report
@@ -171,7 +171,7 @@ def test_a_call_that_fails_is_a_line_of_the_report() -> None:
     step = thinking(0.0)(request(*history))
     assert "'README' can not be read" in str(step)
     assert "timed out" in str(step)
-    assert len(heard(request(*history))) == 3
+    assert len(tool_outcomes(request(*history))) == 3
 
 
 def test_a_folder_with_very_many_folders_is_counted_as_a_whole() -> None:

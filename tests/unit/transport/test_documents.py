@@ -31,7 +31,7 @@ from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
-from greenroom.transport.protocol.lines import AskedLine, RunLine
+from greenroom.transport.protocol.lines import RunLine, TicketLine
 from greenroom.transport.protocol.schemas import (
     close_code_table,
     command_schemas,
@@ -440,7 +440,7 @@ ANYTHING = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
-ASKED = AskedLine(
+ASKED = TicketLine(
     ticket_id="t", call_id=None, tool="", reason="manual_pause", action="a", message="m", requested_at=MOMENT,
     expires_at=MOMENT, on_expiry="deny", reviewers=("ann",),
 )  # fmt: skip

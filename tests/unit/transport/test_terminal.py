@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 import greenroom as gr
-from greenroom.transport.terminal.question import PREVIEW, Change, answerable_by_yes, ask, barred, details, read_value
+from greenroom.transport.terminal.approval_prompt import (
+    PREVIEW,
+    FileChange,
+    answerable_by_yes,
+    ask,
+    barred,
+    details,
+    read_value,
+)
 from greenroom.transport.terminal.screen import HidingScreen, JsonScreen, Screen
 from greenroom.transport.terminal.timeline import Line, Timeline
 
@@ -200,7 +208,7 @@ class Typing:
         return self.lines.popleft() if self.lines else None
 
 
-async def answered(asked: gr.Ticket, *lines: str, change: Change | None = None) -> tuple[gr.Decision | None, str]:
+async def answered(asked: gr.Ticket, *lines: str, change: FileChange | None = None) -> tuple[gr.Decision | None, str]:
     out = io.StringIO()
     keyboard: Any = Typing(*lines)
     decision = await ask(asked, keyboard=keyboard, screen=Screen(out), change=change)
@@ -303,15 +311,15 @@ async def test_long_content_is_cut_until_somebody_asks_for_all() -> None:
 
 def test_a_change_of_a_file_is_shown_as_a_diff_and_whole_on_demand() -> None:
     before, after = "\n".join("abcdefgh"), "\n".join("abcdXfgh")
-    change = Change(argument="content", path="/tmp/f", before=before, after=after)  # noqa: S108 - never opened
+    change = FileChange(argument="content", path="/tmp/f", before=before, after=after)  # noqa: S108 - never opened
     rows = [text for text, _ in details(ticket(), change)]
     assert "  -e" in rows
     assert "  +X" in rows
     assert "   a" not in rows
     assert "   a" in [text for text, _ in details(ticket(), change, whole=True)]
-    same = Change(argument="content", path="f", before=after, after=after)
+    same = FileChange(argument="content", path="f", before=after, after=after)
     assert any("stays the same" in text for text, _ in details(ticket(), same))
-    new = Change(argument="content", path="f", before=None, after="one\n\x1b[2J")
+    new = FileChange(argument="content", path="f", before=None, after="one\n\x1b[2J")
     assert [text for text, _ in details(ticket(), new)][-2:] == ["  + one", "  + \\x1b[2J"]
 
 
@@ -341,7 +349,7 @@ class Tty(io.StringIO):
 
 
 def rich_screen(monkeypatch: pytest.MonkeyPatch, columns: int) -> tuple[Screen, Tty]:
-    from greenroom.transport.terminal.colours import RichScreen
+    from greenroom.transport.terminal.rich_screen import RichScreen
 
     out = Tty()
     monkeypatch.setattr("sys.stdout", out)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom import Event, RunDegraded, UnknownRun
+from greenroom import Event, RunDegradedError, UnknownRun
 from greenroom.transport.client.errors import NotAllowed
-from greenroom.transport.client.subscriptions import JUMP, State, Subscriptions
+from greenroom.transport.client.subscriptions import JUMP, RunSubscriptions, SubscriptionState
 from greenroom.transport.protocol.down import Error, Reset, Subscribed, Unsubscribed
 from greenroom.transport.protocol.up import Subscribe, Unsubscribe
 
@@ -70,7 +70,7 @@ class Wire:
     """The machine with what it has sent."""
 
     def __init__(self, epoch: str = "e") -> None:
-        self.machine = Subscriptions(patience=1.0)
+        self.machine = RunSubscriptions(patience=1.0)
         self.machine.connected(epoch)
 
     def sends(self, now: float = 0.0) -> Any:
@@ -251,10 +251,10 @@ def test_a_degraded_run_raises_with_its_reason() -> None:
     reader = Reader()
     wire = joined(reader)
     wire.opened()
-    told = str(RunDegraded("r", "agent_unknown", "no agent has the key 'a'"))
+    told = str(RunDegradedError("r", "agent_unknown", "no agent has the key 'a'"))
     wire.hears(Unsubscribed(run="r", reason="degraded", code="agent_unknown", detail="no agent has the key 'a'"))
     error = reader.why()
-    assert isinstance(error, RunDegraded)
+    assert isinstance(error, RunDegradedError)
     assert (error.reason, str(error)) == ("agent_unknown", told)
 
 
@@ -264,7 +264,7 @@ def test_a_degraded_run_of_another_wording_raises_too(detail: str | None) -> Non
     wire = joined(reader)
     wire.opened()
     wire.hears(Unsubscribed(run="r", reason="degraded", detail=detail))
-    assert isinstance(reader.why(), RunDegraded)
+    assert isinstance(reader.why(), RunDegradedError)
 
 
 def test_a_run_that_is_gone_is_unknown() -> None:
@@ -483,4 +483,4 @@ def test_every_reader_gets_every_event_once_and_in_order(lots: int, readers: int
     assert weather.clears()
     for reader in weather.readers:
         assert reader.got == list(range(reader.begun + 1, weather.gateway.length + 1))
-    assert all(one.state is State.IDLE for one in weather.wire.machine._runs.values())
+    assert all(one.state is SubscriptionState.IDLE for one in weather.wire.machine._runs.values())

@@ -18,7 +18,7 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.encoders import ag_ui
-from greenroom.transport.encoders.ag_ui_interrupts import response_schema, wish_of
+from greenroom.transport.encoders.ag_ui_interrupts import decision_draft, response_schema
 
 from ....support.ag_ui_faults import PLANTED, sound
 from ....support.ag_ui_lives import (
@@ -348,7 +348,7 @@ def test_background_tasks_are_custom_events():
 
 def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():
     def overruns(world: World) -> None:
-        world.feed(inp.Overran(item=inp.Stubborn(call_id="c1", stack="somewhere")))
+        world.feed(inp.BodyOverran(item=inp.Unfinished(call_id="c1", stack="somewhere")))
 
     out = scripted(says(calls=[call("c1", "write")]), overruns)
     assert [event["name"] for event in only(out, "CUSTOM")] == ["greenroom.applying", "greenroom.cleanup.overrun"]
@@ -400,9 +400,9 @@ def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interru
     jsonschema.Draft202012Validator.check_schema(schema)
     if not jsonschema.Draft202012Validator(schema).is_valid(payload):
         with pytest.raises(ValueError, match="payload"):
-            wish_of("replay_tool_call", "resolved", payload)
+            decision_draft("replay_tool_call", "resolved", payload)
         return
-    wish = wish_of("replay_tool_call", "resolved", payload)
+    wish = decision_draft("replay_tool_call", "resolved", payload)
     assert (wish.action == "resume") is payload["approved"]
     assert wish.edited_arguments == (payload.get("editedArgs") if payload["approved"] else None)
 
@@ -421,14 +421,14 @@ def test_a_value_is_asked_for_with_the_tickets_own_schema():
     assert response_schema(ticket(resume_mode="use_decision_as_tool_result", response_schema=own)) == own
     assert response_schema(ticket(resume_mode="use_decision_as_tool_result")) is None
     assert response_schema(ticket(resume_mode="pass_decision_to_tool")) == {"type": "object"}
-    assert wish_of("use_decision_as_tool_result", "resolved", {"approved": False}).result == {"approved": False}
+    assert decision_draft("use_decision_as_tool_result", "resolved", {"approved": False}).result == {"approved": False}
     assert "result" in response_schema(ticket(reason="outcome_unknown"))["properties"]
 
 
 @pytest.mark.parametrize("mode", ["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"])
 def test_cancelled_declines_whatever_the_ticket_asks_for(mode):
-    assert wish_of(mode, "cancelled", None).action == "cancel"
-    assert wish_of(mode, "cancelled", {"reason": "no"}).reason == "no"
+    assert decision_draft(mode, "cancelled", None).action == "cancel"
+    assert decision_draft(mode, "cancelled", {"reason": "no"}).reason == "no"
 
 
 # --- the checker can fail --------------------------------------------------------------------------------------------

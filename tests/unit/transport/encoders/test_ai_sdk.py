@@ -17,8 +17,8 @@ from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.encoders.ai_sdk import INTERRUPTED, begin, finish, step
-from greenroom.transport.encoders.ai_sdk_draft import VERSIONS
-from greenroom.transport.gateway.ai_sdk_request import Seen, read_request
+from greenroom.transport.encoders.ai_sdk_builder import VERSIONS
+from greenroom.transport.gateway.ai_sdk_request import ReaderPosition, read_request
 
 from ....support.ai_sdk_rules import Chat, Part, check_message, check_stream
 from ...engine.chaos import TOOLS, Chaos
@@ -58,7 +58,7 @@ def of(parts: Sequence[Part], *names: str) -> list[Part]:
     return [part for part in parts if part["type"] in names]
 
 
-def seen(chat: Chat) -> Seen:
+def seen(chat: Chat) -> ReaderPosition:
     """What the gateway reads of the message when it comes back."""
     request = read_request({"id": "chat", "messages": [chat.sent()]})
     assert request.seen is not None

@@ -1,0 +1,58 @@
+"""What a run asks people, in short: a ticket without its arguments, for lists of runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from .decisions import Ticket, TicketReason
+from .redaction import Redactor
+from .titles import shown_line
+
+
+@attrs.frozen(kw_only=True)
+class TicketSummary:
+    """An open ticket in a list of runs: a `Ticket` without arguments, parameters and schema.
+
+    Attributes:
+        ticket_id, call_id: what a decision targets; call_id is None for a ticket of the run itself.
+        tool: the tool that would run; empty for a ticket of the run itself.
+        reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
+        action, message: what a person should read.
+        requested_at, expires_at: UTC. on_expiry: "deny", "cancel_run" or "set_result".
+        reviewers: who may decide; empty means everybody with the scope for it.
+    """
+
+    ticket_id: str
+    call_id: str | None
+    tool: str
+    reason: TicketReason
+    requested_at: datetime
+    action: str = ""
+    message: str = ""
+    expires_at: datetime | None = None
+    on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
+    reviewers: tuple[str, ...] = ()
+
+
+def summary_of(ticket: Ticket) -> TicketSummary:
+    """A ticket in short; private, as the ticket is."""
+    return TicketSummary(
+        ticket_id=ticket.ticket_id,
+        call_id=ticket.call_id,
+        tool=ticket.tool,
+        reason=ticket.reason,
+        requested_at=ticket.requested_at,
+        action=ticket.action,
+        message=ticket.message,
+        expires_at=ticket.expires_at,
+        on_expiry=ticket.on_expiry,
+        reviewers=ticket.reviewers,
+    )
+
+
+def redacted_summary(asked: TicketSummary, redactor: Redactor) -> TicketSummary:
+    """What people may see of it: without secrets, each text one line of at most `titles.LINE` characters."""
+    return attrs.evolve(asked, action=shown_line(asked.action, redactor), message=shown_line(asked.message, redactor))

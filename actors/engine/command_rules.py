@@ -1,0 +1,257 @@
+"""Is a command to be accepted? A pure function over what the store has looked up.
+
+The checks stand in this order: not_allowed, known id (duplicate or decision_id_conflict, also after the run's end),
+unknown_target, already_decided, run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result. A rejection
+leaves no trace, and its id may be used again. `busy` comes last: a command that waits already is a duplicate, not busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from ..contract.calls import SETTLED
+from ..contract.decisions import Command, CommandResult, Decision, Ticket
+from ..contract.lifecycle import TERMINAL
+from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
+from ..contract.rows import CallRow, CommandContext
+
+MAX_PENDING: Final = 256
+"""Commands that may wait in one run's inbox; more are answered busy."""
+
+ArgumentCheck = Callable[[str, Mapping[str, Any]], str | None]
+"""(tool, arguments) -> None, or what is wrong with them."""
+
+
+@attrs.frozen
+class CommandRules:
+    """Judges commands for one runtime.
+
+    Attributes:
+        now: the time that expiry is judged by, UTC.
+        check_arguments: for edited arguments.
+        definition: tool -> the mark of its present definition; "" if it is not known here.
+    """
+
+    now: datetime
+    check_arguments: ArgumentCheck
+    definition: Callable[[str], str] = lambda _: ""
+
+    def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
+        """The answer to `command`. Accepted means: journal it."""
+        refused = self.reviewer(facts.ticket, command) or self._known(facts, command)
+        if refused is not None:
+            return refused
+        if command.kind in ("decide", "expire"):
+            return self._decide(facts, command)
+        if facts.stage in TERMINAL:
+            return reject(command, "run_done", f"the run is {facts.stage.value}; nothing can be asked of it any more")
+        if command.kind == "pause" and facts.leaving:
+            return reject(command, "run_done", "the run is on its way out; it begins no step that could be held back")
+        return self._room(facts, command) or accept(command)
+
+    def reviewer(self, ticket: Ticket | None, command: Command) -> CommandResult | None:
+        """None if the command's sender may decide the ticket, else the rejection."""
+        if ticket is None or not ticket.reviewers or command.kind != "decide" or command.by in ticket.reviewers:
+            return None
+        who = "nobody" if command.by is None else repr(command.by)
+        return reject(command, "not_allowed", f"{who} may not decide {ticket.ticket_id}: its reviewers are named")
+
+    def _known(self, facts: CommandContext, command: Command) -> CommandResult | None:
+        if facts.known is None:
+            return None
+        first, answer = facts.known
+        if first.content() == command.content():
+            return attrs.evolve(answer, status="duplicate")
+        text = f"the id {command.command_id!r} was used for another command; take a new one"
+        return reject(command, "decision_id_conflict", text)
+
+    def _room(self, facts: CommandContext, command: Command) -> CommandResult | None:
+        if facts.pending < MAX_PENDING:
+            return _room_for_input(facts, command) if command.kind == "send" else None
+        return reject(command, "busy", f"{facts.pending} commands wait for this run; try again shortly")
+
+    def _decide(self, facts: CommandContext, command: Command) -> CommandResult:
+        decision = command.decision
+        if decision is None:
+            raise ValueError(f"command {command.command_id!r} of kind {command.kind!r} carries no decision")
+        return (
+            self._target(facts, command, decision)
+            or self.fits(facts, command, decision)
+            or self._room(facts, command)
+            or accept(command, early=facts.ticket is None)
+        )
+
+    def _target(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
+        ticket, call = facts.ticket, facts.call
+        if ticket is None and call is None:
+            return reject(command, "unknown_target", f"no ticket or call of this run is named {decision.target!r}")
+        if ticket is None and call is not None and call.status in SETTLED:
+            return reject(
+                command, "unknown_target", f"{call.call_id} is {call.status.value} and never asked for a decision"
+            )
+        if ticket is not None and ticket.status not in ("open", "expired"):
+            return self._closed(facts, command, ticket)
+        prior = facts.prior
+        when = "" if prior is None or prior.posted_at is None else f" at {prior.posted_at.isoformat()}"
+        if prior is not None and prior.kind != "expire":
+            denied = prior.decision is not None and prior.decision.action == "cancel"
+            what = decision.target if ticket is None else ticket.ticket_id
+            text = f"{what} was {'denied' if denied else 'approved'} by {prior.by or 'somebody'}{when}"
+            return reject(command, "already_decided", text)
+        if facts.stage in TERMINAL:
+            return reject(command, "run_done", f"the run is {facts.stage.value}")
+        return None if prior is None else reject(command, "expired", f"the ticket expired{when}")
+
+    @staticmethod
+    def _closed(facts: CommandContext, command: Command, ticket: Ticket) -> CommandResult:
+        """The rejection of a decision about a closed ticket. One that went with its run has been decided by no one."""
+        when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
+        by = "" if ticket.decided_by is None else f" by {ticket.decided_by}"
+        closed = f"{ticket.ticket_id} was {ticket.status}{by}{when}"
+        if ticket.status != "withdrawn":
+            return reject(command, "already_decided", closed)
+        why = "" if ticket.decision_reason is None else f" ({ticket.decision_reason})"
+        if facts.stage in TERMINAL:
+            return reject(command, "run_done", f"the run is {facts.stage.value}; {closed}{why}")
+        newer = None if facts.call is None else facts.call.ticket
+        seen = None if command.decision is None else command.decision.fingerprint
+        if newer is not None and newer.status == "open" and seen is not None and seen != newer.fingerprint:
+            text = f"decided {seen}, but the action is {newer.fingerprint} now: {closed}{why}; decide {newer.ticket_id}"
+            return reject(command, "fingerprint_mismatch", text)
+        return reject(command, "already_decided", f"{closed}{why}")
+
+    def fits(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
+        """None if the decision fits the ticket (not expired, the same action, valid values), else the rejection."""
+        ticket, call = facts.ticket, facts.call
+        if ticket is not None and (ticket.status == "expired" or (command.kind != "expire" and self._late(ticket))):
+            until = "" if ticket.expires_at is None else f" at {ticket.expires_at.isoformat()}"
+            return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
+        if command.kind == "expire":
+            return None
+        changed = self._changed(call, decision)
+        if changed is not None:
+            return reject(command, "fingerprint_mismatch", changed)
+        expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
+        if decision.fingerprint is not None and decision.fingerprint != expected:
+            return reject(
+                command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {expected}"
+            )
+        return self._arguments(facts, command, decision) or self._result(ticket, command, decision)
+
+    def _changed(self, call: CallRow | None, decision: Decision) -> str | None:
+        """Why a decision is not for what would happen now; None if it is. A denial is for whatever would happen."""
+        now = "" if call is None or not call.definition else self.definition(call.tool)
+        if call is None or now in ("", call.definition) or decision.action == "cancel":
+            return None
+        return f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new ticket"
+
+    def _late(self, ticket: Ticket) -> bool:
+        return ticket.expires_at is not None and self.now >= ticket.expires_at
+
+    def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
+        edited = decision.edited_arguments
+        ticket = facts.ticket
+        tool = ticket.tool if ticket is not None else facts.call.tool if facts.call is not None else ""
+        if edited is not None and ticket is not None and ticket.call_id is None:
+            return reject(
+                command, "invalid_arguments", f"{ticket.ticket_id} holds the run itself: nothing can be edited"
+            )
+        if edited is not None and ticket is not None and _brings_result(ticket, decision):
+            text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
+            return reject(command, "invalid_arguments", text)
+        if edited is not None and decision.result is not None and _passes(ticket, decision):
+            text = (
+                f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
+                "give one of the two"
+            )
+            return reject(command, "invalid_arguments", text)
+        if edited is not None:
+            wrong = self.check_arguments(tool, edited)
+            return None if wrong is None else reject(command, "invalid_arguments", wrong)
+        if _passes(ticket, decision):
+            if not isinstance(decision.result, Mapping):
+                kind = type(decision.result).__name__
+                return reject(
+                    command,
+                    "invalid_arguments",
+                    f"{tool} takes the result as its arguments: give an object, not {kind}",
+                )
+            wrong = self.check_arguments(tool, decision.result)
+            return None if wrong is None else reject(command, "invalid_arguments", wrong)
+        return None
+
+    @staticmethod
+    def _result(ticket: Ticket | None, command: Command, decision: Decision) -> CommandResult | None:
+        if ticket is None or ticket.response_schema is None or decision.action == "cancel":
+            return None
+        wrong = schema_fault(ticket.response_schema, decision.result)
+        return None if wrong is None else reject(command, "invalid_result", wrong)
+
+
+def _room_for_input(facts: CommandContext, command: Command) -> CommandResult | None:
+    size = text_size(command.text)
+    if facts.inputs == 0 or (facts.inputs < MAX_INPUTS and facts.input_bytes + size <= MAX_INPUT_BYTES):
+        return None
+    text = (
+        f"{facts.inputs} texts of {facts.input_bytes} bytes wait for the run's next step; {MAX_INPUTS} texts of "
+        f"{MAX_INPUT_BYTES} bytes may wait, and this one has {size}. Try again when a step has begun"
+    )
+    return reject(command, "busy", text)
+
+
+def _passes(ticket: Ticket | None, decision: Decision) -> bool:
+    """True if a body runs with the decision's result as its arguments."""
+    return ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume"
+
+
+def _brings_result(ticket: Ticket, decision: Decision) -> bool:
+    """True if a call goes on with the decision's result in place of a body."""
+    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
+    return decision.action == "resume" and (outcome_given or ticket.resume_mode == "use_decision_as_tool_result")
+
+
+def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
+    """None if `value` satisfies the JSON Schema, else the path and what is wrong there.
+
+    A schema that can not be used is said to be so in place of the path: no value fits it, and a judge does not raise.
+    References are looked for in the schema alone, never fetched.
+    """
+    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
+    from referencing import Registry  # noqa: PLC0415 - comes with it
+
+    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        fault = jsonschema.exceptions.best_match(form(schema, registry=Registry()).iter_errors(value))
+    except Exception as error:  # noqa: BLE001 - a tool's schema, inside the store's transaction
+        return (
+            f"the ticket's response_schema can not be used ({type(error).__name__}: {error}); deny, or cancel the run"
+        )
+    return None if fault is None else f"{fault.json_path}: {fault.message}"
+
+
+def unusable_schema(schema: Mapping[str, Any]) -> str | None:
+    """None if this is a JSON Schema, else what is wrong where: no value would ever fit it."""
+    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
+
+    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        form.check_schema(dict(schema))
+    except jsonschema.SchemaError as error:
+        return f"{error.json_path}: {error.message}"
+    except Exception as error:  # noqa: BLE001 - a tool's schema
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def accept(command: Command, *, early: bool = False) -> CommandResult:
+    """Journaled."""
+    return CommandResult(status="accepted", code="early" if early else None, command_id=command.command_id)
+
+
+def reject(command: Command, code: str, detail: str) -> CommandResult:
+    """Not journaled, and why."""
+    return CommandResult(status="rejected", code=code, detail=detail, command_id=command.command_id)

@@ -1,0 +1,98 @@
+"""The last way to end a run: one terminal commit that carries nothing but the end.
+
+The ordinary ways go through the machine, which loads the run's rows and writes what the run still owes: its messages,
+calls and tickets. If the rows can not be read, or the commit can not be written, the run could neither go on nor end,
+and its thread would be held for ever. This commit needs the run's outline only and appends nothing to the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.decisions import Command
+from ..contract.lifecycle import TERMINATION_STAGE, Termination, TerminationKind
+from ..contract.phases import RunPosition
+from ..contract.rows import Commit, EventDraft, RunOutline, RunRow
+from .state import ENGINE
+
+
+def termination_of(commands: Iterable[Command], why: str) -> Termination:
+    """Cancelled if a cancel waits to be obeyed, else failed(internal_error)."""
+    for command in commands:
+        if command.kind == "cancel":
+            return Termination(kind=TerminationKind.CANCELLED, detail=command.reason, by=command.by)
+    return Termination(kind=TerminationKind.ERROR, code="internal_error", detail=why)
+
+
+def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, now: datetime) -> Commit:
+    """The commit that ends a run whatever else is wrong with it.
+
+    Args:
+        outline: of the run as it is now.
+        commands: accepted and not consumed, as far as they can be read. Decisions among them are refused with an event.
+        why: for people; the detail of failed(internal_error).
+        now: UTC.
+    """
+    commands = tuple(commands)
+    termination = termination_of(commands, why)
+    events = [_refusal(command) for command in commands if command.kind in ("decide", "pause")]
+    last = outline.last_sequence + len(events) + 1
+    events.append(_terminal(outline, termination, last))
+    row = attrs.evolve(
+        outline.row or RunRow(step=outline.step),
+        stage=TERMINATION_STAGE[termination.kind],
+        cursor=RunPosition.ENDED,
+        last_sequence=last,
+        inbox=outline.posted,
+        termination=termination,
+        output=None,
+        draft=None,
+        pending_input=(),
+        unheard=None,
+        early={},
+        inference=None,
+        tasks=(),
+        pause=None,
+        holds=(),
+        next_due=None,
+    )
+    return Commit(
+        run_id=outline.info.run_id,
+        expected_last=outline.last_sequence,
+        at=now,
+        events=tuple(events),
+        row=row,
+        consumed=outline.posted,
+    )
+
+
+def _refusal(command: Command) -> EventDraft:
+    target = command.command_id if command.decision is None else command.decision.target
+    payload = ev.DecisionRefused(
+        command_id=command.command_id, target=target, code="run_done", detail="the run could not be worked on"
+    )
+    return EventDraft("run.decision.refused", payload)
+
+
+def _terminal(outline: RunOutline, termination: Termination, last: int) -> EventDraft:
+    row = outline.row or RunRow()
+    common: dict[str, Any] = {
+        "source": outline.stage,
+        "to": TERMINATION_STAGE[termination.kind],
+        "by": termination.by or ENGINE,
+        "termination": termination.kind,
+        "usage": row.usage,
+        "active_seconds": row.counters.active_ms / 1000,
+        "steps": row.counters.rounds,
+        "stubborn": row.stubborn,
+        "last_sequence": last,
+    }
+    if termination.kind is TerminationKind.CANCELLED:
+        return EventDraft("run.cancelled", ev.RunCancelled(reason=termination.detail, **common))
+    message = termination.detail or "the run could not be worked on"
+    return EventDraft("run.failed", ev.RunFailed(code="internal_error", message=message, **common))

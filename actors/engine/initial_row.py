@@ -1,0 +1,40 @@
+"""The rows and the event with which every run begins: what a start writes, and what a replay makes again."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath, PureWindowsPath
+
+from ..contract.envelope import timestamp
+from ..contract.events import RunCreated
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message
+from ..contract.rows import Counters, EventDraft, RunInfo, RunRow
+
+
+def initial_row(messages: tuple[Message, ...]) -> RunRow:
+    """The row of a run that begins with these messages: they join its thread at its first step."""
+    return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
+
+
+def shown_workspace(workspace: str | None) -> str | None:
+    """A directory by its name: where the directory is on the host is in the run's row, and nobody else's business."""
+    if workspace is None or not (PurePosixPath(workspace).is_absolute() or PureWindowsPath(workspace).is_absolute()):
+        return workspace
+    return PureWindowsPath(workspace).name or PurePosixPath(workspace).name or "/"
+
+
+def created(info: RunInfo, text: str) -> EventDraft:
+    """The first event of every run. `text` is its input."""
+    payload = RunCreated(
+        to=Stage.CREATED,
+        agent=info.agent,
+        thread_id=info.thread_id,
+        input=text,
+        by=info.by,
+        workspace=shown_workspace(info.workspace),
+        deadline=None if info.deadline is None else timestamp(info.deadline),
+        parent=info.parent_run,
+        forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
+        title=info.title,
+    )
+    return EventDraft("run.created", payload)

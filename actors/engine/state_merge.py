@@ -1,0 +1,98 @@
+"""What calls wrote to state: merged in the model's order, or dropped with an event and a word to the model.
+
+A body's batch is journaled with its result, so that a crash loses neither. In sequential execution it is merged when
+the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate
+behind it is asked again), so that calls that run side by side see the same state. A call whose tool retries on a
+conflict has not ended before its batch is merged (`CallPosition.MERGING`).
+"""
+
+from __future__ import annotations
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.phases import CallPosition
+from ..contract.rows import CallRow
+from ..contract.state import Batch
+from ..contract.tasks import TaskRow
+from ..state.snapshot import WriteConflict
+from .inputs import CallReturned
+from .state import StepBuilder
+from .tickets import close_call
+
+
+def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
+    """A body has returned, maybe with a batch."""
+    builder.remember_reducers(message.keys)
+    batch = message.batch
+    if batch is None:
+        close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
+        return
+    call = builder.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
+    if builder.in_tools and (builder.mode.bodies == 1 or call.alone):
+        _merge(builder, call, batch, again=_may_retry(builder, call))
+    elif _may_retry(builder, call):
+        builder.put(call, at=CallPosition.MERGING)
+    else:
+        _close(builder, call, batch)
+
+
+def merge_held(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
+    """Merge the batches that wait, in the model's order. True if a call has moved, for which others may have waited.
+
+    `again`: a tool that retries on a conflict may run again. `before`: only what calls before this one wrote.
+    """
+    moved = False
+    for call in tuple(builder.calls.values()):
+        if call is before:
+            break
+        if call.batch is not None and call.position.merges:
+            moved = moved or call.at is CallPosition.MERGING
+            _merge(builder, call, call.batch, again=again and _may_retry(builder, call))
+    return moved
+
+
+def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> str:
+    """Merge what a background task wrote; returns what the model is told of its result."""
+    builder.remember_reducers(message.keys)
+    clash = None if message.batch is None else builder.merge(message.batch, task.task_id)
+    if clash is None:
+        return message.shown
+    builder.emit(
+        "run.state.conflict",
+        ev.StateConflict(key=str(clash.key), writer=task.task_id, other=clash.by or None, detail=clash.detail),
+    )
+    return f"{message.shown}\n{conflict_note(clash)}"
+
+
+def _may_retry(builder: StepBuilder, call: CallRow) -> bool:
+    tool = builder.spec.tools.get(call.tool)
+    return builder.in_tools and tool is not None and tool.on_conflict == "retry" and not call.alone and not call.settled
+
+
+def _merge(builder: StepBuilder, call: CallRow, batch: Batch, *, again: bool) -> None:
+    clash = builder.merge(batch, call.call_id)
+    if clash is not None:
+        builder.emit(
+            "run.state.conflict",
+            ev.StateConflict(
+                key=str(clash.key), writer=call.call_id, other=clash.by or None, detail=clash.detail, retried=again
+            ),
+        )
+        if again:
+            builder.put(call, at=CallPosition.ALLOWED, batch=None, result=None, shown=None, large=False, alone=True)
+            return
+        call = builder.put(call, shown=f"{call.shown}\n{conflict_note(clash)}")
+    if call.settled:
+        builder.put(call, batch=None)
+    else:
+        _close(builder, call, None)
+
+
+def _close(builder: StepBuilder, call: CallRow, batch: Batch | None) -> None:
+    call = builder.put(call, batch=batch)
+    close_call(builder, call, CallStatus.SUCCEEDED, result=call.result, shown=call.shown or "", large=call.large)
+
+
+def conflict_note(clash: WriteConflict) -> str:
+    """What the model is told of a batch that was dropped."""
+    return f"(state_conflict: {clash.detail}. What this call wrote to state was dropped; its result stands.)"

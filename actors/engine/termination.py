@@ -1,0 +1,301 @@
+"""The way out of a run: one path for every reason.
+
+    end() -> [CancelWork -> WorkStopped] -> settle() -> run_end hooks (if run_start began) -> terminal()
+
+The first reason wins; what comes later on the way out is recorded and changes nothing. After `settle` each call of
+the step has exactly one tool message, so that the history is valid for every provider.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.failures import FAILURES
+from ..contract.ids import error_id
+from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
+from ..contract.messages import Message, Producer
+from ..contract.phases import LEAVING, CallPosition, Phase, RunPosition
+from ..contract.rows import CallRow
+from ..contract.tasks import Lost
+from .denials import doubted
+from .effects import CancelWork, FinishRun, RunPhase
+from .inputs import Unfinished
+from .run_tickets import close_run_ticket
+from .state import ENGINE, StepBuilder
+from .state_merge import merge_held
+from .tasks import end_tasks, put_task
+from .tickets import close_call, withdraw
+
+CANCELLED_TEXT = "This call was cancelled before it finished."
+
+
+def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None = None) -> None:
+    """End the run as failed with a code of the catalogue."""
+    end(builder, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
+
+
+def end(builder: StepBuilder, termination: Termination) -> None:
+    """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped.
+
+    An input that others wait behind (`StepBuilder.followed`) does not end the run itself: a store refuses the terminal
+    commit while accepted commands wait, and taken back and taken again such an input would end it again, before them.
+    """
+    if builder.row.cursor in LEAVING:
+        return
+    asks = builder.followed or bool(
+        builder.row.stubborn
+    )  # of what overran its grace, only the owner knows whether it still lives
+    in_flight = asks or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
+    in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
+    builder.row.termination, builder.changed = termination, True
+    builder.row.cursor = RunPosition.STOPPING
+    builder.phase_open = False
+    if in_flight:
+        stop_work(builder, termination)
+    else:
+        settle(builder)
+
+
+def stop_work(builder: StepBuilder, termination: Termination) -> None:
+    """Cancel what is in flight; the run ends when it has stopped."""
+    builder.do(CancelWork(reason=termination.detail or termination.kind.value))
+
+
+def overran(builder: StepBuilder, item: Unfinished) -> None:
+    """Something did not end within its grace: told once. While there is such a thing, the end asks who still lives."""
+    if item.call_id in builder.row.stubborn:
+        return
+    builder.row.stubborn += (item.call_id,)
+    _lose(builder, "grace", item.call_id)
+    builder.emit(
+        "run.cleanup.overrun",
+        ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
+    )
+
+
+def lose_bodies(builder: StepBuilder) -> None:
+    """The process in which the bodies ran has ended, or nothing of it is to be taken up: their ends are not known."""
+    for name in (*builder.calls, *(task.task_id for task in builder.row.tasks)):
+        _lose(builder, "process", name)
+
+
+def _lose(builder: StepBuilder, how: Lost, name: str) -> None:
+    """A body of the call or task came to an end that is not known, if one was at work."""
+    call = builder.calls.get(name)
+    if call is not None and call.at is CallPosition.BODY and not call.lost:
+        builder.put(call, lost=how)
+    for task in builder.row.tasks:
+        if task.task_id == name and not task.lost:
+            put_task(builder, task, lost=how)
+
+
+def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None:
+    """Everything has ended but for what is named here; the terminal event names it, and nothing else."""
+    if builder.row.cursor is not RunPosition.STOPPING:
+        return
+    for item in stubborn:
+        overran(builder, item)
+    builder.row.stubborn = tuple(item.call_id for item in stubborn)
+    settle(builder)
+
+
+def settle(builder: StepBuilder) -> None:
+    """Give every unfinished call and task its end, then run the run_end hooks (if run_start began)."""
+    if builder.row.inference is not None and builder.row.draft is None:
+        discard_inference(builder, "the run ended")
+    for call in tuple(builder.calls.values()):
+        if call.settled and call.at is not CallPosition.SETTLED:  # its hooks will not answer any more
+            builder.put(call, at=CallPosition.SETTLED)
+    merge_held(builder, again=False)
+    by, why = _ended_by(builder)
+    for call in tuple(builder.calls.values()):
+        if not call.settled:
+            _cut(builder, withdraw(builder, call, by=by, reason=why))
+    end_tasks(builder, "It was cancelled: the run ended.")
+    for ticket in builder.row.holds:
+        close_run_ticket(builder, ticket, "withdrawn", by=by, reason=why)
+    append_step(builder)
+    builder.row.cursor = RunPosition.RUN_END
+    run_end(builder)
+
+
+def _ended_by(builder: StepBuilder) -> tuple[str, str]:
+    """Whose doing it is that open tickets are withdrawn, and why."""
+    termination = builder.row.termination
+    if termination is None or termination.kind is not TerminationKind.CANCELLED:
+        return ENGINE, "the run ended"
+    return termination.by or ENGINE, "the run was cancelled"  # for what reason says another event, redacted
+
+
+def _cut(builder: StepBuilder, call: CallRow) -> None:
+    """End a call whose body has not said what it came to."""
+    if call.doubt:
+        builder.row.unknown += (call.call_id,)
+    shown = doubted(CANCELLED_TEXT, call.doubt)
+    code = "outcome_unknown" if call.doubt else "cancelled"
+    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=shown, code=code)
+
+
+def run_end(builder: StepBuilder) -> None:
+    """Run the run_end hooks if there are any, then write the terminal event."""
+    if builder.row.begun and Phase.RUN_END in builder.spec.hooked:
+        builder.phase_open = True
+        builder.do(RunPhase(phase=Phase.RUN_END, step=builder.row.step, state=builder.snapshot, durable=True))
+    else:
+        terminal(builder)
+
+
+def discard_inference(builder: StepBuilder, reason: str) -> None:
+    """The answer in flight will not be part of the history."""
+    if builder.row.inference is not None and (
+        builder.row.inference.text_index or builder.row.inference.reasoning_index
+    ):
+        builder.emit(
+            "run.message.discarded", ev.MessageDiscarded(message_id=builder.row.inference.message_id, reason=reason)
+        )
+    builder.row.inference = None
+
+
+def append_step(builder: StepBuilder) -> None:
+    """Append the step's messages to the thread: the assistant's, then one tool message per call in model order."""
+    if builder.row.draft is None:
+        return
+    builder.messages.append(builder.row.draft)
+    producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
+    for call in builder.calls.values():
+        builder.messages.append(
+            Message(
+                id=builder.new_message_id(),
+                role="tool",
+                content=tool_text(call),
+                call_id=call.call_id,
+                producer=producer,
+                kind="text" if call.task_id is None else "task_started",
+                task_id=call.task_id,
+            )
+        )
+    builder.row.draft = None
+    builder.row.inference = None
+    builder.changed = True
+
+
+def tool_text(call: CallRow) -> str:
+    """What the model is told a call came to."""
+    shown = call.shown or ""
+    if not call.edited:
+        return shown
+    ran = " before the call ran" if call.attempts > call.edited_at else ""
+    return f"(The arguments were changed to {dict(call.arguments)!r}{ran}.)\n{shown}"
+
+
+def append_input(builder: StepBuilder) -> None:
+    """Append steering messages that wait to the thread."""
+    if builder.row.pending_input:
+        builder.messages.extend(builder.row.pending_input)
+        builder.row.pending_input, builder.row.sent, builder.row.unheard = (), (), None
+        builder.changed = True
+
+
+def terminal(builder: StepBuilder) -> None:
+    """Write the one terminal event. Nothing of the run is alive when this is called."""
+    termination = builder.row.termination
+    if termination is None:
+        raise RuntimeError(f"run {builder.info.run_id}: terminal without a termination")
+    for call_id, decision in builder.row.early.items():
+        builder.emit(
+            "run.decision.refused",
+            ev.DecisionRefused(
+                command_id=decision.decision_id,
+                target=call_id,
+                code="unused",
+                detail="the call never asked for a decision",
+            ),
+        )
+    builder.row.early = {}
+    if builder.row.pause is not None:
+        refuse_pause(builder, builder.row.pause.command_id, "unused", "the run ended before another step could begin")
+        builder.row.pause = None
+    _leave_input(builder)
+    target = TERMINATION_STAGE[termination.kind]
+    source = builder.finish(target)
+    builder.row.cursor, builder.phase_open = RunPosition.ENDED, False
+    if target is not Stage.COMPLETED:
+        builder.row.output = None
+    common: dict[str, Any] = {
+        "source": source,
+        "to": target,
+        "by": termination.by or ENGINE,
+        "termination": termination.kind,
+        "usage": builder.row.usage,
+        "active_seconds": builder.counters.active_ms / 1000,
+        "steps": builder.counters.rounds,
+        "stubborn": builder.row.stubborn,
+        "outcome_unknown": builder.row.unknown,
+        "last_sequence": builder.state.row.last_sequence + len(builder.events) + 1,
+    }
+    if target is Stage.COMPLETED:
+        builder.emit(
+            "run.completed",
+            ev.RunCompleted(
+                output=builder.row.output,
+                code=termination.code,
+                detail=termination.detail,
+                finish=builder.row.finish,
+                **common,
+            ),
+        )
+    elif target is Stage.CANCELLED:
+        builder.emit(
+            "run.cancelled",
+            ev.RunCancelled(code=termination.code, reason=termination.detail, **common),
+        )
+    else:
+        code = termination.code or "internal_error"
+        message = termination.detail or FAILURES[code].message
+        builder.emit("run.failed", ev.RunFailed(code=code, message=message, error_id=termination.error_id, **common))
+    builder.do(FinishRun())
+
+
+def _leave_input(builder: StepBuilder) -> None:
+    """No step will hear what waits. It stays in the thread, for the next run; whoever sent it is told by an event.
+
+    A run that was never admitted does not have its thread: another one may be in the middle of a step. What the run was
+    asked stays in its row, and the store appends that when its turn has come.
+    """
+    for one in builder.row.sent:
+        builder.emit(
+            "run.decision.refused",
+            ev.DecisionRefused(
+                command_id=one.command_id,
+                target=builder.info.run_id,
+                code="unused",
+                detail="the run ended before another step could begin; the text stays in the thread for the next run",
+            ),
+        )
+    builder.row.sent = ()
+    if builder.row.stage not in (Stage.CREATED, Stage.PLANNED):
+        append_input(builder)
+
+
+def refuse_pause(builder: StepBuilder, command_id: str, code: str, detail: str) -> None:
+    """Say that an accepted pause does not act, and why."""
+    builder.emit(
+        "run.decision.refused",
+        ev.DecisionRefused(command_id=command_id, target=builder.info.run_id, code=code, detail=detail),
+    )
+
+
+def abandon(builder: StepBuilder, detail: str) -> None:
+    """End as failed(internal_error), whatever the run was at; no hook is asked."""
+    builder.row.termination = Termination(
+        kind=TerminationKind.ERROR,
+        code="internal_error",
+        detail=detail,
+        error_id=error_id(builder.info.run_id, "owner"),
+    )
+    builder.row.cursor, builder.changed, builder.phase_open = RunPosition.STOPPING, True, False
+    builder.row.begun = False  # no run_end is owed any more
+    lose_bodies(builder)
+    stop_work(builder, builder.row.termination)

@@ -1,0 +1,153 @@
+"""Bodies: which calls may start now, and what running ones say.
+
+The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader, beside batch
+approval in `decisions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ..contract import events as ev
+from ..contract.calls import CallStatus
+from ..contract.ids import body_error_id
+from ..contract.phases import CallPosition, Phase
+from ..contract.rows import CallRow
+from ..contract.spec import ModeRow, ToolSpec
+from .denials import doubted
+from .effects import RunPhase, StartCall
+from .gates import tool_of
+from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
+from .state import StepBuilder
+from .state_merge import returned
+from .tasks import call_in_background
+from .termination import fail
+from .tickets import close_call, open_ticket
+
+
+def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
+    """The calls that may start now, in the model's order."""
+    earlier: list[CallRow] = []
+    rows = tuple(calls)
+    bodies = sum(call.position.body for call in rows)
+    limit = cap if mode.bodies is None else min(cap, mode.bodies)
+    out: list[CallRow] = []
+    alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.position.executing for c in rows)
+    judged = max((c.index for c in rows if c.provisional and c.at is CallPosition.GATING), default=-1)
+    for call in rows:
+        if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallPosition.GATING):
+            break
+        if call.index < judged:  # a verdict that counts now is being asked for: it may end the run
+            earlier.append(call)
+            continue
+        if call.at is CallPosition.ALLOWED and not _held_back(call, earlier, mode, tools):
+            exclusive = call.alone or _concurrency(call, tools) == "exclusive"
+            if not exclusive or (bodies == 0 and not out):
+                out.append(call)
+                alone = exclusive
+        earlier.append(call)
+    return tuple(out)
+
+
+def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
+    tool = tools.get(call.tool)
+    return "shared" if tool is None else tool.concurrency
+
+
+def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec]) -> bool:
+    if out_of_turn(call, earlier, tools):
+        return True
+    if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # what was decided acts at once
+        return False
+    return any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
+
+
+def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
+    """True if one of the calls before it must settle first: one of the two is exclusive, or both are ordered."""
+    mine = _concurrency(call, tools)
+    for other in others:
+        if other.index < call.index and other.at is not CallPosition.SETTLED:
+            theirs = _concurrency(other, tools)
+            if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
+                return True
+    return False
+
+
+def start(builder: StepBuilder, call: CallRow) -> None:
+    """Let a call run: its before_tool_execute hooks first, if there are any."""
+    if Phase.BEFORE_TOOL_EXECUTE in builder.spec.hooked:
+        builder.put(call, at=CallPosition.BEFORE)
+        builder.do(
+            RunPhase(
+                phase=Phase.BEFORE_TOOL_EXECUTE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot
+            )
+        )
+    else:
+        start_body(builder, call)
+
+
+def start_body(builder: StepBuilder, call: CallRow) -> None:
+    """Count an attempt and let the body run; that of a background tool as a task."""
+    tool = tool_of(builder, call)
+    if tool is not None and tool.background:
+        call_in_background(builder, call)
+        return
+    call = builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1, started_at=builder.now)
+    builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    builder.do(
+        StartCall(
+            call_id=call.call_id,
+            attempt=call.attempts,
+            tool=call.tool,
+            arguments=call.arguments,
+            decision=call.told,
+            state=builder.snapshot,
+            durable=tool is None or not tool.replay_safe or call.ticket is not None,
+        )
+    )
+
+
+_LOGGED: Final = frozenset({"tool_error", "tool_timeout", "internal_error"})
+"""Codes of failures of a body itself, for which there is a line in the log."""
+
+
+def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
+    """By what the log line of a body's failure is found."""
+    return body_error_id(builder.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
+
+
+# --- what bodies say -------------------------------------------------------------------------------------------------
+
+FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
+
+
+def body_said(builder: StepBuilder, message: FromBody) -> None:
+    """A message from a body. Of an attempt that is not the present one, it is ignored."""
+    call = builder.calls.get(message.call_id)
+    if call is None or call.at is not CallPosition.BODY or call.attempts != message.attempt:
+        return
+    match message:
+        case CallProgressed():
+            builder.emit(
+                "run.tool.progress",
+                ev.ToolProgress(
+                    call_id=call.call_id, attempt=call.attempts, fraction=message.fraction, text=message.text
+                ),
+            )
+        case CallPrinted():
+            builder.emit(
+                "run.tool.output.delta",
+                ev.ToolOutputDelta(call_id=call.call_id, attempt=call.attempts, index=message.index, text=message.text),
+            )
+        case CallSuspended():
+            if builder.in_tools:
+                open_ticket(builder, builder.put(call, asked=True), message.suspend)
+        case CallReturned():
+            returned(builder, call, message)
+        case CallRaised():
+            name = of_bug(builder, message)
+            shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # its body may go on and act
+            close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
+            if message.fatal:
+                fail(builder, "tool_error", f"{call.tool}: {message.shown}", error_id=name)

@@ -1,0 +1,341 @@
+"""Performing effects: each becomes a child of the run, a cue to a parked one, or a cancel."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, assert_never
+
+import attrs
+import trio
+
+from ..abc import Model
+from ..agent import Agent
+from ..contract.ids import body_error_id, error_id, phase_error_id
+from ..contract.messages import Message, ModelRequest
+from ..contract.phases import Phase
+from ..contract.rows import CallRow, RunInfo
+from ..engine.effects import (
+    AnswerBody,
+    CallModel,
+    CancelTask,
+    CancelWork,
+    Effect,
+    FinishRun,
+    ParkCall,
+    ReleaseCall,
+    ReportFailure,
+    RunPhase,
+    StartCall,
+    StartTask,
+)
+from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
+from ..engine.state import RunState
+from ..models import resolve_model
+from ..plugins.plugin import has_hook
+from ..tools.definition import Tool
+from ..tools.invoke import PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
+from .call_actor import CallActor, gate_context, make_mailbox
+from .children import SLACK, Child, Children, Release, call_key
+from .error_log import PLUGIN, RUN, TOOL
+from .gate_runner import BUILT_IN, run_gates
+from .hook_deadlines import HookDeadlines
+from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
+from .model_actor import ModelCall
+from .model_request import hook_request, model_request
+from .sanitize import text_of
+from .services import Services, retry_until_available
+
+RUN_END_LIMIT: Final = "run_end:limit"
+"""The key of the child that waits until the hooks of run_end have had their time."""
+
+
+@attrs.define(eq=False)
+class EffectRunner:
+    """Does what the machine of one run asks for. All methods are synchronous; what takes time is a child.
+
+    Attributes:
+        history: the thread's messages; None until they are read from the store, at the first model call.
+        stopping: `CancelWork` has been asked; the seconds that the slowest child may take.
+        finished: `FinishRun` has been performed.
+    """
+
+    services: Services
+    info: RunInfo
+    agent: Agent[Any] | None
+    deps: Any
+    children: Children
+    history: list[Message] | None
+    stopping: float | None = None
+    finished: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Performer of {self.info.run_id}>"
+
+    def perform(self, effect: Effect, state: RunState) -> None:
+        """Do one effect."""
+        match effect:
+            case CallModel():
+                self._call_model(effect)
+            case StartCall():
+                self._start_call(effect)
+            case ParkCall():
+                self._park(effect)
+            case ReleaseCall():
+                self._release(effect)
+            case StartTask() | CancelTask() | AnswerBody():
+                self._perform_for_tasks(effect)
+            case RunPhase():
+                self._run_phase(effect, state)
+            case ReportFailure():
+                what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
+                self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
+            case CancelWork():
+                self.stopping = self.children.cancel_all(effect.reason)
+            case FinishRun():
+                self.finished = True
+            case _ as never:
+                assert_never(never)
+
+    # --- model -------------------------------------------------------------------------------------------------------
+
+    def _call_model(self, effect: CallModel) -> None:
+        agent = self._need_agent()
+
+        async def request(asked: Model) -> ModelRequest:
+            native = asked.structured == "native"
+            return model_request(agent, self.info.run_id, effect, await self._thread(), native=native)
+
+        def model() -> Model:
+            other = None if effect.changes is None else effect.changes.model
+            return self.services.directory.model_for(agent) if other is None else resolve_model(other)
+
+        def tell(error: BaseException) -> None:
+            what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
+            name = error_id(self.info.run_id, effect.message_id)
+            fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
+            self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
+
+        child = ModelCall(effect, model, request, self.children, self.services.jitter, tell)
+        self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
+
+    async def _thread(self) -> list[Message]:
+        if self.history is None:
+            self.history = list(await retry_until_available(self.services.store.messages, self.info.thread_id))
+        return self.history
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _actor(self) -> CallActor:
+        return CallActor(
+            info=self.info,
+            agent=self._need_agent(),
+            deps=self.deps,
+            children=self.children,
+            threads=self.services.threads,
+            journal=self.services.journal,
+        )
+
+    def _start_call(self, effect: StartCall) -> None:
+        key = call_key(effect.call_id)
+        child = self.children.live.get(key)
+        if child is not None and child.mailbox is not None:
+            child.ticket, child.attempt = None, effect.attempt
+            child.mailbox.tell(effect)
+            return
+        body, broke = self._actor().starting(effect), partial(self._call_broke, effect.call_id)
+        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
+        child.attempt = effect.attempt
+
+    def _release(self, effect: ReleaseCall) -> None:
+        child = self.children.live.get(call_key(effect.call_id))
+        if child is not None and child.mailbox is not None:
+            child.mailbox.tell(Release())
+
+    def _park(self, effect: ParkCall) -> None:
+        key = call_key(effect.call_id)
+        child = self.children.live.get(key)
+        if child is None:
+            grace = self._grace(effect.ticket.tool)
+            body, broke = self._actor().parked, partial(self._call_broke, effect.call_id)
+            child = self.children.start(key, body, grace=grace, broke=broke, tool=effect.ticket.tool)
+            child.mailbox = make_mailbox(effect.call_id)
+        child.ticket = effect.ticket
+
+    def _perform_for_tasks(self, effect: StartTask | CancelTask | AnswerBody) -> None:
+        match effect:
+            case StartTask():
+                self._start_task(effect)
+            case CancelTask():
+                self._cancel_task(effect)
+            case AnswerBody():
+                self.children.questions.answer(effect)
+
+    def _start_task(self, effect: StartTask) -> None:
+        key = call_key(effect.task_id)
+        body, broke = self._actor().tasking(effect), partial(self._call_broke, effect.task_id)
+        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
+        child.attempt = effect.attempt
+
+    def _cancel_task(self, effect: CancelTask) -> None:
+        """Cancel a task alone: it has its grace, and is named stubborn if it overruns that."""
+        children = self.children
+        child = children.live.get(call_key(effect.task_id))
+        stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
+        if child is None:  # its start was still on its way to the store, and is not performed any more
+            children.submit_input(stopped)
+            return
+        doomed = child
+        doomed.scope.cancel("the task was cancelled")
+
+        async def wait(_: Child) -> None:
+            with trio.move_on_after(doomed.grace + SLACK):
+                await doomed.ended.wait()
+            if not doomed.ended.is_set():
+                children.give_up(doomed, (children.where(doomed),), doomed.ended)
+            children.submit_input(stopped)
+
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
+
+    def _call_broke(self, call_id: str, error: BaseException) -> Input:
+        """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.
+
+        If it was only waiting, the machine ignores that, for nothing is lost: the decision starts a new actor.
+        """
+        attempt = self.children.live[call_key(call_id)].attempt
+        name = body_error_id(self.info.run_id, call_id, attempt)
+        what = f"the actor of call {call_id} of run {self.info.run_id} crashed"
+        self.services.journal.bug(
+            RUN, what, error, error_id=name, code="internal_error", **self._who(), call_id=call_id
+        )
+        text = text_of(f"The call's actor crashed: {shown_text(error)}")
+        return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
+
+    def _grace(self, tool_name: str) -> float:
+        tool = None if self.agent is None else self.agent.tool(tool_name)
+        return 5.0 if tool is None else tool.grace
+
+    # --- phases ------------------------------------------------------------------------------------------------------
+
+    def _run_phase(self, effect: RunPhase, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
+        agent = self._need_agent()
+        watch = _watch(agent, effect, given_up)
+        call = None if effect.call_id is None else state.calls[effect.call_id]
+        children = self.children
+
+        def broke(error: BaseException) -> Input:
+            where = f"the hooks of {effect.phase.value} of run {self.info.run_id} crashed"
+            self.services.journal.bug(PLUGIN, where, error, code="plugin_error", **self._where(effect))
+            text = text_of(f"{effect.phase.value}: {shown_text(error)}")
+            return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
+
+        async def body(child: Child) -> None:
+            history = await self._thread() if effect.phase in agent.spec.hooked else []
+            asked = attrs.evolve(
+                hook_request(effect, state, agent, self.deps, history),
+                watch=watch,
+                tell=partial(self._log_hook, effect),
+            )
+            if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
+                await trio.lowlevel.checkpoint_if_cancelled()  # a read of the store may have hidden a cancel
+                children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None, ours=True)
+            if effect.phase is not Phase.TOOL_GATE or call is None:
+                done = await run_hooks(asked)
+            else:
+                approved = call.approved == call.fingerprint
+                needed = self._predicate(agent, call, effect, watch) if not approved else None
+                done = await run_gates(asked, approved=approved, built_in=needed)
+            if not child.muted:
+                children.submit_input(done)
+
+        child = children.start(f"{effect.phase.value}:{effect.call_id or effect.step}", body, broke=broke)
+
+        def look() -> float | None:
+            late = watch.overdue()
+            if not late:
+                return watch.next_look()
+            children.abandon(child, " ".join(sorted(late)))
+            self._run_phase(effect, state, given_up | late)
+            return None
+
+        if effect.phase is not Phase.RUN_END and watch.next_look() < math.inf:
+            children.watched[child.key] = watch.next_look(), look
+
+    def _log_hook(self, effect: RunPhase, plugin: str, failure: HookFailed) -> None:
+        fields = {"code": "plugin_error", "plugin": plugin, **self._where(effect)}
+        if failure.__cause__ is not None:
+            what = f"plugin {plugin!r} failed in {effect.phase.value} of run {self.info.run_id}"
+            self.services.journal.bug(PLUGIN, what, failure.__cause__, **fields)
+        else:
+            self.services.journal.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
+
+    def _predicate(
+        self, agent: Agent[Any], call: CallRow, effect: RunPhase, watch: HookDeadlines
+    ) -> Callable[[], Awaitable[ApprovalNeed]] | None:
+        """How to find out whether the tool itself wants an approval; None if it never does."""
+        tool = agent.tool(call.tool)
+        if tool is None or tool.spec.gate == "never":
+            return None
+        if tool.spec.gate == "always":
+            return _always
+        if BUILT_IN in watch.given_up:
+            return partial(self._unanswered, tool, effect)
+        ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
+
+        async def wants() -> ApprovalNeed:
+            with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
+                wanted = await wants_approval(tool, ctx, call.arguments)
+            self._log_doubt(tool.name, wanted, effect)
+            return wanted
+
+        return wants
+
+    async def _unanswered(self, tool: Tool[..., Any], effect: RunPhase) -> ApprovalNeed:
+        """A predicate that hides from the end of its time is not asked again."""
+        wanted = unanswered(tool)
+        self._log_doubt(tool.name, wanted, effect)
+        return wanted
+
+    def _log_doubt(self, tool: str, wanted: ApprovalNeed, effect: RunPhase) -> None:
+        if wanted.doubt is None:
+            return
+        what = f"run {self.info.run_id}: a person is asked, for {wanted.doubt}"
+        fields = {"code": "predicate_failed", "tool": tool, **self._where(effect)}
+        if wanted.error is None:
+            self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+        else:
+            self.services.journal.bug(TOOL, what, wanted.error, **fields)
+
+    def _who(self) -> dict[str, Any]:
+        """Fields of every log line about this run."""
+        return {"run_id": self.info.run_id, "thread_id": self.info.thread_id, "agent": self.info.agent}
+
+    def _where(self, effect: RunPhase) -> dict[str, Any]:
+        """Fields of every log line about a phase."""
+        phase, step, call_id = effect.phase.value, effect.step, effect.call_id
+        name = phase_error_id(self.info.run_id, phase, step, call_id)
+        return {**self._who(), "error_id": name, "phase": phase, "step": step, "call_id": call_id}
+
+    def _need_agent(self) -> Agent[Any]:
+        if self.agent is None:
+            raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
+        return self.agent
+
+
+def _watch(agent: Agent[Any], effect: RunPhase, given_up: frozenset[str]) -> HookDeadlines:
+    limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
+    if effect.phase is Phase.TOOL_GATE:
+        limits.append(PREDICATE_TIMEOUT)
+    return HookDeadlines(min(limits, default=math.inf), given_up)
+
+
+async def _always() -> ApprovalNeed:
+    return YES
+
+
+async def _give_up(children: Children, asked: HookRequest, _: Child) -> None:
+    """A run_end hook that hides from the end of its time does not keep the run from its end."""
+    await trio.sleep(most_seconds(asked))
+    children.submit_input(asked.done(failure="a hook in run_end did not finish in time and did not obey either"))

@@ -1,0 +1,125 @@
+"""The newest events of a followed run, in memory: so that many followers read the store once, or never.
+
+A tail exists while its run is followed. It begins to fill with what becomes durable from then on; what is older, or has
+been dropped, is in the store. So a follower that falls behind costs nothing here: it reads pages until it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..contract.envelope import event_type
+from ..contract.events import TERMINAL_EVENTS
+
+RING_FRAMES: Final = 4096
+"""Events of a run that are kept in memory at least, if they are not too large."""
+RING_BYTES: Final = 2 * 2**20
+"""Bytes of a run's events that are kept in memory at least: a few large results must not fill it."""
+SLICE_BYTES: Final = 65_536
+"""Bytes after which a slice ends: one write of this size is near the best rate and shares the connection fairly."""
+SLICE_FRAMES: Final = 1024
+"""Events after which a slice ends."""
+
+
+class EventSlice:
+    """Finished events, in order and without a gap; shared by all who read the same ones. Never changed.
+
+    Attributes:
+        first, last: sequences of the first and the last event.
+        frames: the stored bytes of each.
+    """
+
+    __slots__ = ("_encoded", "_ends", "first", "frames", "last")
+
+    def __init__(self, first: int, frames: Sequence[bytes]) -> None:
+        self.first = first
+        self.frames = tuple(frames)
+        self.last = first + len(self.frames) - 1
+        self._ends: bool | None = None
+        self._encoded: dict[Callable[[EventSlice], bytes], bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<Slice {self.first}..{self.last}>"
+
+    @property
+    def ends(self) -> bool:
+        """True if the last event is the run's terminal one."""
+        if self._ends is None:
+            self._ends = event_type(self.frames[-1]) in TERMINAL_EVENTS
+        return self._ends
+
+    def encoded(self, encode: Callable[[EventSlice], bytes]) -> bytes:
+        """The slice in a transport's form, made once for all readers. `encode` must be a pure function."""
+        found = self._encoded.get(encode)
+        if found is None:
+            found = self._encoded[encode] = encode(self)
+        return found
+
+
+class EventBuffer:
+    """The newest events of one run.
+
+    Attributes:
+        head: sequence of the newest event that has come in here; -1 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.head = -1
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._cached: EventSlice | None = None
+        self._whole = False  # nothing more goes into the cached slice
+
+    def __repr__(self) -> str:
+        return f"<Tail {self.head - len(self._frames) + 1}..{self.head}>"
+
+    def append(self, last: int, frames: Sequence[bytes]) -> None:
+        """Events have become durable. After a hole (somebody else has written) only the new ones are kept.
+
+        The log may begin again: the run was deleted, and its id taken by another one.
+        """
+        if last - len(frames) != self.head:
+            self._frames.clear()
+            self._bytes = 0
+            self._cached = None
+        self.head = last
+        self._frames.extend(frames)
+        self._bytes += sum(map(len, frames))
+        if len(self._frames) > 2 * RING_FRAMES or self._bytes > 2 * RING_BYTES:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop the older half: rarely, because it moves the rest."""
+        drop, size = max(0, len(self._frames) - RING_FRAMES), 0
+        size = sum(map(len, self._frames[:drop]))
+        while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:
+            size += len(self._frames[drop])
+            drop += 1
+        del self._frames[:drop]
+        self._bytes -= size
+
+    def slice(self, after: int) -> EventSlice | None:
+        """What follows `after`, as far as one write should go; None if nothing does, or it is not in memory (any more).
+
+        The same object for all who ask from the same position, until more comes in.
+        """
+        start = after - self.head + len(self._frames)
+        if not 0 <= start < len(self._frames):
+            return None
+        cached = self._cached
+        if cached is None or cached.first != after + 1 or not (self._whole or cached.last == self.head):
+            taken, full = within(self._frames[start : start + SLICE_FRAMES])
+            self._whole = full or len(taken) == SLICE_FRAMES
+            self._cached = cached = EventSlice(after + 1, taken)
+        return cached
+
+
+def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[bytes], bool]:
+    """As many of the frames as make up `most` bytes, at least one; and whether they do."""
+    size = 0
+    for index, frame in enumerate(frames):
+        size += len(frame)
+        if size >= most:
+            return frames[: index + 1], True
+    return frames, False

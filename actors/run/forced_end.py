@@ -1,0 +1,99 @@
+"""Ending a run that has been given up: whose owner crashes, and whose ordinary end can not be written either.
+
+Such a run stays as it is, for a later `resume`, until something needs its end: a cancel, or another run that waits for
+the thread. Then it is ended by a commit that carries nothing but the end (`engine/forced_end.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import trio
+
+from ..abc import Receipt
+from ..contract.decisions import InboxItem
+from ..contract.envelope import EventEncoder
+from ..contract.lifecycle import RunStatus
+from ..contract.recording import RecordEntry
+from ..contract.rows import RunOutline
+from ..engine.forced_end import forced_commit
+from ..engine.recording import Entry, ForcedEndEntry, RecordGap
+from ..errors import StoreDown, StoreError
+from .services import Services, logger, retry_until_available
+
+GAVE_UP: Final = "gave_up"
+"""Why nobody works on a run whose owner crashes, and whose end can not be written."""
+
+
+async def end_if_given_up(services: Services, run_id: str, why: str, held: Iterable[str], *, wanted: bool) -> bool:
+    """End the run if that is wanted, if a cancel waits, or if one of the held runs waits for its thread.
+
+    Returns:
+        Whether the run is done, or not there.
+
+    Raises:
+        StoreError: the end could not be written. StoreDown: the store has failed for good.
+    """
+    while True:
+        outline = await retry_until_available(services.store.outline, run_id)
+        if outline is None or outline.status is RunStatus.DONE:
+            return True
+        items = await _unread(services, outline)
+        needed = wanted or items is None or any(item.command.kind == "cancel" for item in items)
+        if not needed and not await _waited_for(services, run_id, held):
+            return False
+        if await _end_by_force(services, outline, items or (), why):
+            logger.error("run %s was given up and is ended now: %s", run_id, services.redactor.text(why))
+            return True
+
+
+async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem] | None:
+    """The accepted commands that have not acted; None if there are some and they can not be read."""
+    if outline.posted <= outline.consumed:
+        return ()
+    try:
+        items = await retry_until_available(services.store.commands, outline.info.run_id)
+    except StoreDown:
+        raise
+    except StoreError:
+        return None
+    return [item for item in items if item.position > outline.consumed]
+
+
+async def _waited_for(services: Services, run_id: str, held: Iterable[str]) -> bool:
+    for name in held:
+        outline = await retry_until_available(services.store.outline, name)
+        if outline is not None and outline.behind == run_id:
+            return True
+    return False
+
+
+async def _end_by_force(services: Services, outline: RunOutline, items: Sequence[InboxItem], why: str) -> bool:
+    """Write the end; False if the run has changed meanwhile: look again."""
+    store, run_id = services.store, outline.info.run_id
+    claim = await retry_until_available(store.claim, run_id)
+    if claim is None:
+        return False
+    commit = forced_commit(outline, [item.command for item in items], why, services.clock.now())
+    entry: Entry = ForcedEndEntry(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)
+    commit = msgspec.structs.replace(commit, taken=(RecordEntry(commit.at, entry if services.record else RecordGap()),))
+    frames = EventEncoder(outline.info, services.redactor).frames(commit.expected_last, commit.at, commit.events)
+    arrived, receipts = trio.Event(), list[Receipt]()
+
+    def deliver(receipt: Receipt) -> None:
+        receipts.append(receipt)
+        arrived.set()
+
+    store.submit(claim, commit, frames, deliver)
+    with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
+        await arrived.wait()
+    receipt = receipts[0]
+    if receipt.kind == "committed":
+        if receipt.released is not None:
+            services.directory.released(receipt.released)
+        return True
+    if receipt.kind in ("inbox_ahead", "lease_lost"):
+        return False
+    raise receipt.error or StoreError(f"run {run_id}: its end could not be written ({receipt.kind})")

@@ -1,0 +1,111 @@
+"""Asking the gates of one call, and finding the verdict that counts: block > deny > suspend > set_result > allow."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
+from ..contract.phases import Phase
+from ..engine.gates import APPROVAL
+from ..engine.inputs import Overruled, PhaseDone
+from ..plugins.plugin import Plugin, name_of
+from ..state.access import State
+from ..state.values import shown
+from ..tools.invoke import NO, ApprovalNeed
+from .hooks import HookFailed, HookRequest, call_hook, read_answer, together, where
+from .sanitize import InvalidValue, data_of, suspend_of, text_of
+
+BUILT_IN: Final = "(approval)"
+"""The name under which the approval that a tool itself needs is a gate."""
+
+_RANK: Final = {Block: 4, Deny: 3, Suspend: 2, SetResult: 1}
+_WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend", SetResult: "set_result"}
+
+
+async def run_gates(
+    asked: HookRequest, *, approved: bool, built_in: Callable[[], Awaitable[ApprovalNeed]] | None
+) -> PhaseDone:
+    """Ask the gates of a call: block > deny > suspend > set_result > allow; of equals the first registered one counts.
+
+    Args:
+        asked: the phase, with the call's context.
+        approved: a person has approved exactly this action.
+        built_in: whether the tool itself wants an approval; it counts as the gate that was registered last.
+    """
+    plugins = asked.plugins
+    ignored: list[str] = []
+
+    async def ask(plugin: Plugin) -> Verdict | None:
+        try:
+            answer = await call_hook(asked, plugin, asked.context(State(asked.snapshot, known), ()))
+            return read_answer(plugin, asked.phase, lambda: _verdict(plugin, answer))
+        except HookFailed as failure:
+            asked.tell(name_of(plugin), failure)
+            if plugin.on_error == "fail":
+                raise
+            ignored.append(text_of(str(failure)))
+            doubt = text_of(f"A person must look: {failure}.")
+            return None if approved else Suspend(reason="tool_permission", message=doubt)
+
+    known = asked.agent.spec.keys
+    try:
+        verdicts = await together(plugins, ask)
+    except HookFailed as failure:
+        return asked.done(failure=text_of(str(failure)), ignored=tuple(ignored))
+    named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
+    wanted = NO
+    if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
+        wanted = await built_in()  # else no person is asked, so nothing need be found
+    if wanted.needed:
+        named.append((BUILT_IN, APPROVAL if wanted.doubt is None else _doubted(wanted.doubt)))
+    done = _strongest(asked, named, tuple(ignored))
+    return done if wanted.doubt is None else msgspec.structs.replace(done, doubt=text_of(wanted.doubt))
+
+
+def _doubted(doubt: str) -> Suspend:
+    """People who decide have to know that nobody may have wanted them to be asked."""
+    return Suspend(reason="tool_permission", message=text_of(f"It is not known whether this is allowed: {doubt}."))
+
+
+def _strongest(asked: HookRequest, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
+    said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
+    if not said:
+        return asked.done(verdict=Allow(), ignored=ignored)
+    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # the first one of equals
+    overruled = tuple(
+        Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
+        for name, other in said
+        if name not in (winner, BUILT_IN)
+    )
+    return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
+
+
+def _kind(verdict: Any) -> type:
+    return next(kind for kind in _RANK if isinstance(verdict, kind))  # a program may derive its own from Suspend
+
+
+def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
+    named = where(plugin, Phase.TOOL_GATE)
+    try:
+        match answer:
+            case None | Allow():
+                return answer
+            case Suspend():
+                wish = suspend_of(answer)
+                return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
+            case SetResult(code=None | str()):
+                code = answer.code if answer.code is None else text_of(answer.code)
+                return SetResult(data_of(answer.value, "the result"), code)
+            case Block(reason=str()):
+                return Block(text_of(answer.reason))
+            case Deny(text=str()):
+                return Deny(text_of(answer.text))
+            case _:
+                way = "return gr.Block, Deny, Suspend, SetResult, Allow or None"
+                raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
+    except InvalidValue as error:
+        raise HookFailed(f"{named}: it asked for what can not be stored: {error}") from error

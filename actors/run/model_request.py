@@ -1,0 +1,117 @@
+"""What a model and the hooks of a phase are given, made of the run's state at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from ..agent import Agent
+from ..contract.calls import CallStatus
+from ..contract.messages import Message, ModelRequest
+from ..contract.phases import Phase
+from ..contract.rows import ContextMessage, RequestChanges
+from ..engine.effects import CallModel, RunPhase
+from ..engine.inputs import CallEdit
+from ..engine.state import RunState
+from ..plugins.contexts import CallFacts, GateContext, PhaseContext
+from ..state.access import State
+from ..state.values import copied_message
+from .hooks import HookRequest
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def model_request(
+    agent: Agent[Any], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
+) -> ModelRequest:
+    """The request of a step: instructions, thread and tools, as the hooks have changed them.
+
+    `native`: the model asks for the form of the final answer itself; else the system text does.
+    """
+    changes = effect.changes
+    text = "\n\n".join(filter(None, (agent.instructions, "" if native else agent.output_words)))
+    system = (Message(id="system", role="system", content=text),) if text else ()
+    messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
+    if changes is not None:
+        messages = _placed(system, history, changes)
+        tools = tuple(info for info in tools if changes.offers(info.name))
+        settings = {**settings, **changes.settings}
+    return ModelRequest(
+        agent=agent.key,
+        messages=messages,
+        tools=tools,
+        settings=settings,
+        run_id=run_id,
+        step=effect.step,
+        answers=effect.answers,
+        output_schema=agent.output_schema,
+    )
+
+
+def _placed(system: Iterable[Message], history: list[Message], changes: RequestChanges) -> tuple[Message, ...]:
+    at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
+    for index, one in enumerate(changes.messages):
+        at[one.placement].append(_context(index, one))
+    newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
+    before, after = history[:newest], history[newest:]
+    return (*system, *at["system"], *at["session"], *before, *at["conversation"], *after, *at["suffix"])
+
+
+def _context(index: int, message: ContextMessage) -> Message:
+    return Message(id=f"context.{index}", role=message.role, content=message.content)
+
+
+# --- hooks -----------------------------------------------------------------------------------------------------------
+
+
+def hook_request(
+    effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, history: list[Message]
+) -> HookRequest:
+    """A phase's question to its hooks, about the run as it is now."""
+    rows = tuple(state.calls.values())
+    row = None if effect.call_id is None else state.calls[effect.call_id]
+    length, draft = len(history), state.row.draft  # the list grows while hooks run
+
+    def messages() -> tuple[Message, ...]:
+        return tuple(map(copied_message, (*history[:length], *(() if draft is None else (draft,)))))
+
+    common: dict[str, Any] = {
+        "phase": effect.phase,
+        "run_id": state.info.run_id,
+        "thread_id": state.info.thread_id,
+        "agent": agent.key,
+        "by": state.info.by,
+        "step": effect.step,
+        "deps": deps,
+        "usage": state.row.usage,
+        "text": state.row.answer,
+        "termination": state.row.termination if effect.phase is Phase.RUN_END else None,
+        "read_messages": messages,
+    }
+
+    def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext[Any]:
+        calls = tuple(_edited(CallFacts.of(row), edits) for row in rows)
+        call = None if row is None else CallFacts.of(row)
+        if effect.phase is Phase.TOOL_GATE and call is not None:
+            return GateContext(state=view, calls=calls, call=call, **common)
+        return PhaseContext(state=view, calls=calls, call=call, **common)
+
+    return HookRequest(
+        phase=effect.phase,
+        step=effect.step,
+        call_id=effect.call_id,
+        agent=agent,
+        snapshot=effect.state,
+        context=context,
+    )
+
+
+def _edited(facts: CallFacts, edits: tuple[CallEdit, ...]) -> CallFacts:
+    for edit in edits:
+        if edit.call_id == facts.call_id and edit.arguments is not None:
+            return attrs.evolve(facts, arguments=edit.arguments)
+        if edit.call_id == facts.call_id:
+            return attrs.evolve(facts, status=CallStatus.CANCELLED, text=edit.text, code="dropped")
+    return facts

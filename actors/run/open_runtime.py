@@ -1,0 +1,304 @@
+"""`open_runtime`: the home of runs. A supervisor keeps the store and one actor per run.
+
+Leaving the block stops them all.
+
+Order at the end: commands are refused, live runs get `drain` seconds to come to a durable point, then their work is
+cancelled, then the store writes what is queued and closes. No run is ended by that: all of them can be resumed at the
+next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from greenroom.supervision import (
+    ActorContext,
+    ChildSpec,
+    Crashed,
+    Exit,
+    GaveUp,
+    Ref,
+    StartFailed,
+    Supervisor,
+    SupervisorGaveUp,
+    SupervisorStopping,
+    flatten,
+    open_supervisor,
+)
+from greenroom.supervision.exits import cause_of
+
+from ..abc import Store, StoreHooks
+from ..agent import Agent
+from ..contract.codec import message_of
+from ..contract.ids import error_id
+from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..contract.redaction import Redactor
+from ..entry import checks_options
+from ..errors import RuntimeFailed, StoreDown, UsageError
+from ..stores.memory import MemoryStore
+from ..stores.sqlite import SQLiteStore
+from .clock import CLOCK, Clock
+from .error_log import RUN, ErrorLog
+from .parts import Parts, assemble
+from .passivation import PASSIVATION
+from .run_registry import GRACE
+from .runtime import Runtime
+from .services import Services
+from .task_nursery import WORKPLACE
+from .wakeup_timer import ALARM
+
+T = TypeVar("T")
+
+STORE: Final = ":store"
+"""Id of the child that serves the store; no run id begins with a colon."""
+
+
+def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
+    """The store that `open_runtime` was given in whatever form.
+
+    Raises:
+        UsageError: nothing can be made of it.
+    """
+    match store:
+        case None:
+            return MemoryStore()
+        case Store():
+            return store
+        case str() if "://" in store:
+            raise UsageError(f"store={store!r}: this release opens memory (None) and SQLite files (a path)")
+        case str() | Path():
+            return SQLiteStore(store, patience=patience)
+    raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), or a Store object")
+
+
+def _need_trio() -> None:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        way = "write trio.run(main) in place of asyncio.run(main())"
+        raise UsageError(f"greenroom runs on trio, and this is not called in a trio program; {way}") from None
+
+
+@checks_options
+@asynccontextmanager
+async def open_runtime(
+    store: Store | str | Path | None = None,
+    *,
+    agents: Iterable[Agent[Any]] = (),
+    deps: Any = None,
+    drain: float = 5.0,
+    store_patience: float = 30.0,
+    max_running: int | None = None,
+    passivate_after: float | None = 60.0,
+    secrets: Iterable[str] = (),
+    clock: Clock | None = None,
+    record: bool = True,
+) -> AsyncIterator[Runtime]:
+    """A runtime for the time of the block. Every run in the store that is not done is taken up again.
+
+    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a durable
+    point, then their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with
+    them. (`await runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no
+    drain.
+
+    What you give to runs (tools, hooks, models, a provider of deps) sees the context variables as they are where the
+    runtime is opened, whoever starts, decides or wakes a run; hand over what belongs to one run in its deps.
+
+    Args:
+        store: None for memory, a path for a SQLite file, or a Store object.
+        agents: those that can be started by key and taken up again; start() adds those it is given.
+        deps: handed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
+        drain: seconds.
+        store_patience: seconds that a store which does not answer is waited for before the runtime fails.
+        max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
+            slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
+            work. A tool that waits for a run that it has started keeps its own run's slot: with none left, both stand.
+        passivate_after: seconds after which a run that waits for people leaves memory: then it costs its rows and no
+            task. A command or a timer wakes it. None: it stays. A run with deps of its own stays if there is no
+            provider, because nobody else has them.
+        secrets: values that must not appear in events, ticket views and messages of errors.
+        clock: another one than the system's: give the same one again to reopen a store in virtual time.
+        record: keep what each run's machine takes, so that `Runtime.replay` can run it again. It is private, as rows
+            are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is added to records
+            from now on, and runs that were worked on meanwhile can not be replayed.
+
+    Raises:
+        StoreOpenError: the store can not be opened. UsageError: an argument can not be.
+        RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
+        BaseException: the block's own exception, bare.
+    """
+    _need_trio()
+    patience = {} if passivate_after is None else {"passivate_after": passivate_after}
+    _check_options(max_running, drain=drain, store_patience=store_patience, **patience)
+    table = _by_key(agents)
+    real_store = make_store(store, patience=store_patience)
+    hidden = _values(secrets)
+    journal = ErrorLog(Redactor(hidden))
+    exits = _Exits(journal)
+    try:
+        async with open_supervisor(
+            name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, journal)
+        ) as supervisor:
+            parts = assemble(
+                real_store,
+                supervisor,
+                clock=clock or Clock(),
+                secrets=hidden,
+                agents=table,
+                deps=deps,
+                max_running=max_running,
+                passivate_after=passivate_after,
+                record=record,
+            )
+            exits.of_run = parts.roster.ended
+            await _open_store(supervisor, real_store, parts.reports)
+            exits.open = True
+            await _begin_parts(supervisor, parts.services)
+            try:
+                await parts.recover()
+                yield Runtime(parts)
+            except BaseException:  # an error is never replaced by a cancellation, which meets its scope all the same
+                with suppress(trio.Cancelled):
+                    await _close(parts, drain)  # noqa: ASYNC102 - a cancel ends it
+                raise
+            else:
+                await _close(parts, drain)
+    except SupervisorGaveUp as error:
+        cause = cause_of(error)
+        raise RuntimeFailed(f"the runtime can not go on: {message_of(cause)}") from cause
+    except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
+        if exits.lost is None or not isinstance(flatten(error), StoreDown):
+            raise
+        raise RuntimeFailed(f"the runtime can not go on: {message_of(exits.lost)}") from exits.lost
+
+
+async def _close(parts: Parts, drain: float) -> None:
+    """Refuse commands and let live runs come to a durable point, then wake all who wait. A cancel ends the drain."""
+    parts.roster.close()
+    cancelled = trio.current_effective_deadline() <= trio.current_time()
+    try:
+        await parts.roster.drain(0.0 if cancelled else drain)
+    finally:
+        parts.close()
+
+
+class _Exits:
+    """Who has ended: runs are the roster's, the others are what a runtime can not do without.
+
+    Attributes:
+        of_run: told of a run's actor. lost: why one of the others has failed. open: the store has been opened; one
+            that can not be is an error of whoever opens the runtime.
+    """
+
+    def __init__(self, journal: ErrorLog) -> None:
+        self._journal = journal
+        self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
+        self.lost: BaseException | None = None
+        self.open = False
+
+    def told(self, ref: Ref[Any], exit_: Exit) -> None:
+        """A child of the supervisor has ended for good."""
+        if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
+            self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
+        if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM, CLOCK):
+            self.of_run(ref, exit_)
+        elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.lost is None:
+            self.lost = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
+
+
+def _log_restart(journal: ErrorLog, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
+    if isinstance(exit_, Crashed):
+        what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
+        found: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
+        journal.bug(RUN, what, exit_.error, code="internal_error", **found)
+
+
+def _check_options(max_running: Any, **seconds: Any) -> None:
+    if max_running is not None and (type(max_running) is not int or max_running < 1):
+        raise UsageError(f"max_running={max_running!r}: give at least 1, or None for no limit")
+    for name, value in seconds.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+            raise UsageError(f"{name}={value!r}: give seconds, 0 or more")
+
+
+def _values(secrets: Any) -> tuple[str, ...]:
+    if isinstance(secrets, str) or not isinstance(secrets, Iterable):
+        raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
+    values = tuple(secrets)
+    wrong = next((type(value).__name__ for value in values if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise UsageError(f"secrets has a value that is {wrong}; give a list of str")
+    return values
+
+
+def _by_key(agents: Any) -> dict[str, Agent[Any]]:
+    table: dict[str, Agent[Any]] = {}
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise UsageError(f"agents={agents!r}: give a list of agents")
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise UsageError(f"agents: {agent!r} is not an Agent; make one with gr.Agent(...)")
+        if table.setdefault(agent.key, agent) is not agent:
+            raise UsageError(f"two agents have the key {agent.key!r}; keys must be unique in a runtime")
+    return table
+
+
+async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
+    try:
+        await supervisor.start_child_ready(spec)
+    except (SupervisorStopping, StartFailed) as error:
+        failure = cause_of(error)
+    else:
+        return
+    await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
+    raise failure
+
+
+async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
+    """What all runs share beside the store."""
+    for name, body in (
+        (WORKPLACE, services.workplace.body),
+        (PASSIVATION, services.passivation.body),
+        (ALARM, services.alarm.body),
+        (CLOCK, services.clock_watch.body),
+    ):
+        await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
+
+
+async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -> None:
+    async def serve(ctx: ActorContext[Any]) -> None:
+        class Ready:
+            def started(self, _: object = None) -> None:
+                ctx.ready()
+
+        await store.run(hooks, task_status=Ready())
+
+    refused: BaseException | None = None
+    try:
+        await supervisor.start_child_ready(
+            ChildSpec(id=STORE, start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
+        )
+    except StartFailed as error:
+        refused = cause_of(error)
+    if refused is not None:
+        raise refused
+
+
+@checks_options
+async def run(agent: Agent[T], text: str, /, *, deps: Any = None) -> Completed[T] | Waiting | Failed | Cancelled:
+    """Run an agent once in memory and return what it came to.
+
+    There is nobody to decide anything: a run that asks for an approval ends here as `Waiting`, and is gone.
+
+    Raises:
+        UsageError: the input is not a str. AgentDefinitionError: the agent has no model.
+    """
+    async with open_runtime(agents=[agent]) as runtime:
+        handle = await runtime.start(agent, text, deps=deps)
+        return await handle.wait()

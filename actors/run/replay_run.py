@@ -1,0 +1,80 @@
+"""Replaying a stored run: reading what a replay needs, and driving it. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ..abc import Store
+from ..agent import Agent
+from ..contract.recording import RecordDelta
+from ..contract.redaction import Redactor
+from ..engine.recording import CreatedEntry
+from ..errors import UnknownRun
+from ..replay.comparison import Replay, StoredRun
+from ..replay.report import ReplayReport
+from .start_request import mode_given
+
+PAGE: Final = 1000
+"""Events, or commits, that are read at once; between two pages others may work."""
+BREATH: Final = 32
+"""Entries that are folded before others may work."""
+
+
+async def replay_of(store: Store, run_id: str, agent: Agent[Any], redactor: Redactor, *, own: bool) -> Replay:
+    """The replay of a stored run with an agent.
+
+    With `own` it has the mode of execution that the run had. Another agent brings its own mode, unless `start` was told
+    one; a fork keeps the one it has.
+
+    Raises:
+        UnknownRun: there is no such run. StoreError: what is stored is damaged.
+    """
+    stored = await _load(store, run_id)
+    info, born = stored.info, stored.record[0].taken[0].entry if stored.record else None
+    waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
+    if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
+        stored = attrs.evolve(stored, info=attrs.evolve(info, execution=agent.execution))
+    return Replay(stored, agent.spec, redactor)
+
+
+async def played(replay: Replay) -> ReplayReport:
+    """Drive a replay to its end."""
+    for number, _ in enumerate(replay.steps(), 1):
+        if number % BREATH == 0:
+            await trio.lowlevel.checkpoint()
+    return replay.report()
+
+
+async def _load(store: Store, run_id: str) -> StoredRun:
+    """Read a run that may be worked on meanwhile.
+
+    The record is read before the log and once more after it: an event that is in the log by then has its commit in the
+    record, and a commit that was in the record before has its events in the log.
+    """
+    early = await _record(store, run_id, 0)
+    frames: list[bytes] = []
+    while page := await store.events(run_id, after=len(frames), limit=PAGE):
+        frames += page
+    late = await _record(store, run_id, len(early))
+    rows = await store.load(run_id, calls="all")
+    if rows is None:
+        raise UnknownRun(run_id)
+    return StoredRun(
+        info=rows.info,
+        definitions={call.call_id: call.definition for call in rows.calls},
+        frames=frames,
+        record=(*early, *(one for one in late if one.last <= len(frames))),
+    )
+
+
+async def _record(store: Store, run_id: str, after: int) -> Sequence[RecordDelta]:
+    found: list[RecordDelta] = []
+    while True:
+        page = await store.record(run_id, after=after + len(found), limit=PAGE)
+        found += page
+        if len(page) < PAGE:
+            return found

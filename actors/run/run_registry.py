@@ -1,0 +1,327 @@
+"""Who works: the live actors of a runtime, who of them has a slot, and who waits for one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+import attrs
+import trio
+
+from greenroom.supervision import (
+    ActorExited,
+    ChildSpec,
+    Exit,
+    GaveUp,
+    MailboxFull,
+    Ref,
+    Supervisor,
+    SupervisorStopping,
+)
+from greenroom.supervision.spec import Backoff
+
+from ..agent import Agent
+from ..contract.codec import failure_text
+from ..contract.decisions import InboxItem
+from ..contract.rows import RunRecord
+from ..errors import RuntimeClosed
+from .children import OverrunBody
+from .forced_end import GAVE_UP
+from .run_actor import ForcedEnd, NewRunClaim, RunActor
+from .run_loop import Hint, RunPermissions
+from .services import Services, logger
+
+GRACE: Final = 6.0
+"""Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little
+more."""
+CRASHES: Final = 2
+"""Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up: failed(internal_error)."""
+CRASH_WINDOW: Final = 60.0
+ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
+"""When a provider of deps that has failed is asked again. Each run has its own; they are not asked all at once."""
+
+
+def _said(error: BaseException | None) -> str:
+    return "it returned" if error is None else failure_text(error)
+
+
+@attrs.define(eq=False, repr=False)
+class RunRegistry:
+    """The runs that have an owner here.
+
+    A run in work holds a slot (of max_running). One that comes to rest gives it to the next in the queue, and takes one
+    back without queueing when it goes on: a human's decision does not wait behind new work.
+    """
+
+    services: Services
+    _supervisor: Supervisor
+    max_running: int | None
+    _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
+    _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
+    _said: dict[str, str] = attrs.field(init=False, factory=dict)
+    _refusals: dict[str, int] = attrs.field(init=False, factory=dict)
+    _working: set[str] = attrs.field(init=False, factory=set)
+    _resting: set[str] = attrs.field(init=False, factory=set)
+    _queue: deque[str] = attrs.field(init=False, factory=deque)
+    _held: set[str] = attrs.field(init=False, factory=set)
+    _freed: set[str] = attrs.field(init=False, factory=set)
+    _context: Context = attrs.field(init=False, factory=copy_context)
+    closing: bool = attrs.field(init=False, default=False)
+
+    def __repr__(self) -> str:
+        return f"<Roster of {len(self._actors)} live runs>"
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def get(self, run_id: str) -> RunActor | None:
+        """The live actor of a run."""
+        return self._actors.get(run_id)
+
+    def check_open(self) -> None:
+        """Raises if nothing more may begin.
+
+        Raises:
+            RuntimeClosed: the runtime is closing or closed.
+        """
+        if self.closing:
+            raise RuntimeClosed("the runtime is closing; open it again to start or resume runs")
+
+    def queued(self, run_id: str) -> bool:
+        """True if a run has its thread and waits for a slot."""
+        return run_id in self._queue
+
+    def degraded(self, run_id: str) -> tuple[str, str] | None:
+        """Why nobody works on a run here, or None."""
+        return self._degraded.get(run_id)
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """A command is durable: hint it to the run's actor (`StoreHooks`)."""
+        actor = self._actors.get(run_id)
+        if actor is None:
+            if not self.closing and not (item.command.kind == "cancel" and self.bury(run_id)):
+                self.spawn(run_id)
+            return
+        if item.command.kind == "cancel":
+            actor.cap_deps_wait()
+        actor.posted = max(actor.posted, item.position)
+        if actor.ref is not None:
+            try:
+                actor.ref.tell(item)
+            except (MailboxFull, ActorExited):  # the row is durable; a later hint or the next owner finds it
+                actor.ref.nudge()
+
+    def bury(self, run_id: str) -> bool:
+        """End a run that was given up here, because its end is needed. False if the run was not given up."""
+        actor, reason = self._actors.get(run_id), self._degraded.get(run_id)
+        if actor is not None:
+            actor.needed = actor.needed or actor.burial is not None
+            return actor.burial is not None
+        if reason is None or reason[0] != GAVE_UP or self.closing:
+            return False
+        self._inter(run_id, reason[1], needed=True)
+        return True
+
+    def _inter(self, run_id: str, why: str, *, needed: bool) -> None:
+        self.spawn(run_id, abandon=why, burial=ForcedEnd(why=why, held=lambda: tuple(self._held)))
+        if (actor := self._actors.get(run_id)) is not None:
+            actor.needed = needed
+
+    async def left(self, run_id: str) -> None:
+        """Wait until a run has no owner here."""
+        actor = self._actors.get(run_id)
+        if actor is not None and actor.ref is not None:
+            await actor.ref.exited.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def wake(self, run_id: str, *, degraded: bool = False) -> bool:
+        """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here.
+
+        `degraded`: it is tried all the same. Its deadline has passed, which needs nobody who could work on it, or
+        what it lacks may have come.
+        """
+        if self.closing or run_id in self._actors or (run_id in self._degraded and not degraded):
+            return False
+        self.spawn(run_id)
+        return True
+
+    def released(self, run_id: str) -> None:
+        """The run's thread is free (`Directory`)."""
+        if run_id in self._held:
+            self._held.discard(run_id)
+        else:
+            self._freed.add(run_id)  # it is being born, and will be said to be held: it was, a moment ago
+        self._queue.append(run_id)
+        self._admit()
+
+    def resting(self, run_id: str, resting: bool) -> None:
+        """The run came to rest, or works again (`Directory`). A resting run gives its slot to others."""
+        if resting:
+            self._resting.add(run_id)
+            self._working.discard(run_id)
+            self._admit()
+        else:
+            self._resting.discard(run_id)
+            self._working.add(run_id)
+
+    async def gone(self, run_id: str, record: RunRecord) -> None:
+        """Wait until nothing of a finished run is alive (but for calls that are named stubborn)."""
+        actor = self._actors.get(run_id)
+        if actor is not None and actor.ref is not None and not record.row.stubborn:
+            await actor.ref.exited.wait()
+
+    async def join(self) -> None:
+        """Wait until no run is running: each is done, waits for people, waits for its thread, or is degraded.
+
+        Raises:
+            RuntimeClosed: the runtime closes first.
+        """
+        await trio.lowlevel.checkpoint()
+        while any(self._at_work(run_id, actor) for run_id, actor in self._actors.items()):
+            self.check_open()
+            await self.services.board.runtime.rest().wait()
+
+    def _at_work(self, run_id: str, actor: RunActor) -> bool:
+        """False if a run waits for its thread, or rests and every command that has come has acted."""
+        return run_id not in self._held and (run_id not in self._resting or actor.unread)
+
+    def spawn(
+        self,
+        run_id: str,
+        *,
+        born: NewRunClaim | None = None,
+        agent: Agent[Any] | None = None,
+        deps: Any = None,
+        held: bool = False,
+        abandon: str | None = None,
+        burial: ForcedEnd | None = None,
+        left: Mapping[str, OverrunBody] | None = None,
+    ) -> None:
+        """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
+        live, freed = self._actors.get(run_id), held and run_id in self._freed
+        held = (held and not freed) or run_id in self._held
+        if freed:
+            self._freed.discard(run_id)
+        if live is not None:
+            live.attach_deps(agent, deps)
+            if held:
+                self._hold(run_id, live)
+            return
+        room = self.max_running is None or len(self._working) < self.max_running
+        admitted = not held and (room or abandon is not None)
+        actor = RunActor(
+            self.services,
+            run_id,
+            orders=RunPermissions(admitted=admitted, draining=self.closing),
+            born=born,
+            agent=agent,
+            deps=deps,
+            has_deps=deps is not None,
+            abandon=abandon,
+            burial=burial,
+            left=left or {},
+        )
+        if held:
+            self._held.add(run_id)
+        elif admitted:
+            self._working.add(run_id)
+        else:
+            self._queue.append(run_id)
+        self._degraded.pop(run_id, None)
+        self.services.alarm.forget(run_id)
+        self._actors[run_id] = actor
+        spec: ChildSpec[Hint] = ChildSpec(
+            id=run_id,
+            start=actor.body,
+            restart="transient",
+            shutdown=GRACE,
+            max_restarts=CRASHES,
+            within=CRASH_WINDOW,
+        )
+        try:
+            actor.ref = self._context.run(self._supervisor.start_child, spec)  # not in that of whoever woke the run
+        except SupervisorStopping:  # the store has failed, and the block is being left: the next start takes the run up
+            self._forget(run_id)
+        except BaseException:  # nothing is kept, everything is raised
+            self._forget(run_id)
+            raise
+
+    def _hold(self, run_id: str, actor: RunActor) -> None:
+        """The command that gave it an actor did not know that its thread is busy."""
+        self._held.add(run_id)
+        self._working.discard(run_id)
+        if run_id in self._queue:
+            self._queue.remove(run_id)
+        actor.orders.admitted = False
+        self._admit()
+
+    def ended(self, ref: Ref[Any], exit_: Exit) -> None:
+        """A child of the supervisor has ended for good; called in its last step."""
+        actor, held = self._actors.get(ref.id), ref.id in self._held
+        self._forget(ref.id)
+        refusals = self._refusals.pop(ref.id, 0)
+        if actor is not None and actor.degraded is not None:
+            self._degrade(ref.id, actor.degraded)
+            self.services.alarm.at_deadline(ref.id, actor.deadline)
+            if actor.passing:
+                self._refusals[ref.id] = refusals + 1
+                self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
+            if held:
+                self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
+        else:
+            self._said.pop(ref.id, None)
+        if isinstance(exit_, GaveUp) and not self.closing:
+            why = f"the run's owner crashed again and again: {_said(exit_.error)}"
+            if actor is None or actor.abandon is None:
+                self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
+            elif actor.burial is None:  # its end could not be written either
+                self._inter(ref.id, why, needed=actor.needed)
+            else:  # not even the barest one: it stays for the next start, and who waits for it is told
+                self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
+        elif actor is not None and actor.left_unread and not self.closing:
+            self.spawn(ref.id)  # a command came in its last moments, when it was leaving memory
+        self._admit()
+        self.services.board.left(ref.id)
+
+    def _degrade(self, run_id: str, reason: tuple[str, str]) -> None:
+        """Nobody works on the run here: the log is told once for each reason."""
+        self._degraded[run_id] = reason
+        if self._said.get(run_id) != reason[0]:
+            self._said[run_id] = reason[0]
+            logger.warning("nobody works on run %s here (%s): %s", run_id, *reason)
+
+    def _forget(self, run_id: str) -> None:
+        self._actors.pop(run_id, None)
+        self._working.discard(run_id)
+        self._resting.discard(run_id)
+        self._held.discard(run_id)
+
+    def _admit(self) -> None:
+        """Give free slots to runs that wait for one, oldest first."""
+        while self._queue and (self.max_running is None or len(self._working) < self.max_running):
+            run_id = self._queue.popleft()
+            actor = self._actors.get(run_id)
+            if actor is not None and actor.ref is not None:
+                actor.orders.admitted = True
+                if run_id not in self._resting:  # one that was taken up while it waits for people needs no slot
+                    self._working.add(run_id)
+                actor.ref.nudge()
+
+    def close(self) -> None:
+        """Nothing more may begin; whoever joins is told."""
+        self.closing = True
+        self.services.board.runtime.rested()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse commands and let live runs come to a durable point, for so many seconds at most."""
+        self.closing = True
+        for actor in self._actors.values():
+            actor.orders.draining = True
+            if actor.ref is not None:
+                actor.ref.nudge()
+        if self._actors and seconds > 0:
+            with trio.move_on_after(seconds):  # not shielded: whoever can not wait cancels the block
+                await self._supervisor.join()

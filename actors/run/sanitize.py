@@ -1,0 +1,250 @@
+"""The border: what tools, models and people hand in becomes data that can be stored and shown.
+
+The machine and the stores trust their values. A lone surrogate in a file name, NaN in a model's arguments or an object
+in a ticket's parameters would crash the run's owner at its next commit, again and again; here it is cleaned, or the one
+who handed it in is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Final, get_args
+
+import attrs
+
+from ..contract.codec import MESSAGE_LIMIT, normalise
+from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.messages import (
+    CallRequest,
+    FinishReason,
+    ModelResponse,
+    Usage,
+    not_an_object,
+    read_arguments,
+)
+from ..engine.command_rules import unusable_schema
+from ..errors import UsageError
+
+LATEST: Final = 100 * 365 * 86_400.0
+"""Seconds that a ticket may wait at most: a hundred years, for a moment beyond year 9999 has no date."""
+
+FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
+MOST_TOKENS: Final = 2**53 - 1
+"""The greatest whole number that every reader of JSON knows exactly."""
+
+
+class InvalidValue(Exception):
+    """A value can not be used; the text says which and why."""
+
+
+def text_of(value: str) -> str:
+    """A text without lone surrogates; the same object if it has none."""
+    if value.isascii():
+        return value
+    cleaned: str = normalise(value)[0]
+    return cleaned
+
+
+def input_of(value: Any, what: str) -> str:
+    """What somebody gives a run to read: a text with something in it.
+
+    Providers refuse a request with a message of nothing but white space, and would do so at every later step, too: the
+    message stays in the thread.
+
+    Raises:
+        UsageError: it is no str, or blank.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is {value!r:.200}; give a str")
+    if not value.strip():
+        raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it for the model to read")
+    return text_of(value)
+
+
+def data_of(value: Any, what: str) -> Any:
+    """A value as plain JSON data.
+
+    Raises:
+        Unusable: it has no form in JSON.
+    """
+    data, why = normalise(value)
+    if why is not None:
+        raise InvalidValue(f"{what} has no form in JSON ({why})")
+    return data
+
+
+def object_of(value: Any, what: str) -> Mapping[str, Any]:
+    """A value as a JSON object.
+
+    Raises:
+        Unusable: it is none, or has no form in JSON.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f"{what} is {type(value).__name__}, not an object")
+    data: Mapping[str, Any] = data_of(value, what)
+    return data
+
+
+def _str(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is {type(value).__name__}, not str")
+    return text_of(value)
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def suspend_of(wish: Suspend) -> Suspend:
+    """A wish to suspend that can become a ticket.
+
+    Raises:
+        Unusable: a part of it can not be stored.
+    """
+    if wish.expires_after is not None and not wish.expires_after <= LATEST:
+        raise InvalidValue(f"expires_after={wish.expires_after!r} seconds is more than a hundred years")
+    reviewers: Any = wish.reviewers
+    if not isinstance(reviewers, tuple | list) or not all(isinstance(name, str) for name in reviewers):
+        raise InvalidValue(f"reviewers={reviewers!r} is not a tuple of names")
+    schema, expiry = wish.response_schema, wish.on_expiry
+    if isinstance(expiry, SetResult):
+        expiry = SetResult(data_of(expiry.value, "on_expiry"), _maybe(expiry.code, "the code of on_expiry"))
+    if schema is not None:
+        schema = object_of(schema, "response_schema")
+        wrong = unusable_schema(schema)
+        if wrong is not None:
+            raise InvalidValue(f"response_schema is no JSON Schema: {wrong}")
+    return attrs.evolve(
+        wish,
+        action=_str(wish.action, "action"),
+        message=_str(wish.message, "message"),
+        parameters=object_of(wish.parameters, "parameters"),
+        response_schema=schema,
+        on_expiry=expiry,
+        reviewers=tuple(map(text_of, reviewers)),
+    )
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def response_of(response: Any) -> ModelResponse:
+    """A model's answer that can become messages and calls.
+
+    Raises:
+        Unusable: a part of it can not be stored.
+    """
+    if not isinstance(response, ModelResponse):
+        raise InvalidValue(f"it is {type(response).__name__}, not ModelResponse")
+    return ModelResponse(
+        text=tuple(_str(text, "a text") for text in response.text),
+        calls=tuple(map(_call, response.calls)),
+        usage=usage_of(response.usage),
+        model=_str(response.model, "model"),
+        refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
+        finish=_finish(response),
+    )
+
+
+_COUNTS: Final = tuple(field.name for field in attrs.fields(Usage))
+_counts: Final = attrgetter(*_COUNTS)
+
+
+def usage_of(usage: Any) -> Usage:
+    """A usage that can be added up.
+
+    Raises:
+        Unusable: it is none, or a count is not a whole number from 0 to 2**53 - 1.
+    """
+    if not isinstance(usage, Usage):
+        raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
+    counts = _counts(usage)
+    if {*map(type, counts)} == {int} and min(counts) >= 0 and max(counts) <= MOST_TOKENS:
+        return usage
+    for name, count in zip(_COUNTS, counts, strict=True):
+        if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+            raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
+    return usage
+
+
+def _finish(response: ModelResponse) -> FinishReason:
+    """Why the answer ended: what the model says, else what the parts of the answer say."""
+    finish: Any = response.finish
+    if finish is None:
+        alone = response.refusal is not None and not response.text
+        return "tool_calls" if response.calls else "refusal" if alone else "stop"
+    if finish not in FINISHES:
+        raise InvalidValue(f"finish is {finish!r:.80}; use one of {', '.join(FINISHES)}")
+    known: FinishReason = finish
+    return known
+
+
+def _call(call: CallRequest) -> CallRequest:
+    name = _str(call.tool, "the name of a tool")
+    arguments, fault = _arguments(call)
+    return CallRequest(
+        call_id=_str(call.call_id, f"the id of a call of {name!r}"),
+        tool=name,
+        arguments=arguments,
+        provider_id=None if call.provider_id is None else _str(call.provider_id, f"the id of a call of {name!r}"),
+        fault=fault,
+    )
+
+
+def _arguments(call: CallRequest) -> tuple[Mapping[str, Any], str | None]:
+    """The arguments of a call, or why they are none: that is the model's fault, and goes back to it."""
+    given: Any = call.arguments
+    if call.fault is not None:
+        return {}, _str(call.fault, "a fault")[:MESSAGE_LIMIT]
+    if given is None or isinstance(given, str | bytes):
+        given, fault = read_arguments(given)
+        if fault is not None:
+            return {}, text_of(fault)[:MESSAGE_LIMIT]
+    if not isinstance(given, Mapping):
+        return {}, not_an_object(given)
+    data, why = normalise(given)
+    return (data, None) if why is None else ({}, f"the arguments can not be used ({why})"[:MESSAGE_LIMIT])
+
+
+# --- people ----------------------------------------------------------------------------------------------------------
+
+
+def command_of(command: Command) -> Command:
+    """A command that can be journaled, but for the values of its decision (see `checked_decision`).
+
+    Raises:
+        UsageError: a text of it is something else, or what it sends is blank; the message names it.
+    """
+    try:
+        return attrs.evolve(
+            command,
+            command_id=_str(command.command_id, "the id"),
+            text=_str(command.text, "the text") if command.kind != "send" else input_of(command.text, "send: the text"),
+            reason=_maybe(command.reason, "reason"),
+            by=_maybe(command.by, "by"),
+        )
+    except InvalidValue as error:
+        raise UsageError(f"{command.kind}: {error}; give a str") from error
+
+
+def checked_decision(decision: Decision) -> Decision:
+    """A decision whose texts are texts; its values are left as they are.
+
+    Raises:
+        UsageError: a text of it is something else; the message names it.
+    """
+    try:
+        return attrs.evolve(
+            decision,
+            target=_str(decision.target, "the target"),
+            decision_id=_str(decision.decision_id, "decision_id"),
+            reason=_maybe(decision.reason, "reason"),
+            fingerprint=_maybe(decision.fingerprint, "fingerprint"),
+            decided_by=_maybe(decision.decided_by, "by"),
+        )
+    except InvalidValue as error:
+        raise UsageError(f"decide: {error}; give a str") from error
+
+
+def _maybe(value: Any, what: str) -> str | None:
+    return None if value is None else _str(value, what)

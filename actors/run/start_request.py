@@ -1,0 +1,207 @@
+"""How a run is born: what start() and fork() write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import attrs
+import msgspec
+
+from ..agent import Agent
+from ..contract.envelope import timestamp
+from ..contract.ids import content_digest
+from ..contract.messages import Message, Producer
+from ..contract.redaction import Redactor
+from ..contract.rows import NewRun, RunInfo, RunRecord, ThreadInfo
+from ..contract.spec import MODES, ExecutionMode
+from ..contract.state import StateWrite
+from ..contract.titles import title_of
+from ..engine.initial_row import created, initial_row
+from ..engine.tasks import newest_input, note_left_behind
+from ..errors import UsageError
+from ..options import unknown_value
+from .sanitize import input_of, text_of
+
+LOCAL: Final = "local"
+"""The principal of whoever does not say who they are."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
+
+
+@attrs.frozen(kw_only=True)
+class StartRequest:
+    """What start() was asked for, checked.
+
+    Raises:
+        UsageError: a value can not be; the message names it and the way out.
+    """
+
+    agent: Agent[Any]
+    text: str
+    run_id: str
+    thread_id: str | None = None
+    session_id: str | None = None
+    by: str | None = None
+    workspace: str | None = None
+    deadline: datetime | None = None
+    execution: ExecutionMode | None = None
+    on_busy: str = "queue"
+    has_deps: bool = False
+    title: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "text", input_of(self.text, "the input"))
+        for name in ("by", "workspace"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name}={value!r}: give a str")
+            object.__setattr__(self, name, value if value is None else text_of(value))
+        if self.title is not None:
+            object.__setattr__(self, "title", input_of(self.title, "the title"))
+        for name in ("run_id", "thread_id", "session_id"):
+            _check_id(name, getattr(self, name))
+        if self.execution is not None and self.execution not in tuple(MODES):  # it may be anything, also unhashable
+            raise unknown_value("execution", self.execution, MODES)
+        if self.on_busy not in ("queue", "refuse"):
+            raise unknown_value("on_busy", self.on_busy, ("queue", "refuse"))
+        if self.deadline is not None and (not isinstance(self.deadline, datetime) or self.deadline.tzinfo is None):
+            raise UsageError(
+                f"deadline={self.deadline!r}: give a datetime with a timezone, such as datetime.now(UTC) + ..."
+            )
+
+    def content(self) -> str:
+        """Digest of what makes this start the same as another one with the same run id; the title is a label only."""
+        places = (self.thread_id, self.session_id, self.by, self.workspace)
+        return _content(self.agent.key, self.text, places, self.deadline, self.execution)
+
+
+def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: Any) -> str:
+    return content_digest([agent, text, *places, None if deadline is None else timestamp(deadline), mode])
+
+
+def mode_given(info: RunInfo, text: str) -> bool:
+    """True if `start` was given a run's mode, and did not take the agent's: the digest tells. `text`: its input."""
+    return any(
+        info.content
+        == _content(info.agent, text, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
+        for thread_id in (None, info.thread_id)
+        for by in (None, info.by)
+    )
+
+
+def _check_id(name: str, value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+        raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
+
+
+def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
+    """The rows and the first event of a new run.
+
+    The title is kept without secrets: lists show titles, and a search looks into them.
+
+    The input waits in the run's row and joins the thread when the run begins to work: a run that is held back by its
+    thread does not put its question between the question and the answer of the run before it.
+    """
+    info = RunInfo(
+        run_id=birth.run_id,
+        thread_id=birth.thread_id or f"{birth.run_id}.thread",
+        agent=birth.agent.key,
+        agent_digest=birth.agent.spec.digest,
+        created_at=now,
+        execution=birth.execution or birth.agent.execution,
+        content=birth.content(),
+        session_id=birth.session_id,
+        by=birth.by or LOCAL,
+        workspace=birth.workspace,
+        deadline=None if birth.deadline is None else birth.deadline.astimezone(UTC),
+        has_deps=birth.has_deps,
+        title=title_of(birth.title or birth.text, redactor),
+    )
+    message = Message(
+        id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
+    )
+    on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
+    return NewRun(
+        info=info,
+        row=initial_row((message,)),
+        messages=(),
+        created=created(info, birth.text),
+        on_busy=on_busy,
+        thread_runs=0 if birth.thread_id is None else None,
+    )
+
+
+def in_thread(new: NewRun, thread_id: str) -> NewRun:
+    """The same new run in another thread."""
+    drafted = new.created
+    payload = msgspec.structs.replace(drafted.payload, thread_id=thread_id)
+    info = attrs.evolve(new.info, thread_id=thread_id)
+    return attrs.evolve(new, info=info, created=msgspec.structs.replace(drafted, payload=payload))
+
+
+def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
+    """True if a principal may read what is in a thread: all of its runs, or what its owner has emptied."""
+    if not thread.members:
+        return thread.owner == by
+    return thread.owner != "" and all(map(may_join, thread.members))
+
+
+def fork_of(
+    parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime, *, by: str | None = None
+) -> NewRun:
+    """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
+
+    What waits in the parent's row for its next step is history, too: it will stand in the thread before that step.
+
+    Raises:
+        UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
+    """
+    _check_id("new_run_id", run_id)
+    if by is not None and not isinstance(by, str):
+        raise UsageError(f"by={by!r}: give a str")
+    who = LOCAL if by is None else text_of(by)
+    info, finished = parent.info, parent.row.counters.rounds
+    if type(step) is not int or not 0 <= step <= finished:
+        raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
+    stored, known = len(thread), {message.id for message in thread}
+    thread = (*thread, *(message for message in parent.row.pending_input if message.id not in known))
+    history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
+    child = attrs.evolve(
+        info,
+        run_id=run_id,
+        thread_id=f"{run_id}.thread",
+        created_at=now,
+        by=who,
+        content=content_digest(["fork", info.run_id, step, *([] if who == LOCAL else [who])]),
+        forked_from=info.run_id,
+        forked_step=step,
+        deadline=None,
+    )
+    return NewRun(
+        info=child,
+        row=initial_row(note_left_behind(history, run_id)),
+        created=created(child, newest_input(history)),
+        messages=history,
+        thread_parent=(info.thread_id, min(stored, len(history))),
+        thread_runs=0,
+    )
+
+
+def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
+    """A fork with its parent's state keys, of both scopes; its own from step 0, and no batch of it has written them."""
+    return attrs.evolve(new, state=tuple(attrs.evolve(write, revision=0) for write in state))
+
+
+def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:
+    """How many messages a thread had when the run had finished the step; runs that came later are not counted."""
+    own = [
+        (position, message.producer.step)
+        for position, message in enumerate(thread)
+        if message.producer is not None and message.producer.run_id == run_id
+    ]
+    if not own:
+        return len(thread)  # a fork that has not answered yet: its history is all of another run's making
+    later = (position for position, made_in in own if made_in > step)
+    return next(later, own[-1][0] + 1)

@@ -1,0 +1,75 @@
+"""What a run waits for: the reason why `wait()` does not return yet, or why nothing happens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..contract.lifecycle import RunStatus, Stage
+from ..contract.rows import RunOutline, RunRecord
+from ..contract.waiting_for import WaitingFor, WaitKind
+from .forced_end import GAVE_UP
+from .run_registry import RunRegistry
+
+_BUSY: Final = "another run works on its thread"
+_LACKS: Final[dict[str, WaitKind]] = {
+    "agent_unknown": "agent",
+    "state_mismatch": "agent",
+    "deps_missing": "deps",
+    GAVE_UP: "owner",
+}
+
+
+def waiting_for(
+    roster: RunRegistry, record: RunRecord, outline: RunOutline | None, lack: tuple[str, str] | None
+) -> WaitingFor | None:
+    """What a run waits for; None if it works or is done.
+
+    Args:
+        roster: of the runtime in which the run is looked at.
+        record: of the run.
+        outline: of a run that has not begun to work: whether it is held by its thread; None of others.
+        lack: what the run needs and does not have here.
+    """
+    row, run_id = record.row, record.info.run_id
+    if row.status is RunStatus.DONE:
+        return None
+    if outline is not None and outline.held:
+        return _behind(roster, outline.behind)
+    if lack is not None:
+        return WaitingFor(kind=_LACKS.get(lack[0], "owner"), detail=lack[1])
+    actor = roster.get(run_id)
+    if actor is not None and actor.asking:
+        return WaitingFor(kind="deps", detail="the provider of its deps has not answered yet")
+    if roster.queued(run_id):
+        return WaitingFor(kind="slot", detail=f"{roster.max_running} runs work already (max_running)")
+    return _at_rest(record) if row.status is RunStatus.WAITING else None
+
+
+def may_be_held(record: RunRecord) -> bool:
+    """True of a run that has not begun to work: its thread may hold it, which its outline tells."""
+    return record.row.stage in (Stage.CREATED, Stage.PLANNED)
+
+
+def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | None:
+    """What a run waits for as far as the store alone says: its thread, people or tasks."""
+    if outline is not None and outline.held:
+        return WaitingFor(kind="thread", detail=_BUSY, run_id=outline.behind)
+    return _at_rest(record) if record.row.status is RunStatus.WAITING else None
+
+
+def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
+    reason = None if front is None else roster.degraded(front)
+    more = "" if reason is None else f", and nobody works on that one here ({reason[0]})"
+    return WaitingFor(kind="thread", detail=f"{_BUSY}{more}", run_id=front)
+
+
+def _at_rest(record: RunRecord) -> WaitingFor | None:
+    tickets = [call.ticket for call in record.calls if call.ticket is not None and call.ticket.status == "open"]
+    tickets += [one for one in record.row.holds if one.status == "open"]
+    if tickets:
+        names = sorted({ticket.tool or ticket.reason for ticket in tickets})
+        many = "a ticket wants" if len(tickets) == 1 else f"{len(tickets)} tickets want"
+        return WaitingFor(kind="people", detail=f"{many} a decision: {', '.join(names)}")
+    if record.row.tasks:
+        return WaitingFor(kind="tasks", detail=f"{len(record.row.tasks)} background tasks live")
+    return None

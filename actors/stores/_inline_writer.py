@@ -1,0 +1,94 @@
+"""The writer that executes requests in the calling task, for stores in memory and under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from ._requests import Request
+from ._write_queue import Execute, WriteQueue, failed, pauses
+from .faults import Outage
+
+
+class InlineWriter:
+    """Executes a request where it is handed in; in an outage, the task in `serve` tries again (trio's clock).
+
+    Args:
+        queue: where the requests are.
+        execute: writes them.
+        patience: seconds for which a store that does not answer is tried again.
+        batch: requests per transaction.
+    """
+
+    def __init__(self, queue: WriteQueue, execute: Execute, *, patience: float, batch: int) -> None:
+        self._queue = queue
+        self._execute = execute
+        self._patience = patience
+        self._most = batch
+        self._batch: Sequence[Request] = ()  # tried again as it is
+        self._busy = False
+        self._trouble = trio.Event()
+
+    def wake(self) -> None:
+        """Execute what is queued, unless there is an outage."""
+        if self._queue.outage is None:
+            self._flush()
+
+    def stop(self) -> None:
+        """Let `serve` return."""
+        self._trouble.set()
+
+    def _flush(self) -> None:
+        """Execute what waits. A receiver of a result may hand in the next request: the loop outside takes that."""
+        if self._busy:
+            return
+        self._busy = True
+        queue = self._queue
+        try:
+            while self._next():
+                results = self._execute(self._batch)
+                batch, self._batch = self._batch, ()
+                queue.executed()
+                queue.recover()
+                queue.settle(batch, results)
+        except Outage as outage:
+            queue.stall(outage.error)
+            self._trouble.set()
+        except Exception as error:  # noqa: BLE001 - a supervision boundary: all who wait must hear that the writer died
+            self._fail(error)
+        finally:
+            self._busy = False
+
+    def _next(self) -> bool:
+        if not self._batch and len(self._queue):
+            self._batch, _ = self._queue.take(self._most)
+        return bool(self._batch)
+
+    def _fail(self, error: Exception) -> None:
+        self._queue.shut(failed(error))
+        self._trouble.set()
+
+    async def serve(self) -> None:
+        """See every outage to its end, until cancelled or the store has failed; try a last time when cancelled."""
+        queue = self._queue
+        try:
+            while queue.down is None:
+                await self._trouble.wait()
+                self._trouble = trio.Event()
+                if queue.outage is not None and queue.down is None:
+                    await self._recover()
+        finally:
+            if queue.down is None:
+                self._flush()
+
+    async def _recover(self) -> None:
+        until = trio.current_time() + self._patience
+        for pause in pauses():
+            await trio.sleep(min(pause, max(0.0, until - trio.current_time())))
+            self._flush()
+            if self._queue.outage is None or self._queue.down is not None:
+                return
+            if trio.current_time() >= until:
+                self._fail(self._queue.outage)
+                return

@@ -1,0 +1,165 @@
+"""The record of a run as bytes, and back: `[[milliseconds, "CallReturned", {...}], ...]` in the envelope of all rows.
+
+What has its default is left out, as in rows. A command stays in the inbox, where it is kept word for word, and is
+written here by its position. Other values are written whole, though most of them are in a row, too: the row of a call
+may change after the commit that carries the input, and a message may never be written.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+import msgspec
+
+from ..contract import codec
+from ..contract.codec import SchemaError
+from ..contract.converters import converter, row_writer
+from ..contract.decisions import InboxItem, SetResult, Suspend, Verdict
+from ..contract.recording import RecordEntry
+from ..contract.state import KeyId, Keys, KeySpec
+from ..engine.recording import Entry, RecordGap
+from ._timestamps import milliseconds, moment
+
+Items = Mapping[int, InboxItem]
+Write = Callable[[Any], Any]
+Read = Callable[[Any, Items], Any]
+
+_ENTRIES: Final = {kind.__name__: kind for kind in get_args(Entry)}
+_VERDICTS: Final = {kind.__name__: kind for kind in get_args(Verdict)}
+
+
+def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
+    """Entries as bytes; what has no form in JSON makes one `RecordGap` of them, and harms no commit."""
+    try:
+        return codec.dump_data([_plain(one) for one in taken])
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a value that its writer should have refused: the run matters more than its record
+        why = RecordGap(why=f"an entry can not be encoded: {codec.failure_text(error)}")
+        return codec.dump_data([_plain(RecordEntry(taken[-1].at, why))])
+
+
+def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
+    """Entries from their bytes. `items`: all commands of the run.
+
+    Raises:
+        SchemaError: these are no entries; or a newer release wrote them.
+    """
+    found = codec.load(list[Any], body)
+    try:
+        return tuple(_taken(one, items) for one in found)
+    except (LookupError, TypeError, ValueError) as error:
+        raise SchemaError(f"the record of a run can not be read: {codec.failure_text(error)}") from error
+
+
+def _plain(taken: RecordEntry) -> list[Any]:
+    kind = type(taken.entry)
+    data = [milliseconds(taken.at), kind.__name__, _form(kind)[0](taken.entry)]
+    return [*data, taken.reduced] if taken.reduced else data
+
+
+def _taken(data: list[Any], items: Items) -> RecordEntry:
+    at, name, fields = data[:3]
+    reduced = tuple(map(tuple, data[3])) if len(data) > 3 else ()
+    return RecordEntry(moment(at), _form(_ENTRIES[name])[1](fields, items), reduced)
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _form(hint: Any) -> tuple[Write, Read]:
+    """How a value of a type is written, and read."""
+    special = _SPECIAL.get(hint)
+    if special is not None:
+        return special
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _struct(hint)
+    if get_origin(hint) is tuple:
+        write, read = _form(get_args(hint)[0])
+        return (
+            lambda value: [write(one) for one in value],
+            lambda data, items: tuple(read(one, items) for one in data),
+        )
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    if type(None) in kinds:
+        (write, read) = _form(Union[tuple(kind for kind in kinds if kind is not type(None))])  # noqa: UP007
+        return (
+            lambda value: None if value is None else write(value),
+            lambda data, items: None if data is None else read(data, items),
+        )
+    foreign = isinstance(hint, type) and attrs.has(hint)
+    return (row_writer.unstructure if foreign else _same), lambda data, _: converter.structure(data, hint)
+
+
+def _struct(kind: Any) -> tuple[Write, Read]:
+    hints = get_type_hints(kind)
+    fields = [
+        (field.name, field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(), *form)
+        for field in msgspec.structs.fields(kind)
+        for form in (_form(hints[field.name]),)
+    ]
+    reads = {name: read for name, _, _, read in fields}
+
+    def write(value: Any) -> dict[str, Any]:
+        found = {}
+        for name, default, write_field, _ in fields:
+            given = getattr(value, name)
+            if default is msgspec.NODEFAULT or (given is not default and given != default):
+                found[name] = write_field(given)
+        return found
+
+    def read(data: dict[str, Any], items: Items) -> Any:
+        return kind(**{name: reads[name](given, items) for name, given in data.items()})
+
+    return write, read
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinities."""
+    return value if math.isfinite(value) else repr(float(value))
+
+
+def _verdict(value: Any) -> list[Any]:
+    return [type(value).__name__, row_writer.unstructure(value)]
+
+
+def _keys(keys: Keys) -> list[Any]:
+    """Of a reducer, a function, it is kept that there is one: what it returned is in `RecordEntry.reduced`."""
+    return [[key.scope, key.name, known.persistent, known.reduce is not None] for key, known in keys.items()]
+
+
+def _read_keys(data: Any, _: Items) -> Keys:
+    found = {}
+    for scope, name, persistent, commutative in data:
+        key = KeyId(scope, name)
+        found[key] = KeySpec(key=key, reduce=_unknown if commutative else None, persistent=persistent)
+    return found
+
+
+def _unknown(_value: Any, _update: Any) -> Any:
+    raise LookupError("a stored key has no reducer; a replay puts in what is recorded")
+
+
+def _expiry(data: Any, _: Any) -> Any:
+    return data if isinstance(data, str) else converter.structure(data, SetResult)
+
+
+converter.register_structure_hook_func(lambda hint: hint == (Literal["deny", "cancel_run"] | SetResult), _expiry)
+
+_SPECIAL: Final[Mapping[Any, tuple[Write, Read]]] = {
+    float: (_number, lambda data, _: float(data)),
+    InboxItem: (lambda item: item.position, lambda position, items: items[position]),
+    Keys: (_keys, _read_keys),
+    Verdict: (_verdict, lambda data, _: converter.structure(data[1], _VERDICTS[data[0]])),
+    Suspend: (row_writer.unstructure, lambda data, _: converter.structure(data, Suspend)),
+}

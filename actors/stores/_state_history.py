@@ -1,0 +1,68 @@
+"""State keys as the memory store keeps them: of each key, the newest value of each step that wrote it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from ..contract.state import StateWrite
+
+
+class KeyVersion(NamedTuple):
+    """What a run (by its number) wrote at a step."""
+
+    run: int
+    step: int
+    write: StateWrite
+
+
+class StateHistory:
+    """The keys of one scope: of a run, or of a thread."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[KeyVersion]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+    def put(self, entry: KeyVersion) -> None:
+        """The newest write; what the run wrote to the key at the same step is gone."""
+        entries = self._entries.setdefault(entry.write.key, [])
+        if entries and entries[-1][:2] == entry[:2]:
+            entries.pop()
+        entries.append(entry)
+
+    def newest(self, run: int) -> Iterator[StateWrite]:
+        """The newest value of each key, as that run knows it."""
+        for entries in self._entries.values():
+            yield _as_known(entries[-1], run)
+
+    def at(self, run: int, step: int) -> Iterator[StateWrite]:
+        """The same, of what that run wrote up to the end of a step, and of what others wrote before it.
+
+        One run at a time works on a thread, in the order of their numbers.
+        """
+        for entries in self._entries.values():
+            known = (one for one in reversed(entries) if one.run < run or (one.run == run and one.step <= step))
+            if (found := next(known, None)) is not None:
+                yield _as_known(found, run)
+
+    def forget(self, oldest: int | None) -> None:
+        """Forget what no run sees if `oldest` is the oldest that there is; None: there is none.
+
+        Each run sees what it wrote itself, and of what was written before it the newest.
+        """
+        for key, entries in self._entries.items():
+            before = sum(1 for one in entries if oldest is None or one.run < oldest)
+            self._entries[key] = entries[max(0, before - 1) :]
+
+
+def in_order(writes: Iterable[StateWrite]) -> tuple[StateWrite, ...]:
+    """By scope and name."""
+    return tuple(sorted(writes, key=lambda write: (write.scope, write.key)))
+
+
+def _as_known(entry: KeyVersion, run: int) -> StateWrite:
+    return entry.write if entry.run == run else attrs.evolve(entry.write, revision=0)

@@ -1,0 +1,139 @@
+"""The writer thread: whatever all runs have queued becomes one transaction, with no timer and no delay when idle.
+
+Theory of operation. The thread takes all requests that wait, writes them and hands all results back with one
+`run_sync_soon`. While it writes, the next batch gathers: the group grows with the load by itself. In an outage the
+thread tries the same batch again; when its patience is over, or it dies of anything else, its end is reported to the
+trio thread, which shuts the queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import trio
+
+from ._requests import Request
+from ._write_queue import LARGEST_BATCH, Execute, WriteQueue, failed, pauses
+from .faults import Outage
+
+LOOK: Final = 2.0
+"""Seconds after which an idle writer looks whether its file is where it was: a file that is gone is noticed by then."""
+
+LONGEST_STOP: Final = 60.0
+"""Seconds that closing waits for a thread that hangs in the disk; then it is left to itself."""
+
+
+class ThreadWriter:
+    """Executes requests in a thread of its own. Made in the trio thread, for one opening of the store.
+
+    Args:
+        queue: where the requests are.
+        execute: writes them, in the thread.
+        patience: seconds for which a store that does not answer is tried again.
+        look: called in the thread every `LOOK` seconds while nothing is written; what it raises ends the store.
+    """
+
+    def __init__(
+        self, queue: WriteQueue, execute: Execute, *, patience: float, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._queue = queue
+        self._execute = execute
+        self._look = look
+        self._patience = patience
+        self._token = trio.lowlevel.current_trio_token()
+        self._stop = threading.Event()
+        self._ended = trio.Event()
+        self._deserted = False
+
+    def wake(self) -> None:
+        """Nothing: the thread waits for the queue itself."""
+
+    def stop(self) -> None:
+        """Let the thread write what is queued, and end. In an outage it tries once more."""
+        self._stop.set()
+        self._queue.end()
+
+    async def serve(self) -> None:
+        """Run the thread until cancelled or the store has failed; then let it write what is queued."""
+        if not await self._begin():
+            return
+        try:
+            await self._ended.wait()
+        finally:
+            self.stop()
+            with trio.move_on_after(LONGEST_STOP, shield=True):
+                await self._ended.wait()
+            self._deserted = not self._ended.is_set()
+
+    async def _begin(self) -> bool:
+        """Start the thread. A system that gives none now is waited for, as long as for a disk; False: then shut."""
+        until = trio.current_time() + self._patience
+        for pause in pauses():
+            try:
+                trio.lowlevel.start_thread_soon(self._loop, self._report, name="greenroom store writer")
+            except (RuntimeError, MemoryError) as error:
+                if trio.current_time() >= until:
+                    self._queue.shut(failed(error))
+                    return False
+                self._queue.stall(error)
+                await trio.sleep(min(pause, until - trio.current_time()))
+            else:
+                break
+        self._queue.recover()
+        return True
+
+    # --- in the writer thread ----------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        """Write until the end of the queue."""
+        more = True
+        while more and not self._deserted:
+            batch, more = self._queue.take(LARGEST_BATCH, wait=LOOK)
+            if batch:
+                results = self._write(batch)
+                self._queue.executed()
+                self._soon(self._settle, batch, results)
+            elif more:
+                self._look()
+
+    def _write(self, batch: Sequence[Request]) -> Sequence[Any]:
+        until = None
+        for pause in pauses():
+            last_try = self._stop.is_set() or (until is not None and time.monotonic() >= until)
+            try:
+                results = self._execute(batch)
+            except Outage as outage:
+                if last_try:
+                    raise outage.error from None
+                if until is None:
+                    until = time.monotonic() + self._patience
+                self._soon(self._queue.stall, outage.error)
+                self._stop.wait(max(0.0, min(pause, until - time.monotonic())))
+                continue
+            if until is not None:
+                self._soon(self._queue.recover)
+            return results
+        raise AssertionError("pauses() never ends")
+
+    def _soon(self, function: Any, *arguments: object) -> None:
+        self._token.run_sync_soon(function, *arguments)
+
+    def _report(self, end: Any) -> None:
+        """Called in the thread with its outcome: a value, or an error."""
+        self._soon(self._finish, getattr(end, "error", None))
+
+    # --- in the trio thread ------------------------------------------------------------------------------------------
+
+    def _settle(self, batch: Sequence[Request], results: Sequence[Any]) -> None:
+        """What a thread writes that was left to itself has been settled as "down"."""
+        if not self._deserted:
+            self._queue.settle(batch, results)
+
+    def _finish(self, error: BaseException | None) -> None:
+        """The thread has ended."""
+        if error is not None and not self._deserted:
+            self._queue.shut(failed(error))
+        self._ended.set()

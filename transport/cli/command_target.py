@@ -1,0 +1,186 @@
+"""Where commands to runs are handed in: at a gateway, or at a database that nobody works on.
+
+Both look the same from here. At a database a command is judged and stored as everywhere, and acts when the run is
+resumed: handing it in works on no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+
+import attrs
+import trio
+
+import greenroom as gr
+
+from ..client import Client, ConnectionState, connect
+from . import paths
+from .inspect import MANY, only, whole_id
+from .owner import PATIENCE, PAUSE, ServedBy, Unowned
+from .run_report import how_to_resume
+from .session import OneRunStore
+
+Mode = Literal["now", "after_step"]
+
+
+class CommandTarget(Protocol):
+    """Takes questions about runs, and commands to them. `id_` is the command's: the same again acts once."""
+
+    @property
+    def by(self) -> str:
+        """Who decides here."""
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning.
+
+        Raises:
+            UsageError: several runs begin like this. UnknownRun: none does.
+        """
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
+        """Decide about a ticket."""
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Ask a run to end."""
+
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Hold a run before its next step."""
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
+        """Give a run more input."""
+
+    async def later(self, run_id: str) -> str | None:
+        """What has to be typed until an accepted command acts; None if it acts by itself, as a cancel always does."""
+
+
+class GatewayTarget:
+    """At a gateway."""
+
+    @property
+    def by(self) -> str:
+        """Who decides: the principal of the token."""
+        return self._client.principal
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<GatewayDesk at {self._client.url}>"
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning."""
+        try:
+            return (await self._client.view(wanted)).run_id
+        except gr.UnknownRun:
+            page = await self._client.runs(prefix=wanted, limit=MANY)
+        return only([line.run_id for line in page.runs], wanted)
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+        return await self._client.view(run_id)
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
+        """Decide about a ticket."""
+        return await self._client.decide(run_id, decision)
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Ask a run to end."""
+        return await self._client.cancel(run_id, mode=mode, reason=reason, command_id=id_)
+
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Hold a run before its next step."""
+        return await self._client.pause(run_id, reason=reason, command_id=id_)
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
+        """Give a run more input."""
+        return await self._client.send(run_id, text, command_id=id_)
+
+    async def later(self, run_id: str) -> str | None:
+        """Nothing: whoever serves it works on it, unless its agent is not there."""
+        try:
+            degraded = (await self._client.view(run_id)).degraded
+        except gr.GreenroomError:
+            return None  # the command counts all the same: the server may have nothing left to do, and be gone
+        return None if degraded is None else f"restart the server with the agent of {run_id} ({degraded})"
+
+
+class DatabaseTarget:
+    """At a database that nobody works on."""
+
+    @property
+    def by(self) -> str:
+        """Who decides: the user of this process."""
+        return self._by
+
+    def __init__(self, runtime: gr.Runtime, store: gr.SQLiteStore, database: Path) -> None:
+        self._runtime, self._store, self._database = runtime, store, database
+        self._by = paths.user()
+
+    def __repr__(self) -> str:
+        return f"<FileDesk at {self._database}>"
+
+    async def whole_id(self, wanted: str) -> str:
+        """The id that is meant by its beginning."""
+        return (await self._runtime.get(await whole_id(self._store, wanted))).id
+
+    async def view(self, run_id: str) -> gr.RunView:
+        """A run as it is."""
+        return await (await self._runtime.get(run_id)).view()
+
+    async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
+        """Decide about a ticket."""
+        return await self._runtime.commands.decide(run_id, attrs.evolve(decision, decided_by=self._by))
+
+    async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Ask a run to end."""
+        return await self._runtime.commands.cancel(run_id, mode=mode, reason=reason, by=self._by, command_id=id_)
+
+    async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
+        """Hold a run before its next step."""
+        return await self._runtime.commands.pause(run_id, reason=reason, by=self._by, command_id=id_)
+
+    async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
+        """Give a run more input."""
+        return await self._runtime.commands.send(run_id, text, by=self._by, command_id=id_)
+
+    async def later(self, run_id: str) -> str | None:
+        """Resume the run."""
+        record = await self._store.load(run_id)
+        return None if record is None else how_to_resume(record.info, self._database)
+
+
+@asynccontextmanager
+async def open_target(
+    place: ServedBy | Unowned, on_change: Callable[[ConnectionState], None] | None = None
+) -> AsyncIterator[CommandTarget]:
+    """Where commands for the runs of a place are taken.
+
+    Raises:
+        ConnectError: the gateway is not there, or refuses. StoreOpenError: the database can not be opened.
+    """
+    if isinstance(place, ServedBy):
+        async with connect(place.url, token=place.token, on_change=on_change) as client:
+            yield GatewayTarget(client)
+        return
+    async with AsyncExitStack() as stack:
+        yield await _open_file(stack, place)
+
+
+async def _open_file(stack: AsyncExitStack, place: Unowned) -> DatabaseTarget:
+    """Open a database, after the other commands that are typed at the same time."""
+    until = trio.current_time() + PATIENCE
+    while True:
+        store = OneRunStore(place.database)
+        try:
+            runtime = await stack.enter_async_context(gr.open_runtime(store, secrets=place.secrets))
+            return DatabaseTarget(runtime, store, place.database)
+        except gr.StoreOpenError as error:
+            if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
+                raise
+        await trio.sleep(PAUSE)

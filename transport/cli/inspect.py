@@ -1,0 +1,241 @@
+"""`greenroom runs` and `greenroom show`: looking at a database, also while another process works in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.abc import RunQuery, RunSummary, Store, StoreHooks
+from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.run.listing import shown_page
+from greenroom.actors.run.wait_reasons import stored_wait
+from greenroom.actors.stores.sqlite import owner_of
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from ..terminal.open_screen import open_screen
+from . import exits, paths, run_report
+from .hidden import hidden_values
+
+MANY: Final = 1000
+"""Runs that are counted when several begin with what was written."""
+
+
+class IgnoringHooks(StoreHooks):
+    """Hooks of a store without a runtime."""
+
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """Nothing."""
+
+    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
+        """Nothing."""
+
+    def pruned(self) -> None:
+        """Nothing."""
+
+    def unavailable(self, error: Exception | None) -> None:
+        """Nothing."""
+
+
+@asynccontextmanager
+async def reading(database: Path) -> AsyncIterator[gr.SQLiteStore]:
+    """The database, to look at only.
+
+    Raises:
+        StoreOpenError: it can not be read.
+    """
+    store = gr.SQLiteStore(database, read_only=True)
+    async with open_collapsing_nursery() as nursery:
+        await nursery.start(store.run, IgnoringHooks())
+        yield store
+        nursery.cancel_scope.cancel()
+
+
+async def newest_unfinished(database: Path, agent: str) -> str:
+    """The id of the agent's newest run that is not done.
+
+    Raises:
+        UsageError: there is none. StoreOpenError: the database can not be read.
+    """
+    async with reading(database) as store:
+        cursor = None
+        while True:
+            page = await store.runs(RunQuery(agent=agent, limit=1000, cursor=cursor))
+            for summary in page.runs:
+                if summary.row.status is not gr.RunStatus.DONE:
+                    return summary.info.run_id
+            cursor = page.cursor
+            if cursor is None:
+                raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
+
+
+async def info_of(database: Path, wanted: str) -> RunInfo:
+    """What a run was started with; the beginning of its id is enough.
+
+    Raises:
+        UsageError: several runs begin like this. UnknownRun: none does. StoreOpenError: the database can not be read.
+    """
+    async with reading(database) as store:
+        record = await store.load(await whole_id(store, wanted))
+    if record is None:
+        raise gr.UnknownRun(wanted)
+    return record.info
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def runs(given: argparse.Namespace) -> int:
+    """List runs.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    database, hidden = paths.database(given.db), hidden_values(given)
+    status = None if given.status is None else gr.RunStatus(given.status)
+    waiting = status is gr.RunStatus.WAITING
+    query = RunQuery(
+        status=status,
+        agent=given.agent,
+        by=given.by,
+        text=given.text,
+        since=given.since,
+        until=given.until,
+        order=given.order or ("waiting_longest" if waiting else "newest"),
+        limit=given.limit,
+        cursor=given.cursor,
+    )
+    page = shown_page(trio.run(_page, database, query), Redactor(hidden))
+    screen = open_screen(machine=given.json, secrets=hidden)
+    now = datetime.now(UTC)
+    for summary in page.runs:
+        last = summary is page.runs[-1] and page.cursor is not None
+        screen.outcome(_plain(summary) | ({"cursor": page.cursor} if last else {}))
+    for text, style in run_report.listing(page.runs, now, width=screen.width):
+        screen.row(text, style)
+    if page.cursor is not None:
+        screen.row(f"more: the same with --cursor {page.cursor}", "dim")
+    return exits.COMPLETED
+
+
+async def _page(database: Path, query: RunQuery) -> gr.RunPage:
+    async with reading(database) as store:
+        return await store.runs(query)
+
+
+def _plain(summary: RunSummary) -> dict[str, Any]:
+    info, row = summary.info, summary.row
+    return {
+        "runId": info.run_id,
+        "agent": info.agent,
+        "by": info.by,
+        "title": summary.title,
+        "status": row.status,
+        "stage": row.stage,
+        "createdAt": info.created_at,
+        "endedAt": summary.ended_at,
+        "waitingSince": summary.waiting_since,
+        "asked": [attrs.asdict(one) for one in summary.asked],
+        "askedCount": summary.asked_count,
+        "held": summary.held,
+        "step": row.step,
+        "lastSequence": row.last_sequence,
+        "usage": attrs.asdict(row.usage),
+        "pending": summary.pending,
+    }
+
+
+# --- show ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class RunSnapshot:
+    """All that a database knows of a run."""
+
+    record: RunRecord
+    thread: tuple[Message, ...]
+    events: tuple[gr.Event, ...]
+    waiting_for: gr.WaitingFor | None = None
+
+
+def show(given: argparse.Namespace) -> int:
+    """Tell about one run.
+
+    Raises:
+        GreenroomError: it can not be done; the message says why.
+    """
+    database = paths.database(given.db)
+    redactor = Redactor(hidden_values(given))
+    known = trio.run(_known, database, given.run_id)
+    screen = open_screen(machine=given.json, secrets=hidden_values(given))
+    owner = owner_of(database)
+    report = run_report.RunReport(
+        known.record,
+        known.thread,
+        known.events,
+        redactor,
+        database=database,
+        owner=owner,
+        waiting_for=known.waiting_for,
+    )
+    screen.outcome(report.plain(events=given.events))
+    report.tell(screen, now=datetime.now(UTC), events=given.events)
+    return exits.COMPLETED
+
+
+async def _known(database: Path, wanted: str) -> RunSnapshot:
+    async with reading(database) as store:
+        run_id = await whole_id(store, wanted)
+        record = await store.load(run_id, calls="all")
+        if record is None:
+            raise gr.UnknownRun(wanted)
+        thread = tuple(await store.messages(record.info.thread_id))
+        waits = stored_wait(record, await store.outline(run_id))
+        return RunSnapshot(record=record, thread=thread, events=await _events(store, run_id), waiting_for=waits)
+
+
+async def whole_id(store: Store, wanted: str) -> str:
+    """The id that begins like this; the wanted one itself if it is whole, or if none does.
+
+    Raises:
+        UsageError: several runs begin like this.
+    """
+    if await store.outline(wanted) is not None:
+        return wanted
+    page = await store.runs(RunQuery(prefix=wanted, limit=MANY))
+    found = [summary.info.run_id for summary in page.runs]
+    return only(found, wanted) if found else wanted
+
+
+def only(found: Sequence[str], wanted: str) -> str:
+    """The one id of those that begin like this.
+
+    Raises:
+        UsageError: there are several. UnknownRun: there is none.
+    """
+    if not found:
+        raise gr.UnknownRun(wanted)
+    if len(found) > 1:
+        count = "Many" if len(found) >= MANY else len(found)
+        raise gr.UsageError(f"{count} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it")
+    return found[0]
+
+
+async def _events(store: gr.SQLiteStore, run_id: str) -> tuple[gr.Event, ...]:
+    found: list[gr.Event] = []
+    frames: Sequence[bytes] = await store.events(run_id)
+    while frames:
+        found += map(decode_event, frames)
+        frames = await store.events(run_id, after=len(found))
+    return tuple(found)

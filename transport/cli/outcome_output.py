@@ -1,0 +1,119 @@
+"""How a run's end is told: to people in a few lines, to programs as one object, to the shell as an exit code."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.contract.codec import parse
+from greenroom.actors.contract.failures import advice
+from greenroom.actors.engine.state import ENGINE
+
+from ..terminal import text_format
+from ..terminal.screen import Screen
+from . import exits
+
+End = gr.Completed[Any] | gr.Failed | gr.Cancelled
+
+
+@attrs.frozen(kw_only=True)
+class ExitReport:
+    """What programs learn of an end: the status, the exit code, and what belongs to it."""
+
+    status: str
+    exit: int
+    more: dict[str, Any]
+
+
+def print_outcome(end: End, screen: Screen) -> ExitReport:
+    """Tell people, and return what programs are told."""
+    screen.status("")
+    screen.row()
+    match end:
+        case gr.Failed():
+            screen.row(f"Failed ({end.code}): {text_format.clean(end.message)}", "bad")
+            found, error_id = advice(end.code, end.message), end.termination.error_id
+            screen.row("" if found is None else found[0], "dim")
+            if error_id is not None:
+                where = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
+                screen.row(where, "dim")
+            more: dict[str, Any] = {"code": end.code, "message": end.message}
+            if error_id is not None:
+                more["error_id"] = error_id
+            return ExitReport(status="failed", exit=exits.FAILED, more=more)
+        case gr.Cancelled():
+            by = f" by {text_format.clean(end.by)}" if end.by else ""
+            screen.row(f"Cancelled{by}{f': {text_format.clean(end.reason)}' if end.reason else ''}", "warn")
+            more = {"code": end.code, "reason": end.reason, "by": end.by}
+            return ExitReport(status="cancelled", exit=exits.CANCELLED, more=more)
+        case _:
+            return _completed(end, screen)
+
+
+_CUT: Final = {
+    "length": "The answer is cut: the model had reached its limit of tokens.",
+    "content_filter": "The answer is cut: a filter of the provider stopped it.",
+}
+"""Why an answer may not be whole -> what is said below it."""
+
+
+def _completed(end: gr.Completed[Any], screen: Screen) -> ExitReport:
+    stopped = {"stopped": end.code, "detail": end.detail} if isinstance(end, gr.Stopped) else {}
+    cut = _CUT.get(end.finish or "")
+    if stopped:
+        screen.row(
+            f"Stopped by a condition ({stopped['stopped']}): {text_format.clean(stopped['detail'] or '')}", "warn"
+        )
+    if end.output is not None:
+        screen.row(shown_output(end.output))
+    if cut is not None:
+        screen.row(cut, "warn")
+    usage = end.usage
+    screen.row()
+    tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
+    screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
+    finish = {} if end.finish is None else {"finish": end.finish}
+    more = {"output": end.output, "usage": attrs.asdict(usage), **finish, **stopped}
+    return ExitReport(status="completed", exit=exits.COMPLETED, more=more)
+
+
+def exit_report(event: gr.Event) -> End:
+    """The end that a run's terminal event tells."""
+    payload = event.payload
+    by = payload.get("by") if payload.get("by") != ENGINE else None
+    termination = gr.Termination(
+        kind=gr.TerminationKind(payload["termination"]),
+        code=payload.get("code"),
+        detail=payload.get("detail") or payload.get("message") or payload.get("reason"),
+        by=by,
+        error_id=payload.get("error_id"),
+    )
+    if event.type == "run.failed":
+        return gr.Failed(code=payload["code"], message=payload["message"], termination=termination)
+    if event.type == "run.cancelled":
+        return gr.Cancelled(reason=payload.get("reason"), by=by, code=payload.get("code"))
+    common: dict[str, Any] = {
+        "output": payload.get("output"),
+        "usage": parse(gr.Usage, payload["usage"]),
+        "termination": termination,
+        "finish": payload.get("finish"),
+    }
+    if termination.kind is not gr.TerminationKind.STOPPED:
+        return gr.Completed(**common)
+    return gr.Stopped(**common, code=termination.code or "stopped", detail=termination.detail)
+
+
+def shown_output(output: Any) -> str:
+    """A run's output for people."""
+    if isinstance(output, str):
+        return text_format.clean(output)
+    return text_format.clean(text_format.value(output, int(1e9)))
+
+
+def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
+    """A ticket as plain data: what a program needs to decide it."""
+    names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
+    more = ("response_schema", "resume_mode", "requested_at", "expires_at")
+    return {name: getattr(ticket, name) for name in (*names, *more)}

@@ -1,0 +1,233 @@
+"""What is told of runs that are looked at: a list of many, the story of one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.abc import RunSummary
+from greenroom.actors.contract.messages import Message
+from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.engine.initial_row import shown_workspace
+from greenroom.actors.run.view import RunView, make_view
+from greenroom.actors.stores.sqlite import Owner
+
+from ..demo.census import KEY as DEMO
+from ..terminal import text_format
+from ..terminal.approval_prompt import EXPIRIES, NO_WORDS, Row, details
+from ..terminal.screen import Screen, Style, wire
+from ..terminal.timeline import Timeline
+from . import paths
+from .outcome_output import plain_ticket, shown_output
+
+_STYLES: Final[dict[gr.Stage, Style]] = {
+    gr.Stage.COMPLETED: "good",
+    gr.Stage.FAILED: "bad",
+    gr.Stage.CANCELLED: "dim",
+    gr.Stage.NEEDS_APPROVAL: "warn",
+}
+
+
+def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = None) -> Iterator[Row]:
+    """A list of runs under a head: a line each, and one more for what a run asks. `width` is that of the terminal."""
+    if not runs:
+        yield "no runs", "dim"
+        return
+    longest = max(len(summary.info.run_id) for summary in runs)
+    agents = max(5, *(text_format.columns(text_format.one_line(summary.info.agent, 24)) for summary in runs))
+    head = f"{'run':<{longest}}  {'agent':<{agents}}  {'stage':<14}  {'started':<14}  "
+    narrow = width is not None and width < len(head) + 20
+    yield (f"{'run':<{longest}}  stage" if narrow else f"{head}title"), "dim"
+    for summary in runs:
+        info, row = summary.info, summary.row
+        style = _STYLES.get(row.stage, "")
+        ago, title = _ago(info.created_at, now), text_format.one_line(summary.title, 80)
+        if narrow:
+            yield f"{info.run_id:<{longest}}  {row.stage.value}, {ago}", style
+            yield text_format.cut(f"  {title}", width or 80), style
+        else:
+            agent = text_format.padded(text_format.one_line(info.agent, 24), agents)
+            line = f"{info.run_id:<{longest}}  {agent}  {row.stage.value:<14}  {ago:<14}  {title}"
+            yield (line if width is None else text_format.cut(line, width)), style
+        yield from _asks(summary, now)
+
+
+def _asks(summary: RunSummary, now: datetime) -> Iterator[Row]:
+    """What the run asks, and what it waits for."""
+    if summary.held:
+        yield "    waits until another run has left its thread", "dim"
+    if not summary.asked:
+        return
+    first = summary.asked[0]
+    parts = [f"{_REASONS[first.reason]}: {text_format.subject(first.tool, 40)}"]
+    parts += [text_format.one_line(first.message, 120)] if first.message and first.message != NO_WORDS else []
+    parts.append(f"for {text_format.duration(max(1.0, (now - first.requested_at).total_seconds()))}")
+    if first.expires_at is not None:
+        parts.append(f"until {first.expires_at:%Y-%m-%d %H:%M:%S} UTC, then {EXPIRIES[first.on_expiry]}")
+    if first.reviewers:
+        parts.append(f"decided by {text_format.one_line(' or '.join(first.reviewers), 80)}")
+    if summary.asked_count > 1:
+        parts.append(f"and {summary.asked_count - 1:,} more")
+    yield f"    {' · '.join(parts)}", "warn"
+
+
+_REASONS: Final = {
+    "tool_permission": "asks for approval",
+    "user_input": "asks a question",
+    "outcome_unknown": "asks whether it took effect",
+    "manual_pause": "is paused",
+    "external_event": "is held",
+}
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return f"{text_format.duration(max(1.0, (now - moment).total_seconds()))} ago"
+
+
+class RunReport:
+    """All that is known of a run."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        thread: tuple[Message, ...],
+        events: tuple[gr.Event, ...],
+        redactor: Redactor,
+        *,
+        database: Path,
+        owner: Owner | None = None,
+        waiting_for: gr.WaitingFor | None = None,
+    ) -> None:
+        self._record, self._events = record, events
+        self._redactor = redactor.within(record.info.workspace)
+        self._view: RunView = make_view(record, thread, redactor, None, waiting_for)
+        self._database, self._owner = database, owner
+
+    def __repr__(self) -> str:
+        return f"<Story of {self._view.run_id}>"
+
+    def plain(self, *, events: bool) -> dict[str, Any]:
+        """For programs: one object."""
+        view, info = self._view, self._record.info
+        data: dict[str, Any] = {
+            "runId": view.run_id,
+            "agent": view.agent,
+            "by": view.by,
+            "title": view.title,
+            "status": view.status,
+            "stage": view.stage,
+            "createdAt": info.created_at,
+            "workspace": shown_workspace(info.workspace),
+            "step": view.step,
+            "lastSequence": view.last_sequence,
+            "usage": attrs.asdict(view.usage),
+            "calls": dict(view.calls),
+            "tickets": [plain_ticket(ticket) for ticket in view.tickets],
+            "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
+            "pending": view.pending,
+            "waitingFor": plain_wait(view.waiting_for),
+            "termination": None if view.termination is None else attrs.asdict(view.termination),
+            "output": self._redactor.value(self._record.row.output),
+            "resume": None if view.status is gr.RunStatus.DONE else self._again(),
+        }
+        return data | ({"events": [wire(event) for event in self._events]} if events else {})
+
+    def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
+        """For people: who and where, what happened, what waits, what came of it, how to go on."""
+        self._head(screen, now)
+        if events:
+            self._every_event(screen)
+        else:
+            timeline = Timeline()
+            for event in self._events:
+                for line in timeline.tell(event):
+                    screen.line(line)
+        self._open_tickets(screen)
+        self._end(screen)
+
+    def _head(self, screen: Screen, now: datetime) -> None:
+        view, info = self._view, self._record.info
+        screen.row(f"{view.run_id}  {text_format.clean(view.agent)}  {view.stage.value}", "strong")
+        started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {text_format.clean(view.by)}"
+        screen.row(
+            started + (f" in {text_format.clean(shown)}" if (shown := shown_workspace(info.workspace)) else ""), "dim"
+        )
+        asked = next((event.payload.get("input", "") for event in self._events[:1]), "")
+        screen.row(f"asked: {text_format.one_line(asked, 500)}")
+        usage = view.usage
+        counts = [
+            text_format.plural(view.step, "step"),
+            text_format.plural(len(view.calls), "call"),
+            text_format.plural(view.last_sequence, "event"),
+        ]
+        counts += [
+            text_format.plural(usage.requests, "model request"),
+            f"{usage.input:,} tokens in, {usage.output:,} out",
+        ]
+        screen.row(" · ".join(counts), "dim")
+        screen.row()
+
+    def _every_event(self, screen: Screen) -> None:
+        for event in self._events:
+            payload = text_format.arguments(event.payload, 160)
+            screen.row(f"{event.sequence:>5}  {event.timestamp:%H:%M:%S.%f}"[:-3] + f"  {event.type:<24}  {payload}")
+
+    def _open_tickets(self, screen: Screen) -> None:
+        for ticket in self._view.tickets:
+            screen.row()
+            screen.row(
+                f"waits for a decision: {text_format.subject(ticket.tool)} ({ticket.reason}, {ticket.ticket_id})",
+                "warn",
+            )
+            for text, style in details(ticket, whole=True):
+                screen.row(text, style)
+
+    def _end(self, screen: Screen) -> None:
+        view, row = self._view, self._record.row
+        screen.row()
+        if view.termination is None:
+            waits = view.waiting_for
+            if waits is not None and waits.kind == "thread":
+                front = f": {waits.run_id}" if waits.run_id else ""
+                screen.row(f"{waits.detail}{front}; this one begins when that one is done", "warn")
+            if view.pending:
+                screen.row(f"{text_format.plural(view.pending, 'accepted command')} not acted on yet", "dim")
+            screen.row(self._further())
+            return
+        end = view.termination
+        text = " · ".join(text_format.clean(part) for part in (end.code, end.detail, end.by and f"by {end.by}") if part)
+        screen.row(f"{view.stage.value} ({end.kind.value}){f': {text}' if text else ''}", _STYLES.get(view.stage, ""))
+        if row.output is not None:
+            screen.row(shown_output(self._redactor.value(row.output)))
+
+    def _further(self) -> str:
+        """What can be typed now: a process that works on the run does not let another one resume it."""
+        if self._owner is None:
+            return f"go on with it: {self._again()}"
+        if self._owner.url is None:
+            who = f"process {self._owner.pid}" if self._owner.pid else "another process"
+            return f"{who} has it open: what it asks is answered there"
+        follow = [paths.program(), "follow", self._view.run_id, "--db", str(self._database)]
+        return f"follow it: {shlex.join(follow)}"
+
+    def _again(self) -> str:
+        return how_to_resume(self._record.info, self._database)
+
+
+def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
+    """For programs: what a run waits for."""
+    return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "runId": waits.run_id}
+
+
+def how_to_resume(info: RunInfo, database: Path) -> str:
+    """What has to be typed to go on with a run."""
+    if info.agent == DEMO and info.workspace is not None:
+        return shlex.join([paths.program(), "demo", "--resume", info.run_id, "--db", str(database)])
+    return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} --db {shlex.quote(str(database))}"

@@ -1,0 +1,91 @@
+"""Why a connection ended, and whether another one helps. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ..protocol.codes import CLOSE_CODES, DONE, FORBIDDEN, SUBPROTOCOL, UNAUTHENTICATED, WRONG_PROTOCOL
+from ..protocol.down import Bye
+from .endpoint import Endpoint
+from .errors import ConnectError, Forbidden, NotAGateway, NotAuthenticated
+
+ABNORMAL: Final = 1006
+"""RFC 6455: the connection ended without a close frame."""
+_LATER: Final = frozenset({408, 425, 429})
+"""HTTP statuses below 500 that another attempt may not get."""
+
+
+class ConnectionLost(Exception):
+    """A connection is over.
+
+    Attributes:
+        error: what tells of it. fatal: another connection would end in the same way.
+        wait: seconds that the gateway asks for before the next one; None: it is up to the client.
+    """
+
+    def __init__(self, error: ConnectError, *, fatal: bool = False, wait: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error, self.fatal, self.wait = error, fatal, wait
+
+
+def closed(address: Endpoint, code: int | None, reason: str | None, bye: Bye | None) -> ConnectionLost:
+    """After a close frame, or without one; `bye` is what the gateway said before."""
+    code = bye.code if bye is not None else code or ABNORMAL
+    said = (bye.reason if bye is not None else reason) or ""
+    wait = None if bye is None or bye.retry_after_ms is None else max(0, bye.retry_after_ms) / 1000
+    known = CLOSE_CODES.get(code)
+    if known is None or known.retry or known is DONE:
+        name = known.name if known is not None else "connection lost" if code == ABNORMAL else f"code {code}"
+        return ConnectionLost(address.unreachable(f"{name}: {said}" if said else name), wait=wait)
+    return ConnectionLost(_refused(address, code, said or known.meaning), fatal=True)
+
+
+def _refused(address: Endpoint, code: int, said: str) -> ConnectError:
+    url = address.url
+    match code:
+        case UNAUTHENTICATED.code:
+            return not_authenticated(address, said)
+        case FORBIDDEN.code:
+            return Forbidden(f"{url} does not let this principal in ({said}); use a token that it lets in", url=url)
+        case WRONG_PROTOCOL.code:
+            return wrong_protocol(address, said)
+        case _:
+            return ConnectError(f"{url} closed the connection ({code}: {said}); what was sent can not be", url=url)
+
+
+def rejected(address: Endpoint, status: int, body: bytes | None) -> ConnectionLost:
+    """After an HTTP response in place of a WebSocket."""
+    url, said = address.url, f"HTTP {status}"
+    message = message_of(body)
+    said += f": {message}" if message else ""
+    if status >= 500 or status in _LATER:
+        return ConnectionLost(address.unreachable(said))
+    if status == 401:
+        return ConnectionLost(not_authenticated(address, said), fatal=True)
+    if status == 403:
+        way = "the server has to allow the name by which it is reached"
+        return ConnectionLost(Forbidden(f"{url} does not let this client in ({said}); {way}", url=url), fatal=True)
+    return ConnectionLost(NotAGateway(f"at {url} is no gateway ({said}); check the address", url=url), fatal=True)
+
+
+def not_authenticated(address: Endpoint, said: str) -> NotAuthenticated:
+    """Without a good token."""
+    way = "give the token that `greenroom serve` keeps in its token file, as token=..."
+    return NotAuthenticated(f"{address.url} does not take this token ({said}); {way}", url=address.url)
+
+
+def wrong_protocol(address: Endpoint, said: str) -> NotAGateway:
+    """Of another release, or of another program."""
+    text = f"{address.url} does not speak {SUBPROTOCOL} ({said}); use the client of the server's release"
+    return NotAGateway(text, url=address.url)
+
+
+def message_of(body: bytes | None) -> str:
+    """The message in the body of an HTTP error; empty if it is none of ours."""
+    try:
+        data: Any = msgspec.json.decode(body or b"")
+        return str(data["error"]["message"])[:500]
+    except (msgspec.DecodeError, UnicodeError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,130 @@
+"""Where a gateway is: one address for its WebSocket and its HTTP API, from whatever URL somebody has at hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+import trio
+
+from greenroom.actors.errors import UsageError
+from greenroom.supervision.exits import leaves
+
+from ..protocol.codes import PATH
+from .errors import NotReachable
+
+ON_THE_WAY: Final = 128 * 1024
+"""Bytes that the operating system takes ahead of us: what is on its way when a reader has had enough of a run is read
+for nothing, so it should not be megabytes."""
+
+_SECURE: Final = {"ws": False, "http": False, "wss": True, "https": True}
+
+
+@attrs.frozen(kw_only=True)
+class Endpoint:
+    """A gateway's place.
+
+    Attributes:
+        host, port: to connect to. secure: through TLS.
+        prefix: what stands before /v1 if a proxy has put the gateway below a path; "" or "/something".
+        token: what the URL's fragment had, as the console's has; never sent in a URL.
+    """
+
+    host: str
+    port: int
+    secure: bool = False
+    prefix: str = ""
+    token: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def authority(self) -> str:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """For people, without any secret."""
+        return f"{'https' if self.secure else 'http'}://{self.authority}{self.prefix}"
+
+    @property
+    def path(self) -> str:
+        """Of the WebSocket."""
+        return self.prefix + PATH
+
+    async def open_stream(self, context: ssl.SSLContext | None = None) -> trio.abc.Stream:
+        """A connection to the gateway, through TLS if the URL says so.
+
+        Raises:
+            NotReachable: nobody is there, or its certificate is not good.
+        """
+        try:
+            stream = await trio.open_tcp_stream(self.host, self.port)
+        except OSError as error:
+            raise self.unreachable(_reason(error)) from error
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ON_THE_WAY)
+        if not self.secure:
+            return stream
+        context = context or ssl.create_default_context()
+        wrapped = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
+        try:
+            await wrapped.do_handshake()
+        except trio.BrokenResourceError as error:
+            await trio.aclose_forcefully(stream)
+            raise self.unreachable(f"TLS: {error.__cause__ or error}") from error
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return wrapped
+
+    def unreachable(self, why: str) -> NotReachable:
+        """The error that says so, and the way out."""
+        way = "check the address" if self.secure else "start one with `greenroom serve`, or check the address"
+        return NotReachable(f"no gateway answers at {self.url} ({why}); {way}", url=self.url)
+
+
+def read_endpoint(url: str) -> Endpoint:
+    """The address that a URL means: ws, wss, http or https, with or without the path of the WebSocket.
+
+    Raises:
+        UsageError: it means none; the message says what is wrong.
+    """
+    if not isinstance(url, str):
+        raise UsageError(f"url={url!r}: give a str, such as ws://HOST:PORT")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{_shown(url)} is no URL ({error}); write ws://HOST:PORT") from error
+    secure = _SECURE.get(parts.scheme)
+    if secure is None or not parts.hostname:
+        raise UsageError(f"{_shown(url)} is no URL of a gateway; write ws://HOST:PORT or http://HOST:PORT")
+    if parts.query or parts.username is not None:
+        raise UsageError(f"{_shown(url)}: a token does not belong into a URL, where it would be logged; give token=...")
+    prefix = parts.path.rstrip("/").removesuffix(PATH).rstrip("/")
+    token = parse_qs(parts.fragment).get("token", [None])[0]
+    return Endpoint(
+        host=parts.hostname, port=port or (443 if secure else 80), secure=secure, prefix=prefix, token=token
+    )
+
+
+def _reason(error: OSError) -> str:
+    """Why a connection was not made; trio puts the attempts at all addresses of a name under one error."""
+    causes = [error] if error.__cause__ is None else leaves(error.__cause__)
+    return ", ".join(dict.fromkeys(map(_in_words, causes)))
+
+
+def _in_words(error: BaseException) -> str:
+    known = isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno
+    return os.strerror(known) if known else str(getattr(error, "strerror", None) or error)
+
+
+def _shown(url: str) -> str:
+    """What may be told of a URL that is wrong: nothing that could be a secret."""
+    text = str(url).partition("#")[0].partition("?")[0]
+    head, at, tail = text.rpartition("@")
+    return repr(f"...@{tail}" if at and head else text)[:200]

@@ -1,0 +1,155 @@
+"""The HTTP side of a gateway: what is looked at once, not followed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import h11
+import msgspec
+import trio
+
+from greenroom import __version__
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.codec import SchemaError, parse
+from greenroom.actors.contract.decisions import Ticket
+from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
+from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.run.view import RunView
+
+from ..protocol import lines
+from .close_reasons import rejected
+from .endpoint import Endpoint
+from .errors import NotAGateway, refusal
+from .run_lists import ListedRuns, counts_of, line_of
+
+LARGEST: Final = 64 * 1024 * 1024
+"""Bytes of an answer."""
+_CHUNK: Final = 64 * 1024
+
+
+async def fetch(
+    address: Endpoint,
+    path: str,
+    query: Mapping[str, Any] | None = None,
+    *,
+    token: str | None,
+    context: ssl.SSLContext | None = None,
+    run_id: str = "",
+) -> dict[str, Any]:
+    """GET something as JSON.
+
+    Raises:
+        NotReachable: nobody is there now. NotAGateway: what is there does not answer as one.
+        UnknownRun, RequestRefused...: as the gateway says.
+    """
+    target = address.prefix + path
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    target += f"?{urlencode(given)}" if given else ""
+    headers = [("host", address.authority), ("user-agent", f"greenroom/{__version__}"), ("connection", "close")]
+    if token:
+        headers.append(("authorization", f"Bearer {token}"))
+    stream = await address.open_stream(context)
+    try:
+        status, body = await _exchange(stream, h11.Request(method="GET", target=target, headers=headers))
+    except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
+        raise address.unreachable(f"the answer is no HTTP: {error}") from error
+    finally:
+        await trio.aclose_forcefully(stream)
+    return _json(address, status, body, run_id)
+
+
+async def _exchange(stream: trio.abc.Stream, request: h11.Request) -> tuple[int, bytes]:
+    connection = h11.Connection(h11.CLIENT)
+    await stream.send_all((connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b""))
+    status, body = 0, bytearray()
+    while True:
+        connection.receive_data(bytes(await stream.receive_some(_CHUNK)))
+        while (event := connection.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > LARGEST:
+                    raise h11.RemoteProtocolError(f"an answer of more than {LARGEST} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return status, bytes(body)
+            elif not isinstance(event, h11.InformationalResponse):
+                raise h11.RemoteProtocolError("the connection was closed before the answer was whole")
+
+
+def _json(address: Endpoint, status: int, body: bytes, run_id: str) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(body)
+        if status < 300:
+            return dict(data)
+        error = data["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (msgspec.DecodeError, UnicodeError, KeyError, TypeError, ValueError):
+        raise rejected(address, status, body).error from None
+    if code in ("unauthenticated", "forbidden_origin", "not_found"):
+        raise rejected(address, status, body).error
+    raise refusal(code, message, run_id=run_id, retry=bool(error.get("retry")), current=error.get("current"))
+
+
+def run_path(run_id: str) -> str:
+    """Where a run is."""
+    return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def view_of(address: Endpoint, data: Mapping[str, Any]) -> RunView:
+    """The snapshot of a run: messages and state do not leave the process of the run, and are empty here.
+
+    Raises:
+        NotAGateway: it is no snapshot.
+    """
+    try:
+        ended = data["termination"]
+        return RunView(
+            run_id=data["run"],
+            agent=data["agent"],
+            thread_id=data["thread"],
+            by=data["by"],
+            stage=Stage(data["stage"]),
+            status=RunStatus(data["status"]),
+            termination=None if ended is None else parse(Termination, ended),
+            calls={call_id: CallStatus(status) for call_id, status in dict(data["calls"]).items()},
+            tickets=tuple(parse(Ticket, {**ticket, "run_id": data["run"]}) for ticket in data["tickets"]),
+            tasks={name: parse(TaskView, task) for name, task in dict(data["tasks"]).items()},
+            usage=parse(Usage, data["usage"]),
+            messages=(),
+            state={},
+            step=data["step"],
+            last_sequence=data["sequence"],
+            pending=data["pending"],
+            degraded=data["degraded"],
+            title=data["title"],
+        )
+    except (KeyError, TypeError, ValueError, SchemaError) as error:
+        raise _unreadable(address, "run", error) from error
+
+
+def lines_of(address: Endpoint, data: Mapping[str, Any]) -> ListedRuns:
+    """A page of runs.
+
+    Raises:
+        NotAGateway: it is none.
+    """
+    try:
+        rows = msgspec.convert(data["runs"], tuple[lines.RunLine, ...])
+        counts = None if data["counts"] is None else msgspec.convert(data["counts"], lines.Counts)
+        return ListedRuns(
+            runs=tuple(map(line_of, rows)),
+            cursor=data["cursor"],
+            counts=None if counts is None else counts_of(counts),
+        )
+    except (KeyError, TypeError, ValueError, SchemaError) as error:
+        raise _unreadable(address, "list of runs", error) from error
+
+
+def _unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:
+    way = "use the client of the server's release"
+    return NotAGateway(f"{address.url} sent a {what} that can not be read ({error}); {way}", url=address.url)

@@ -1,0 +1,132 @@
+"""What stands in for a language model: a function that reads the conversation and says what to do next.
+
+It works offline, and decides anew at each step by nothing but the messages, the real tool results among them; so a run
+that another process resumes goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.testing import Step, call, delay, text
+
+from .report import report, summary
+
+SEVERAL: Final = 6
+"""Folders that are counted in one step, side by side."""
+MOST: Final = 24
+"""Folders that are counted one by one; a folder with more is counted as a whole."""
+_TASK: Final = re.compile(r"Take a census of (?P<folder>.+) and write it to (?P<name>\S.*)", re.DOTALL)
+_NOTABLE: Final = ("readme", "license", "licence", "copying")
+
+
+@attrs.frozen
+class ToolOutcome:
+    """One call of the conversation with what came of it: an object if it succeeded, else what the model was told."""
+
+    tool: str
+    arguments: Any
+    result: dict[str, Any] | None
+    words: str
+
+
+def tool_outcomes(request: gr.ModelRequest) -> list[ToolOutcome]:
+    """All calls so far, in order."""
+    answers = {message.call_id: message.content for message in request.messages if message.role == "tool"}
+    calls = [wanted for message in request.messages for wanted in message.calls]
+    return [_said(wanted, answers[wanted.call_id]) for wanted in calls if wanted.call_id in answers]
+
+
+def _said(wanted: gr.CallRequest, content: str) -> ToolOutcome:
+    try:
+        data = json.loads(content)
+    except ValueError:
+        data = None
+    return ToolOutcome(wanted.tool, wanted.arguments, data if isinstance(data, dict) else None, content)
+
+
+def task(folder: str, name: str) -> str:
+    """What the agent is asked: a census of a folder (by name), and a report of this name."""
+    return f"Take a census of {folder} and write it to {name}"
+
+
+def thinking(pace: float) -> Callable[[gr.ModelRequest], Step]:
+    """The function behind the model.
+
+    Args:
+        pace: seconds that each answer takes, so that people can follow.
+    """
+
+    def answer(request: gr.ModelRequest) -> Step:
+        asked = next((message.content for message in request.messages if message.role == "user"), "")
+        told = _TASK.fullmatch(asked)
+        if told is None:
+            return f"I only take a census; ask me: {task('FOLDER', 'REPORT.md')}"
+        parts = _next(tool_outcomes(request), told["folder"], told["name"])
+        return [delay(pace), *parts] if pace else parts
+
+    return answer
+
+
+def _next(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
+    if not said:
+        return [text("First I look at what is there."), call("list_directory", path=".")]
+    listing = said[0].result
+    if listing is None:
+        return [text(f"I can not look into the folder: {said[0].words}")]
+    waiting = [wanted for wanted in _plan(listing) if not any((one.tool, one.arguments) == wanted for one in said)]
+    if waiting:
+        opening = [text("Now I count, and read what the folder says of itself.")] if len(said) == 1 else []
+        return [*opening, *(call(tool, arguments) for tool, arguments in waiting[:SEVERAL])]
+    return _write(said, folder, name)
+
+
+def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """All calls that the census takes, in order."""
+    folders = listing["folders"]
+    notable = [file for file in listing["files"] if file.lower().startswith(_NOTABLE)]
+    counts: list[tuple[str, bool]] = [(".", False), *((one, True) for one in folders)]
+    if len(folders) > MOST:
+        counts = [(".", True)]
+    reads = [("read_file", {"path": file}) for file in notable[:4]]
+    return [*reads, *(("count_lines", {"path": path, "deep": deep}) for path, deep in counts)]
+
+
+def _write(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
+    """Propose the report; if something stands in the way, another name; if somebody says no, take no for an answer."""
+    counts = [one.result for one in said if one.tool == "count_lines" and one.result is not None]
+    page = report(folder, counts, _notes(said), _faults(said))
+    tries = [one for one in said if one.tool == "write_report"]
+    if not tries:
+        return [text("The census is done; here is the report."), call("write_report", name=name, content=page)]
+    last, told = tries[-1], summary(counts)
+    if last.result is not None and "written" in last.result:
+        return [text(f"{told} The report is in {last.result['written']}.")]
+    if "left alone" in last.words and len(tries) < 3:
+        other = f"{name.removesuffix('.md')}-{len(tries) + 1}.md"
+        return [text(f"{last.words} I try another name."), call("write_report", name=other, content=page)]
+    return [text(f"{told} No report was written: {last.words}")]
+
+
+def _notes(said: Sequence[ToolOutcome]) -> list[str]:
+    notes = []
+    for one in said:
+        if one.tool == "read_file" and one.result is not None:
+            lines = [line.strip().strip("#= ") for line in one.result["text"].splitlines()]
+            first = next((line for line in lines if line), "(empty)")
+            notes.append(f"{one.result['path']}: {first[:160]}")
+    return notes
+
+
+def _faults(said: Sequence[ToolOutcome]) -> list[str]:
+    return [
+        f"{one.tool} {one.arguments['path']}: {one.words}"
+        for one in said
+        if one.result is None and one.tool != "write_report"
+    ]

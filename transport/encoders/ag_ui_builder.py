@@ -1,0 +1,217 @@
+"""One AG-UI run between two events, and how the next word is said: what opens, what closes, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.contract.messages import Usage
+
+from .ag_ui_history import RunHistory, call_name, made_by, messages
+from .ag_ui_interrupts import interrupt
+
+PROTOCOL_VERSION: Final = "1.0"
+
+Sent = dict[str, Any]
+Payload = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class AgUiState:
+    """One AG-UI run, between two events. Made by `begin`; what is in it is nobody else's.
+
+    Attributes:
+        thread_id, run_id, parent_run_id, known, agreed, shared, answered, after: as given to `begin`.
+        history: what the events so far come to.
+        started, ended: RUN_STARTED, and RUN_FINISHED or RUN_ERROR, have been told.
+        step, text, reasoning: what is open at the client: a step's name, and ids of messages.
+        activities: (call id, attempt) whose activity the client has.
+        usage: model -> tokens of the inferences that were told.
+    """
+
+    thread_id: str
+    run_id: str
+    parent_run_id: str | None
+    known: tuple[Payload, ...]
+    agreed: int | None
+    shared: Any
+    answered: frozenset[str]
+    after: int | None
+    history: RunHistory
+    started: bool = False
+    ended: bool = False
+    step: str | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    activities: frozenset[tuple[str, int]] = frozenset()
+    usage: Mapping[str, Usage] = attrs.field(factory=dict)
+
+
+class AgUiBuilder:
+    """A state that may be changed, and what the client has been told meanwhile."""
+
+    def __init__(self, state: AgUiState) -> None:
+        self.state, self.history = state, state.history
+        self.told: list[Sent] = []
+        self.started, self.ended = state.started, state.ended
+        self.step, self.text, self.reasoning = state.step, state.text, state.reasoning
+        self.activities, self.usage = state.activities, state.usage
+
+    def build(self) -> AgUiState:
+        """The state that it has become."""
+        return attrs.evolve(
+            self.state,
+            started=self.started,
+            ended=self.ended,
+            step=self.step,
+            text=self.text,
+            reasoning=self.reasoning,
+            activities=self.activities,
+            usage=self.usage,
+        )
+
+    def spend(self, model: str, usage: Usage) -> None:
+        """Count what a request has cost; "": of which model, the log does not say."""
+        if usage.total:
+            self.usage = {**self.usage, model: self.usage.get(model, Usage()) + usage}
+
+    def put(self, kind: str, **fields: Any) -> None:
+        """Tell an event; what is None is left out."""
+        event: Sent = {"type": kind, "timestamp": self.history.at, **fields}
+        self.told.append({name: value for name, value in event.items() if value is not None})
+
+    def open(self, before: RunHistory) -> None:
+        """RUN_STARTED, and where the conversation stands, if that is not where the client has it."""
+        self.started = True
+        run = self.history.run
+        self.put(
+            "RUN_STARTED",
+            threadId=self.state.thread_id,
+            runId=self.state.run_id,
+            parentRunId=self.state.parent_run_id,
+            protocolVersion=PROTOCOL_VERSION,
+            metadata={"greenroom": {"run": run, "agent": self.history.agent}} if run else None,
+        )
+        known, agreed = self.state.known, self.state.agreed
+        if agreed is not None:  # a client keeps the places of what it has: what is behind goes, to come back in order
+            self.put("MESSAGES_SNAPSHOT", messages=list(known[:agreed]))
+        if before.sequence or agreed is not None or any(made_by(run, message) for message in known):
+            self.snapshot(attrs.evolve(before, run=run))
+        if before.step is not None:
+            self.open_step(before.step)
+
+    def snapshot(self, history: RunHistory | None = None) -> None:
+        """All messages of the conversation."""
+        self.put("MESSAGES_SNAPSHOT", messages=messages(history or self.history, self.state.known))
+
+    def open_step(self, number: int) -> None:
+        """A step begins; the one before it is over."""
+        self.close_step()
+        self.step = f"step {number}"
+        self.put("STEP_STARTED", stepName=self.step)
+
+    def close_step(self) -> None:
+        """The open step is over, if there is one."""
+        if self.step is not None:
+            self.put("STEP_FINISHED", stepName=self.step)
+        self.step = None
+
+    def open_text(self, name: str) -> None:
+        """Text of this message comes next."""
+        if self.text == name:
+            return
+        self.close_text()
+        self.text = name
+        self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
+
+    def close_text(self) -> None:
+        """The open message is whole, if there is one."""
+        if self.text is not None:
+            self.put("TEXT_MESSAGE_END", messageId=self.text)
+        self.text = None
+
+    def open_reasoning(self, name: str) -> None:
+        """Reasoning of this id comes next. Span and message have one id, as the protocol lets them."""
+        if self.reasoning == name:
+            return
+        self.close_reasoning()
+        self.reasoning = name
+        self.put("REASONING_START", messageId=name)
+        self.put("REASONING_MESSAGE_START", messageId=name, role="reasoning")
+
+    def close_reasoning(self) -> None:
+        """The open reasoning is whole, if there is any."""
+        if self.reasoning is not None:
+            self.put("REASONING_MESSAGE_END", messageId=self.reasoning)
+            self.put("REASONING_END", messageId=self.reasoning)
+        self.reasoning = None
+
+    def close(self) -> None:
+        """Everything that is open."""
+        self.close_reasoning()
+        self.close_text()
+        self.close_step()
+
+    def interrupt(self, tickets: Sequence[str]) -> None:
+        """The end of the AG-UI run: people are asked."""
+        self.close()
+        self._share()
+        self.snapshot()
+        asked = [self._interrupt(self.history.tickets[name]) for name in tickets]
+        self._finished(outcome={"type": "interrupt", "interrupts": asked})
+
+    def _interrupt(self, ticket: Payload) -> dict[str, Any]:
+        call_id = ticket.get("call_id")
+        return interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
+
+    def end(self) -> None:
+        """The end of both runs."""
+        kind, payload = self.history.end or ("", {})
+        counted, total = self.history.counted, Usage(**payload.get("usage") or {})
+        # what a last request has cost that failed: no event before the terminal one tells
+        self.spend("", Usage(input=total.input - counted.input, output=total.output - counted.output))
+        if kind == "run.failed":
+            self.fail(payload["code"], payload["message"])
+            return
+        self.close()
+        self._share()
+        facts = {name: payload[name] for name in ("termination", "code", "detail", "reason") if payload.get(name)}
+        self._finished(
+            outcome={"type": "cancelled" if kind == "run.cancelled" else "success"},
+            result=payload.get("output"),
+            metadata={"greenroom": facts},
+        )
+
+    def _share(self) -> None:
+        """The state: what the client shares, and where the run stands."""
+        shared, history = self.state.shared, self.history
+        facts: dict[str, Any] = {} if history.step is None else {"step": history.step}
+        facts |= {"run": history.run, "agent": history.agent, "stage": history.stage, "tickets": [*history.tickets]}
+        if shared is None or isinstance(shared, Mapping):
+            shared = {**(shared or {}), "greenroom": facts}
+        self.put("STATE_SNAPSHOT", snapshot=shared)
+
+    def _finished(self, **fields: Any) -> None:
+        self.put(
+            "RUN_FINISHED", threadId=self.state.thread_id, runId=self.state.run_id, **fields, usage=_usage(self.usage)
+        )
+        self.ended = True
+
+    def fail(self, code: str, message: str) -> None:
+        """The end of the AG-UI run: something went wrong."""
+        self.close()
+        self.put("RUN_ERROR", message=message, code=code, usage=_usage(self.usage))
+        self.ended = True
+
+
+def _usage(spent: Mapping[str, Usage]) -> list[dict[str, Any]] | None:
+    """One entry per model, of this AG-UI run alone."""
+    entries = []
+    for model, usage in spent.items():
+        entry: dict[str, Any] = {"model": model} if model else {}
+        entry |= {"inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total}
+        parts = {"cachedInputTokens": usage.cached, "reasoningTokens": usage.reasoning}
+        entries.append(entry | {name: count for name, count in parts.items() if count})
+    return entries or None

@@ -1,0 +1,414 @@
+"""One connection from accept to close: h11 reads the request; we answer, or hand the connection to trio-websocket.
+
+Keep-alive and pipelining are h11's. Limits: the head must be whole in time and size, a body too, a connection that asks
+nothing is closed, a response whose reader takes nothing is cut. Who asks, and for what, is judged before a body is
+read. An upgrade is judged before it is handed over, because trio-websocket's server never returns from a handshake that
+it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+import h11
+import trio
+import trio_websocket
+from wsproto.utilities import LocalProtocolError
+
+import greenroom as gr
+from greenroom.supervision import failure_of
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from ..protocol.codes import INTERNAL, OVERLOADED, SUBPROTOCOL, Refused
+from .access import Principal
+from .gateway import Gateway
+from .http import Request, Response, Route, Streamed, check_query, failure, find, refusal
+from .request_head import Head, check_upgrade, handshake, read_head
+from .response_stream import ResponseStream
+from .shared_stream import SharedStream
+from .ws_connection import WebSocketConnection
+
+READ: Final = 65_536
+"""Bytes asked of the socket at once."""
+HANDSHAKE: Final = 10.0
+"""Seconds for trio-websocket's side of a handshake that we have judged already."""
+LINGER: Final = 2.0
+"""Seconds for which a peer may go on sending until it has read our last words."""
+TURNED_AWAY: Final = 256
+"""Connections beyond the limit that are told so at the same time; those beyond these are closed without a word."""
+LEAST_TURNED: Final = 8
+"""That many are told at least."""
+TURNED_SHARE: Final = 16
+"""No more are told than one for so many that may be open: telling takes a descriptor, too."""
+BREATH: Final = 64
+"""Pieces of a body after which others may run: it may come byte by byte."""
+_STOPS: Final = "the server stops; come back when it is there again"
+_VERSION: Final = (("sec-websocket-version", "13"),)
+"""What a refused handshake is told (RFC 6455 section 4.4)."""
+_SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
+_PREFLIGHT: Final = (
+    ("access-control-allow-methods", "GET, POST"),
+    ("access-control-allow-headers", "authorization, content-type, idempotency-key, last-event-id"),
+    ("access-control-max-age", "600"),
+)
+
+
+class PeerGone(Exception):
+    """The peer has closed, or was too slow; nothing is to be said any more."""
+
+
+_HUNG_UP: Final = (PeerGone, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+@attrs.define(eq=False)
+class HttpConnection:
+    """One connection."""
+
+    gateway: Gateway
+    stream: SharedStream
+    http: h11.Connection
+    _method: str = ""
+    _over: bool = False
+
+    async def serve(self) -> None:
+        """Answer requests until the connection ends."""
+        limits = self.gateway.limits
+        wait = limits.header_seconds
+        while True:
+            self._method, head = "", None
+            try:
+                head = await self._head(wait)
+                if head is None:
+                    return
+                if head.upgrade:
+                    await self._upgrade(head)
+                    return
+            except Refused as refused:
+                await self.refuse(refused, _VERSION if head is not None else ())
+                return
+            await self._answer(head)
+            if self.gateway.closing or self._over or not self._next():
+                return
+            wait = limits.idle_seconds
+
+    async def refuse(self, refused: Refused, headers: Sequence[tuple[str, str]] = ()) -> None:
+        """The last response on this connection."""
+        self.gateway.metrics.request(refused.error.status)
+        fields = refusal(refused)
+        await self._whole(attrs.evolve(fields, headers=(*fields.headers, *headers)), origin=None, close=True)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _head(self, wait: float) -> Head | None:
+        """The next request's head; None if the peer has nothing more to ask.
+
+        Raises:
+            Refused: it is no HTTP, too large, or did not come whole in time. Gone: it never came.
+        """
+        event, idle, limits = self._event(), self.gateway.idle, self.gateway.limits
+        request_begun = event is not h11.NEED_DATA or bool(self.http.trailing_data[0])
+        with trio.move_on_after(limits.header_seconds if request_begun else wait) as limit:
+            if not request_begun:
+                idle.add(limit)
+            try:
+                while event is h11.NEED_DATA:
+                    await self._receive()
+                    if not request_begun:
+                        request_begun = True
+                        idle.discard(limit)
+                        limit.deadline = trio.current_time() + limits.header_seconds
+                    event = self._event()
+            finally:
+                idle.discard(limit)
+        if limit.cancelled_caught:
+            if not request_begun:
+                raise PeerGone
+            raise Refused("request_timeout", "the request's head did not come whole in time")
+        if not isinstance(event, h11.Request):
+            return None
+        # h11 limits a head that comes in pieces; this one may have come at once
+        if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
+            raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
+        self._method = event.method.decode("latin-1")
+        return read_head(event)
+
+    def _event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        try:
+            return self.http.next_event()
+        except h11.RemoteProtocolError as error:
+            code = {431: "headers_too_large", 413: "too_big"}.get(error.error_status_hint, "bad_message")
+            raise Refused(code, f"this is no HTTP request that is understood here: {error}") from error
+
+    async def _receive(self) -> None:
+        self.http.receive_data(await self.stream.receive_some(READ))
+
+    async def _body(self, head: Head) -> bytes:
+        """The body.
+
+        Raises:
+            Refused: too large, not whole in time, or not as its headers say.
+        """
+        most = self.gateway.limits.body_bytes
+        if head.size is not None and head.size > most:
+            raise Refused("too_big", f"the body is larger than {most} bytes")
+        if self.http.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await self.stream.send_all(self.http.send(go_on) or b"")
+        parts, size = list[bytes](), 0
+        with trio.move_on_after(self.gateway.limits.body_seconds) as limit:
+            while True:
+                event = self._event()
+                if event is h11.NEED_DATA:
+                    await self._receive()
+                elif isinstance(event, h11.Data):
+                    size += len(event.data)
+                    if size > most:
+                        raise Refused("too_big", f"the body is larger than {most} bytes")
+                    parts.append(bytes(event.data))
+                    if len(parts) % BREATH == 0:
+                        await trio.lowlevel.checkpoint()
+                elif isinstance(event, h11.EndOfMessage):
+                    break
+                else:
+                    raise PeerGone
+        if limit.cancelled_caught:
+            raise Refused("request_timeout", "the body did not come whole in time")
+        return b"".join(parts)
+
+    def _pass_over(self) -> None:
+        """Read over what has come of a body that nobody wants: if that is all of it, the connection can go on."""
+        while self.http.their_state is h11.SEND_BODY:
+            try:
+                if self._event() is h11.NEED_DATA:
+                    return
+            except Refused:
+                return
+
+    def _next(self) -> bool:
+        """Make ready for the next request; False if there can be none."""
+        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+            return False
+        self.http.start_next_cycle()
+        return True
+
+    async def linger(self) -> None:
+        """Nothing follows; let the peer read that before the connection is closed.
+
+        To close a socket with unread bytes is to reset the connection, which also takes from the peer what it has not
+        read yet (RFC 9112 section 9.6): read on for a moment, until it closes.
+        """
+        if self.stream.torn and not self.stream.finished:
+            return
+        with trio.move_on_after(LINGER):
+            await self.stream.finish()
+            while await self.stream.discard_some(READ):
+                pass
+
+    # --- answering ---------------------------------------------------------------------------------------------------
+
+    async def _answer(self, head: Head) -> None:
+        found, who = await self._found(head)
+        if isinstance(found, Streamed) and head.method == "HEAD":
+            found = Response(status=found.status, content_type=found.content_type)
+        if isinstance(found, Streamed) and who is not None and not self.gateway.admit(who):
+            found, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
+        self._pass_over()
+        self.gateway.metrics.request(found.status)
+        origin = head.headers.get("origin")
+        allowed = origin if origin in self.gateway.doorway.origins else None
+        if isinstance(found, Response):
+            await self._whole(found, origin=allowed)
+            return
+        try:
+            await self._streamed(found, origin=allowed)
+        finally:
+            if who is not None:
+                self.gateway.dismiss(who)
+
+    async def _found(self, head: Head) -> tuple[Response | Streamed, Principal | None]:
+        """The response, whatever happens, and who has asked."""
+        who = None
+        try:
+            route, params, who = self._judged(head)
+            if route is None:
+                return Response(status=204, headers=_PREFLIGHT), None
+            request = Request(
+                method=head.method,
+                path=head.path,
+                query=head.query,
+                headers=head.headers,
+                body=await self._body(head),
+                params=params,
+                principal=who,
+            )
+            return await route.handler(self.gateway, request), who
+        except Refused as refused:
+            return refusal(refused), who
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            return refusal(Refused("store_unavailable", f"{error}; try again")), who
+        except gr.RuntimeClosed as error:
+            return refusal(Refused("closing", str(error))), who
+        except _HUNG_UP:
+            raise
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one request must not end the gateway
+            self.gateway.log_failure(f"{head.method} {head.path[:200]}", failure_of(error))
+            return failure(), who  # noqa: ASYNC104 - the border has raised what passes
+
+    def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
+        """Which route it is, what its path says, and who asks; no route for a preflight of a page on the list.
+
+        Raises:
+            Refused: there is no such route, or not for this peer.
+        """
+        gateway, origin = self.gateway, head.headers.get("origin")
+        gateway.doorway.check(head.headers.get("host"), origin)
+        if head.method == "OPTIONS" and origin in gateway.doorway.origins:
+            return None, {}, None
+        route, params = find(gateway.routes, head.method, head.path)
+        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        if principal is not None:
+            gateway.recognised(self.stream)
+        if route.scope is not None:
+            if principal is None:
+                raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
+            if route.scope != "any":
+                principal.need(route.scope)
+        check_query(route, head.query)  # last: a stranger learns nothing of a route but that a token is missing
+        return route, params, principal
+
+    def _response(
+        self, status: int, headers: Iterable[tuple[str, str]], origin: str | None, *, close: bool
+    ) -> h11.Response:
+        fields = [*headers, *_SECURITY]
+        if origin is not None:
+            fields += [("access-control-allow-origin", origin), ("vary", "origin")]
+            fields += [("access-control-expose-headers", "x-vercel-ai-ui-message-stream, retry-after")]
+        if close or self.gateway.closing:
+            fields.append(("connection", "close"))
+        return h11.Response(status_code=status, headers=[(name.encode(), value.encode()) for name, value in fields])
+
+    async def _whole(self, response: Response, *, origin: str | None, close: bool = False) -> None:
+        if self.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            raise PeerGone
+        fields = list(response.headers)
+        if response.status not in (204, 304):
+            fields += [("content-type", response.content_type), ("content-length", str(len(response.body)))]
+        close = close or self.http.their_state in (h11.ERROR, h11.SEND_BODY)
+        parts = [self.http.send(self._response(response.status, fields, origin, close=close))]
+        if response.body and self._method != "HEAD":
+            parts.append(self.http.send(h11.Data(data=response.body)))
+        parts.append(self.http.send(h11.EndOfMessage()))
+        await self.stream.send_all(b"".join(part for part in parts if part))
+
+    async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
+        """A response that goes on. The connection ends with it.
+
+        It is not announced that it does: Node's fetch takes a torn chunked body for a whole one if it was.
+        """
+        self._over = True
+        fields = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
+        head = self._response(streamed.status, [*fields, *streamed.headers], origin, close=False)
+        await self.stream.send_all(self.http.send(head) or b"")
+        await ResponseStream(self.gateway, self.stream, self.http).run(streamed)
+
+    # --- upgrades ----------------------------------------------------------------------------------------------------
+
+    async def _upgrade(self, head: Head) -> None:
+        gateway = self.gateway
+        check_upgrade(head)
+        gateway.doorway.check(head.headers.get("host"), head.headers.get("origin"))
+        if gateway.closing:
+            raise Refused("closing", _STOPS)
+        principal = gateway.keyring.bearer(head.headers.get("authorization"))
+        self.stream.begin_frames(handshake(head), self.http.trailing_data[0], gateway.limits)
+        try:
+            async with open_collapsing_nursery() as nursery:
+                ws = await self._accepted(nursery)
+                if ws is not None:
+                    await self._converse(ws, principal)
+                nursery.cancel_scope.cancel()
+        except (trio_websocket.ConnectionClosed, LocalProtocolError):
+            pass  # trio-websocket's reader has answered a peer that is gone, or that goes on after its close frame
+
+    async def _accepted(self, nursery: trio.Nursery) -> trio_websocket.WebSocketConnection | None:
+        with trio.move_on_after(HANDSHAKE):
+            proposal = await trio_websocket.wrap_server_stream(
+                nursery,
+                self.stream,
+                message_queue_size=16,
+                max_message_size=self.gateway.limits.message_bytes,
+                receive_buffer_size=READ // 4,
+            )
+            chosen = SUBPROTOCOL if SUBPROTOCOL in proposal.proposed_subprotocols else None
+            ws = await proposal.accept(subprotocol=chosen)
+            self.stream.accepted()
+            return ws
+        return None
+
+    async def _converse(self, ws: trio_websocket.WebSocketConnection, who: Principal | None) -> None:
+        gateway = self.gateway
+        conversation = WebSocketConnection(gateway, self.stream)
+        gateway.authenticate(conversation)
+        try:
+            if who is not None and not gateway.welcome(conversation, who):
+                conversation.leave(OVERLOADED, f"{who.name} has too many connections")
+            await conversation.run(ws)
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
+            gateway.log_failure(conversation, failure_of(error))
+            conversation.leave(INTERNAL)
+            await conversation.say_goodbye()  # noqa: ASYNC102 - failure_of has raised a cancellation again
+        finally:
+            gateway.forget(conversation)
+
+
+async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
+    """A connection that has been accepted, whatever comes. Never raises but Cancelled."""
+    limits = gateway.limits
+    stream = SharedStream(inner, b"", stall_seconds=limits.stall_seconds)
+    door = HttpConnection(
+        gateway, stream, h11.Connection(h11.SERVER, max_incomplete_event_size=int(limits.header_bytes))
+    )
+    try:
+        if gateway.closing or gateway.open >= gateway.most:
+            await _turn_away(gateway, door)
+        else:
+            await _take_in(gateway, door)
+    except _HUNG_UP:
+        pass
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one connection must not end the gateway
+        gateway.log_failure("a connection", failure_of(error))
+    finally:
+        await trio.aclose_forcefully(inner)
+
+
+async def _take_in(gateway: Gateway, door: HttpConnection) -> None:
+    gateway.open += 1
+    gateway.metrics.opened("any")
+    try:
+        with gateway.stranger(door.stream):
+            await door.serve()
+            await door.linger()
+    finally:
+        if door.stream.stalled:
+            gateway.metrics.cut("stalled")
+        gateway.open -= 1
+        if not gateway.open:
+            gateway.emptied.set()
+        gateway.metrics.closed("any")
+
+
+async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
+    """Say why, unless so many are told so already that this becomes too much itself."""
+    gateway.metrics.refused("connections")
+    if gateway.turned_away >= min(TURNED_AWAY, max(LEAST_TURNED, gateway.most // TURNED_SHARE)):
+        return
+    gateway.turned_away += 1
+    try:
+        with trio.move_on_after(LINGER):
+            full = Refused("too_many_connections", "there are as many connections as can be; come back later")
+            await door.refuse(Refused("closing", _STOPS) if gateway.closing else full)
+            await door.linger()
+    finally:
+        gateway.turned_away -= 1

@@ -1,0 +1,106 @@
+"""`ResponseStream`: the body of a response that goes on, such as server-sent events, from the first chunk to the last.
+
+When the gateway stops, only the wait for a chunk is cut short: chunks are written whole, and the end is well-formed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import h11
+import trio
+
+import greenroom as gr
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from .gateway import Gateway
+from .http import Streamed
+from .shared_stream import SharedStream
+
+READ: Final = 65_536
+"""Bytes asked of the socket at once."""
+LAST_CHUNK: Final = 1.0
+"""Seconds for a chunk that was ready when the gateway was told to stop."""
+ABANDONED: Final = 5.0
+"""Seconds for what a response does when its peer has hung up."""
+COMMENT: Final = b": \n\n"
+"""A server-sent comment: keeps proxies and clients from giving up."""
+COMMENT_AFTER: Final = 15.0
+"""Seconds without a byte until a comment is sent."""
+
+
+@attrs.define(eq=False)
+class ResponseStream:
+    """The chunks of one response on one connection; the head has been sent."""
+
+    gateway: Gateway
+    stream: SharedStream
+    http: h11.Connection
+
+    async def run(self, streamed: Streamed) -> None:
+        """Write chunks until there are no more, the peer goes, or the gateway stops."""
+        whole = False
+        try:
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._watch, nursery.cancel_scope)
+                nursery.start_soon(self._keep_alive)
+                if not await self._copied(streamed):
+                    await self._chunk(streamed.last())
+                await self.stream.send_all(self.http.send(h11.EndOfMessage()) or b"")
+                whole = True
+                nursery.cancel_scope.cancel()
+        finally:
+            left = self.stream.torn and not whole and not self.stream.stalled and not self.gateway.closing
+            if left and streamed.abandoned is not None:
+                with trio.move_on_after(ABANDONED, shield=True):  # who is gone can not wait for it
+                    await streamed.abandoned()
+
+    async def _copied(self, streamed: Streamed) -> bool:
+        """Write all chunks; False if the gateway or the runtime stops first. Only a wait for a chunk is cut short."""
+        idle = self.gateway.idle
+        with trio.CancelScope() as scope:
+            if self.gateway.closing:
+                scope.cancel()
+            idle.add(scope)
+            try:
+                async with streamed.chunks() as chunks:
+                    async for chunk in chunks:
+                        idle.discard(scope)
+                        await self._whole_chunk(chunk, scope)
+                        idle.add(scope)
+            except (gr.RuntimeClosed, gr.StoreUnavailable, gr.StoreDown):
+                return False
+            finally:
+                idle.discard(scope)
+            return True
+        return False
+
+    async def _whole_chunk(self, chunk: bytes, scope: trio.CancelScope) -> None:
+        if scope.cancel_called:  # just when it had come; what ends the stream must not leave it out
+            with trio.move_on_after(LAST_CHUNK, shield=True):
+                await self._chunk(chunk)
+            return
+        await self._chunk(chunk)
+        if self.gateway.closing:
+            scope.cancel()
+
+    async def _chunk(self, chunk: bytes) -> None:
+        if chunk:
+            await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """Notice that the peer hangs up: it has nothing more to say on this connection."""
+        try:
+            while await self.stream.receive_some(READ):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self.stream.torn = True
+        scope.cancel()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await trio.sleep_until(self.stream.sent + COMMENT_AFTER)
+            if trio.current_time() >= self.stream.sent + COMMENT_AFTER:
+                await self._chunk(COMMENT)

@@ -1,0 +1,278 @@
+"""The HTTP API: health, runs, events as pages and as server-sent events, commands."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+import greenroom as gr
+from greenroom.actors.contract.envelope import event_type
+from greenroom.actors.contract.events import TERMINAL_EVENTS
+
+from ..protocol import up
+from ..protocol.codes import Refused
+from ..protocol.up import MAX_ID
+from . import metrics
+from .api import plain_view
+from .gateway import Gateway
+from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+from .listing import visible_counts
+
+RUNS_PAGE: Final = 50
+EVENTS_PAGE: Final = 500
+MOST: Final = 1000
+"""Items of one page."""
+PAGE_BYTES: Final = 1_048_576
+"""Bytes after which a page of events ends: what one request may make the gateway hold."""
+RETRY: Final = b"retry: 1000\n\n"
+"""How long an EventSource waits before it comes back, in milliseconds."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+async def healthz(_: Gateway, __: Request) -> Response:
+    """The process serves."""
+    return answer({"status": "ok"})
+
+
+async def readyz(gateway: Gateway, _: Request) -> Response:
+    """It takes work: neither it nor the runtime stops, and the store can be read."""
+    gateway.ready_or_refuse()
+    await gateway.runtime.runs(limit=1)
+    return answer({"status": "ready"})
+
+
+async def measured(gateway: Gateway, _: Request) -> Response:
+    """Counters for Prometheus."""
+    found = gateway.runtime.reader.statistics()
+    body = gateway.metrics.text(live=found.live, followed=found.followed, store=attrs.asdict(found.store))
+    return Response(body=body, content_type=metrics.CONTENT_TYPE)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+async def agents(gateway: Gateway, _: Request) -> Response:
+    """The agents that can be started by key."""
+    known = sorted(gateway.runtime.agents.values(), key=lambda agent: agent.key)
+    lines = [
+        {"key": agent.key, "description": agent.description, "tools": [tool.name for tool in agent.tools]}
+        for agent in known
+    ]
+    return answer({"agents": lines})
+
+
+async def list_runs(gateway: Gateway, request: Request) -> Response:
+    """A page of runs."""
+    asked = {**request.query, "limit": request.number("limit", RUNS_PAGE, least=1, most=MOST)}
+    counted = request.query.get("counts", "false")
+    if counted not in ("true", "false"):
+        raise Refused("bad_message", f"counts={counted!r:.40}: give true or false")
+    page = await gateway.api.runs(request.who, gateway.api.query(request.who, asked))
+    counts = await visible_counts(gateway.runtime.reader, request.who) if counted == "true" else None
+    return answer({"runs": page.rows, "cursor": page.cursor, "counts": counts})
+
+
+async def start_run(gateway: Gateway, request: Request) -> Response:
+    """Start a run."""
+    data = request.json()
+    data.setdefault("id", _key(request))
+    order = up.structure(data, up.Start, "start")
+    ack = await gateway.api.start(request.who, order)
+    body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
+    return answer(body, status=201 if ack.status == "accepted" else 200)
+
+
+async def fork_run(gateway: Gateway, request: Request) -> Response:
+    """Start a run where another one stood."""
+    data = request.json()
+    if "run" in data:
+        raise Refused("bad_message", "run does not stand in the body: it is in the path")
+    data.setdefault("id", _key(request))
+    ack = await gateway.api.fork(request.who, up.structure(data | {"run": request.params["run"]}, up.Fork, "fork"))
+    body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
+    return answer(body, status=201 if ack.status == "accepted" else 200)
+
+
+async def one_run(gateway: Gateway, request: Request) -> Response:
+    """A run as it is."""
+    return answer(plain_view(await gateway.api.view(request.who, request.params["run"])))
+
+
+async def command(gateway: Gateway, request: Request) -> Response:
+    """A command to a run."""
+    data = request.json()
+    for name in ("run", "id"):
+        if name in data:
+            raise Refused("bad_message", f"{name} does not stand in the body: it is in the path or the header")
+    found = up.read_command(data | {"run": request.params["run"], "id": _key(request)})
+    ack = await gateway.api.command(request.who, found)
+    return answer({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
+
+
+def _key(request: Request) -> str:
+    """The command's id: the header Idempotency-Key, or a fresh one.
+
+    Raises:
+        Refused: bad_message.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return str(uuid.uuid4())
+    key = key.strip().strip('"')
+    if not 0 < len(key) <= MAX_ID or not key.isprintable():
+        raise Refused("bad_message", f"the header Idempotency-Key must hold 1 to {MAX_ID} printable characters")
+    return key
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+async def events(gateway: Gateway, request: Request) -> Response | Streamed:
+    """A run's events: a page, or live."""
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        return await _live(gateway, request)
+    run, after = request.params["run"], request.number("after", 0, most=2**53)
+    head = await gateway.api.head(request.who, run)
+    limit = request.number("limit", EVENTS_PAGE, least=1, most=MOST)
+    _check_cursor(after, head)
+    reader = gateway.runtime.reader
+    frames = await reader.events(run, after=after, limit=limit, max_bytes=PAGE_BYTES)
+    newest = frames or await reader.events(run, after=max(0, after - 1), limit=1)
+    last = after + len(frames)
+    page: Mapping[str, Any] = {
+        "run": run,
+        "epoch": gateway.epoch,
+        "events": [msgspec.Raw(frame) for frame in frames],
+        "head": max(head, last),
+        "next": last,
+        "done": bool(newest) and event_type(newest[-1]) in TERMINAL_EVENTS,
+    }
+    return Response(body=_encode(page))
+
+
+async def _live(gateway: Gateway, request: Request) -> Streamed:
+    run = request.params["run"]
+    head = await gateway.api.head(request.who, run)
+    after = resumed_after(gateway, request)
+    _check_cursor(after, head)
+
+    @asynccontextmanager
+    async def chunks() -> AsyncIterator[AsyncIterator[bytes]]:
+        async with gateway.follow(run, after) as follower:
+            async with aclosing(_sent(gateway, follower)) as chunks:
+                yield chunks
+
+    return Streamed(chunks=chunks)
+
+
+def _check_cursor(after: int, head: int) -> None:
+    if after > head:
+        raise Refused("reset", f"the newest event is {head}, not {after}; read the run and start after its sequence")
+
+
+async def _sent(gateway: Gateway, follower: Any) -> AsyncGenerator[bytes, None]:
+    yield RETRY
+    try:
+        async for found in follower:
+            yield found.encoded(gateway.server_sent)
+    except (gr.RunDegradedError, gr.UnknownRun, gr.RuntimeClosed, gr.StoreError) as error:
+        yield b": %b\n\n" % str(error).encode().replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def resumed_after(gateway: Gateway, request: Request) -> int:
+    """Where to go on: Last-Event-ID if the client comes back, else `after`.
+
+    Raises:
+        Refused: bad_message; reset: the id is of another log.
+    """
+    last = request.headers.get("last-event-id")
+    if not last:
+        return request.number("after", 0, most=2**53)
+    epoch, _, sequence = last.rpartition("-")
+    if not sequence.isascii() or not sequence.isdigit() or len(sequence) > 16:
+        raise Refused("bad_message", f"Last-Event-ID {last!r:.100} is not one of ours: <epoch>-<sequence>")
+    if epoch != gateway.epoch:
+        raise Refused("reset", f"Last-Event-ID is of another log ({epoch!r:.40}); read the run and start again")
+    return int(sequence)
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_LIST: Final = {
+    "status": "created, running, waiting or done",
+    "agent": "an agent's key",
+    "thread": "a thread's id",
+    "prefix": "what the run's id begins with",
+    "by": "the principal that started it",
+    "since": "created at this time or later, such as 2026-01-31T09:30:00Z",
+    "until": "created before this time",
+    "text": "what its title or id contains; upper and lower case are the same",
+    "order": "newest (default), or waiting_longest: waiting runs only, the longest waiting first",
+    "counts": "true: also count the runs that are not done",
+    "limit": f"at most so many, 1 to {MOST} (default {RUNS_PAGE})",
+    "cursor": "from the page before; good for the same query only",
+}
+_PAGE: Final = {
+    "after": "sequence of the last event that is known (default 0)",
+    "limit": f"at most so many, 1 to {MOST} (default {EVENTS_PAGE}); a page ends after {PAGE_BYTES} bytes, too",
+}
+_KEY: Final = {"Idempotency-Key": "the command's id: sent again, it acts once (one is made if it is missing)"}
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
+    Route(
+        method="GET", template="/healthz", handler=healthz, scope=None, tag="health",
+        summary="The process serves", answers={200: ("It serves.", "Health")},
+    ),
+    Route(
+        method="GET", template="/readyz", handler=readyz, scope=None, tag="health",
+        summary="The process takes work", answers={200: ("It takes work.", "Health"), 503: ("Not now.", "Error")},
+    ),
+    Route(
+        method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
+        summary="Counters for Prometheus", answers={200: ("Prometheus text.", "text/plain")},
+    ),
+    Route(
+        method="GET", template="/v1/agents", handler=agents, scope="start",
+        summary="The agents that can be started", answers={200: ("Their keys and tools.", "AgentList")},
+    ),
+    Route(
+        method="GET", template="/v1/runs", handler=list_runs, scope="follow",
+        summary="List runs", query=_LIST, answers={200: ("A page.", "RunList")},
+    ),
+    Route(
+        method="POST", template="/v1/runs", handler=start_run, scope="start",
+        summary="Start a run", body=up.Start, headers=_KEY,
+        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+    ),
+    Route(
+        method="GET", template="/v1/runs/{run}", handler=one_run, scope="follow",
+        summary="A run as it is", answers={200: ("One consistent snapshot.", "Snapshot")},
+    ),
+    Route(
+        method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
+        summary="A run's events: a page, or live with Accept: text/event-stream", query=_PAGE,
+        headers={"Last-Event-ID": "where a stream goes on: <epoch>-<sequence> of the last event"},
+        answers={
+            200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
+            410: ("The cursor is of another log, or beyond its head.", "Error"),
+        },
+    ),
+    Route(
+        method="POST", template="/v1/runs/{run}/fork", handler=fork_run, scope="start",
+        summary="Start a run where another one stood at the end of a step", body=up.Fork, headers=_KEY,
+        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+    ),
+    Route(
+        method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",
+        summary="Decide, cancel, send or pause", body="Command", headers=_KEY,
+        answers={202: ("Durable.", "Accepted")},
+    ),
+)  # fmt: skip

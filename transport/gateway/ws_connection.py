@@ -1,0 +1,325 @@
+"""One WebSocket connection: moves bytes and waits; its session decides (`transport/protocol/ws_session.py`).
+
+Two tasks perform what the session asks for. The reader takes one message after the other, each when the one before has
+its answer. The writer is the only task that waits for the peer: it writes, in this order, the rest of a frame that is
+half written, and whatever the session's output has next.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack, suppress
+from typing import Final, assert_never
+
+import attrs
+import trio
+import trio_websocket
+
+import greenroom as gr
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from ..protocol import codes, down, up
+from ..protocol.codes import CloseCode, Refused
+from ..protocol.ws_actions import (
+    Actions,
+    ApiAction,
+    Authenticate,
+    CheckEnd,
+    Close,
+    CloseWatch,
+    CountFrame,
+    Cut,
+    ExecuteCommand,
+    FetchEvents,
+    FindHead,
+    FollowRun,
+    Immediate,
+    OpenWatch,
+    ReadHeads,
+    RetryLater,
+    RunSource,
+    TakeRows,
+    TakeSnapshot,
+    UnfollowRun,
+    WriteFrames,
+    WriterAction,
+    WriteTurn,
+)
+from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
+from .access import Principal
+from .api import plain_view
+from .feed import ListWatch
+from .gateway import Gateway
+from .shared_stream import SharedStream
+from .subscription import Subscription
+
+FAREWELL: Final = 2.0
+"""Seconds for the last frames."""
+RETRY: Final = 0.5
+"""Seconds until a store that does not answer is asked again."""
+
+
+class WebSocketConnection:
+    """A connection after the upgrade.
+
+    Attributes:
+        id: of the connection, for the log.
+        stream: what both sides of it write to.
+        principal: whose connection it is; None before hello.
+        counted: it counts for its principal.
+        session: decides what happens on it. output: of the session.
+    """
+
+    def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
+        self.id = gateway.new_connection_id()
+        self.stream = stream
+        self.principal = principal
+        self.counted = False
+        server = ServerInfo(connection=self.id, server=f"greenroom/{gr.__version__}", epoch=gateway.epoch)
+        self.session = WebSocketSession(server, gateway.limits, trio.current_time())
+        self.output = self.session.output
+        self._gateway = gateway
+        self._followed: dict[RunSource, Subscription] = {}
+        self._watched: dict[str, ListWatch] = {}
+        self._wake = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
+        self._reading = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Conversation {self.id} with {'nobody yet' if self.principal is None else self.principal.name}>"
+
+    @property
+    def who(self) -> Principal:
+        """The principal, once it is known."""
+        assert self.principal is not None  # noqa: S101 - the session asks for nothing before
+        return self.principal
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self, ws: trio_websocket.WebSocketConnection) -> None:
+        """Serve the connection until either side closes it."""
+        try:
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._write)
+                with self._reading:
+                    await self._read(ws)
+                await self.say_goodbye()
+                nursery.cancel_scope.cancel()
+        finally:
+            while self._followed:
+                self._followed.popitem()[1].drop()
+            while self._watched:
+                self._watched.popitem()[1].drop()
+
+    def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
+        """Send the reason and close the connection."""
+        for action in self.session.leave(code, reason, retry_after_ms):
+            self._at_once(action)
+
+    async def say_goodbye(self) -> None:
+        """Write what the session has to say last, if there is something and it can be written."""
+        last = self.session.last_words()
+        if last:
+            with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.stream.send_last(last)
+
+    def heartbeat(self, now: float) -> None:
+        """Ping a silent peer, send a tick to one that was told nothing, and cut one that is gone. Never waits."""
+        stream, session = self.stream, self.session
+        times = {"last_byte": stream.heard, "last_frame": stream.told, "last_room": stream.taken}
+        for action in session.heartbeat(now, **times, writing=stream.pending):
+            self._at_once(action)
+        if self.output.answering:
+            self._wake.unpark_all()
+
+    # --- the reader --------------------------------------------------------------------------------------------------
+
+    async def _read(self, ws: trio_websocket.WebSocketConnection) -> None:
+        session = self.session
+        try:
+            await self._perform(session.opened(ws.subprotocol, identity_of(self.principal) if self.principal else None))
+            while session.phase is not SessionPhase.CLOSED:
+                await self._perform(await self._receive(ws))
+        except trio_websocket.ConnectionClosed:
+            closed = ws.closed
+            code, reason = (None, None) if closed is None else (int(closed.code), closed.reason)
+            await self._perform(session.peer_gone(code, reason, self.stream.verdict))
+        except gr.RuntimeClosed:
+            self._gateway.send_away(self)
+
+    async def _receive(self, ws: trio_websocket.WebSocketConnection) -> Actions:
+        """Give the session the next message; while many answers wait to be written none is read."""
+        session = self.session
+        while not session.readable:
+            await self._room.park()
+        greeting = session.phase is SessionPhase.GREETING
+        with trio.move_on_after(self._gateway.limits.hello_seconds if greeting else math.inf):
+            return session.received(await ws.get_message(), trio.current_time())
+        return session.hello_expired()
+
+    # --- the writer --------------------------------------------------------------------------------------------------
+
+    def touch(self, source: Subscription | ListWatch) -> None:
+        """A followed run or a watched list may have something to write."""
+        if self.output.touch(source.source):
+            self._wake.unpark_all()
+
+    def finish_writing(self) -> None:
+        """A part of a frame was written without waiting: write the rest."""
+        self._wake.unpark_all()
+
+    async def _write(self) -> None:
+        """Write until the session is closed; the reader's task writes the last words."""
+        try:
+            while True:
+                if self.stream.pending:
+                    await self.stream.flush()
+                    continue
+                action = self.output.next()
+                if action is None:
+                    await self._wake.park()
+                else:
+                    await self._perform((action,))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._perform(self.session.peer_gone(None, None, None))
+        except gr.RuntimeClosed:
+            self._gateway.send_away(self)
+        except gr.StoreError as error:
+            self._gateway.log_failure(self, error)
+            self.leave(codes.INTERNAL, "the store can not be read")
+
+    async def _write_frames(self, action: WriteFrames) -> Actions:
+        self._room.unpark_all()
+        began = trio.current_time()
+        await self.stream.send_all(action.data)
+        return self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    async def _perform(self, actions: Actions) -> None:
+        """Perform what the session asks for, and what it asks for then."""
+        for action in actions:
+            if isinstance(action, WriterAction):
+                more = await self._in_turn(action)
+            elif isinstance(action, ApiAction):
+                more = await self._ask(action)
+            else:
+                more = self._at_once(action)
+            if more:
+                await self._perform(more)
+        if self.output.answering:
+            self._wake.unpark_all()
+
+    async def _in_turn(self, action: WriterAction) -> Actions:
+        match action:
+            case FetchEvents() | CheckEnd():
+                return await self._followed[action.source].look(action, self.output)
+            case WriteTurn():
+                await self.stream.send_all(action.data)
+                return self.output.turn_written(action.source)
+            case WriteFrames():
+                return await self._write_frames(action)
+            case TakeRows():
+                rows = await self._watched[action.source.name].advance()
+                return self.output.rows_taken(action.source, rows)
+            case RetryLater():
+                await trio.sleep(RETRY)
+                return self.output.turn_written(action.source)
+            case _ as never:
+                assert_never(never)
+
+    async def _ask(self, action: ApiAction) -> Actions:
+        """Ask the gateway's API, and report its answer or why there is none."""
+        session = self.session
+        try:
+            match action:
+                case Authenticate():
+                    return self._authenticate(action.token)
+                case FindHead():
+                    return session.head_found(await self._gateway.api.head(self.who, action.run))
+                case TakeSnapshot():
+                    view = await self._gateway.api.view(self.who, action.run)
+                    return session.snapshot_taken(view.last_sequence, plain_view(view))
+                case ExecuteCommand():
+                    return session.executed(await self._executed(action.command))
+                case OpenWatch():
+                    return self._open_watch(action.frame)
+                case _ as never:
+                    assert_never(never)
+        except Refused as refused:
+            return session.refused(refused)
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            return session.store_failed(str(error))
+
+    async def _executed(self, command: up.Start | up.Fork | up.RunCommand) -> down.Ack:
+        api = self._gateway.api
+        if isinstance(command, up.Start):
+            return await api.start(self.who, command)
+        if isinstance(command, up.Fork):
+            return await api.fork(self.who, command)
+        return await api.command(self.who, command)
+
+    def _authenticate(self, token: str) -> Actions:
+        who = self._gateway.keyring.find(token)
+        if who is None:
+            return self.session.rejected()
+        if not self._gateway.welcome(self, who):
+            return self.session.rejected(crowded=who.name)
+        return self.session.welcomed(identity_of(who))
+
+    def _open_watch(self, frame: up.Watch) -> Actions:
+        feed = self._gateway.feed
+        query = self._gateway.api.query(self.who, attrs.asdict(frame))
+        try:
+            query.check()
+        except gr.UsageError as error:
+            raise Refused("unprocessable", str(error)) from error
+        self._close_watch(frame.id)
+        watch = self._watched[frame.id] = ListWatch(self, feed, frame.id, query, self._gateway.limits.watch_bytes)
+        feed.join(watch)
+        return self.session.watch_opened(watch.source)
+
+    def _close_watch(self, name: str) -> None:
+        watch = self._watched.pop(name, None)
+        if watch is not None:
+            watch.drop()
+
+    def _follow(self, source: RunSource) -> None:
+        with ExitStack() as stack:
+            follower = stack.enter_context(self._gateway.runtime.reader.follow(source.run, after=source.after))
+            subscription = self._followed[source] = Subscription(source, follower, stack.pop_all())
+        self._gateway.fanout.join(self, subscription)
+
+    def _heads(self) -> dict[str, int]:
+        followers = [one.follower for one in self._followed.values()]
+        return {one.run_id: max(one.after, one.tail.head) for one in followers}
+
+    def _at_once(self, action: Immediate) -> Actions:
+        """Perform an action that needs no waiting."""
+        match action:
+            case CountFrame():
+                self._gateway.metrics.frame(action.kind)
+            case FollowRun():
+                self._follow(action.source)
+            case UnfollowRun():
+                subscription = self._followed.pop(action.source, None)
+                if subscription is not None:
+                    subscription.drop()
+            case CloseWatch():
+                self._close_watch(action.name)
+            case ReadHeads():
+                return self.session.heads_read(self._heads(), asked=action.asked)
+            case Close():
+                self._reading.cancel()
+            case Cut():
+                self._gateway.metrics.cut("no_pong")
+                self.stream.torn = True
+                self._reading.cancel()
+            case _ as never:
+                assert_never(never)
+        return ()
+
+
+def identity_of(who: Principal) -> Identity:
+    """What a client may know of its principal."""
+    return Identity(name=who.name, scopes=tuple(who.scopes))

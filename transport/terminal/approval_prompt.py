@@ -1,0 +1,251 @@
+"""The questions that a run asks people: what exactly would happen, and what they answer."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket
+from greenroom.actors.contract.redaction import WORKSPACE
+from greenroom.actors.contract.spans import HOME, MASK
+from greenroom.supervision.fields import did_you_mean
+
+from . import text_format
+from .keyboard import Keyboard
+from .screen import Screen, Style
+
+PREVIEW: Final = 24
+"""Lines of a long text that are shown before somebody asks for all of it: they fit a terminal with their question."""
+
+_FEW: Final = 6
+"""So many lines more are shown rather than cut off."""
+
+Row = tuple[str, Style]
+
+
+@attrs.frozen(kw_only=True)
+class FileChange:
+    """What a call would do to a file, for people who decide.
+
+    Attributes:
+        argument: the call's argument that holds the new content.
+        path: of the file.
+        before: its content now; None if there is no such file.
+        after: the new content.
+    """
+
+    argument: str
+    path: str
+    before: str | None
+    after: str
+
+
+def answerable_by_yes(ticket: Ticket) -> bool:
+    """Whether a plain "yes" answers the ticket: no value is asked for, and nothing may have happened twice."""
+    asks_value = ticket.response_schema is not None or ticket.resume_mode != "replay_tool_call"
+    return ticket.reason != "outcome_unknown" and not asks_value
+
+
+NO_WORDS: Final = "This call needs an approval."
+"""What a ticket says if its tool has no words of its own: its title says it already."""
+EXPIRIES: Final = {"deny": "it is denied", "cancel_run": "the run is cancelled", "set_result": "it gets a set result"}
+"""on_expiry -> what happens then."""
+
+
+def barred(ticket: Ticket, by: str) -> str:
+    """Why this principal may not decide; empty if it may."""
+    if not ticket.reviewers or by in ticket.reviewers:
+        return ""
+    who = text_format.one_line(" or ".join(ticket.reviewers), 200)
+    return f"Only {who} may decide about {text_format.subject(ticket.tool)}; you are {text_format.one_line(by, 64)}."
+
+
+def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = False) -> Iterator[Row]:
+    """Exactly what would happen, as lines. Without `whole`, long texts are cut at `PREVIEW` lines, and say so."""
+    if ticket.message and ticket.message != NO_WORDS:
+        yield text_format.clean(ticket.message), ""
+    for name, data in (*ticket.arguments.items(), *ticket.parameters.items()):
+        if change is not None and name == change.argument:
+            yield from _changed(change, whole=whole)
+        elif isinstance(data, str) and ("\n" in data or len(data) > 200):
+            summary = f"{text_format.lines_of(data)}, {text_format.size(len(data.encode('utf-8', 'replace')))}"
+            yield f"  {text_format.one_line(name, 40)}: {summary}", ""
+            yield from _text([(f"  │ {line}", "") for line in text_format.clean(data).split("\n")], whole=whole)
+        else:
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+            yield f"  {text_format.one_line(name, 40)}: {text_format.clean(text)}", ""
+    if ticket.response_schema is not None:
+        yield f"  the answer must satisfy {json.dumps(ticket.response_schema)}", "dim"
+    if ticket.expires_at is not None:
+        yield f"  expires at {ticket.expires_at:%Y-%m-%d %H:%M:%S} UTC; then {EXPIRIES[ticket.on_expiry]}", "dim"
+    if ticket.reviewers:
+        yield f"  decided by {text_format.one_line(' or '.join(ticket.reviewers), 200)} only", "dim"
+
+
+def _changed(change: FileChange, *, whole: bool) -> Iterator[Row]:
+    new = text_format.clean(change.after).splitlines()
+    summary = f"{text_format.plural(len(new), 'line')}, {text_format.size(len(change.after.encode()))}"
+    if change.before is None:
+        yield f"  file: {text_format.clean(change.path)} (new: {summary})", ""
+        yield from _text([(f"  + {line}", "added") for line in new], whole=whole)
+        return
+    old = text_format.clean(change.before).splitlines()
+    around = len(old) + len(new) if whole else 2
+    rows: list[Row] = [(f"  {line}", _side(line)) for line in difflib.unified_diff(old, new, n=around, lineterm="")][2:]
+    if not rows:
+        yield f"  file: {text_format.clean(change.path)} (is there, and stays the same: {summary})", ""
+        return
+    yield f"  file: {text_format.clean(change.path)} (is replaced: {summary}; the changes are)", ""
+    yield from _text(rows, whole=whole)
+
+
+def _side(line: str) -> Style:
+    return "added" if line.startswith("+") else "removed" if line.startswith("-") else "dim"
+
+
+def _text(rows: list[Row], *, whole: bool) -> Iterator[Row]:
+    if whole or len(rows) <= PREVIEW + _FEW:
+        yield from rows
+        return
+    yield from rows[:PREVIEW]
+    yield f"  … {text_format.plural(len(rows) - PREVIEW, 'more line')}; v shows all", "dim"
+
+
+_DECIDING: Final = {"resume": "yra", "cancel": "nc"}
+"""Action -> the keys that decide so; a form begins with the one that its words approve and deny mean."""
+
+
+@attrs.frozen
+class _Form:
+    """One kind of question: its title, the keys that it takes with their words."""
+
+    title: str
+    keys: dict[str, str]
+
+
+def _form(ticket: Ticket) -> _Form:
+    tool = text_format.subject(ticket.tool)
+    after = {"v": "show all", "q": "leave it waiting"}
+    if ticket.reason == "outcome_unknown":
+        title = f"Did {tool} take effect?"
+        return _Form(title, {"r": "run it again", "u": "use a result", "c": "cancel the call", **after})
+    if ticket.call_id is None:
+        return _run_form(ticket, after)
+    wanted = "" if ticket.action in ("", f"tool:{ticket.tool}") else f": {text_format.one_line(ticket.action, 200)}"
+    if answerable_by_yes(ticket):
+        edit = {"e": "edit"} if ticket.arguments else {}
+        return _Form(f"May {tool} run?{wanted}", {"y": "yes", **edit, "n": "no", **after})
+    return _Form(f"{tool} asks for an answer{wanted}", {"a": "answer", "n": "no", **after})
+
+
+def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
+    """Of a ticket that holds the run itself: it belongs to no call."""
+    wanted = "" if ticket.action in ("", "run:resume") else f": {text_format.one_line(ticket.action, 200)}"
+    if not answerable_by_yes(ticket):
+        return _Form(f"The run waits for an answer{wanted}", {"a": "answer", "n": "no, end the run", **after})
+    keys = {"y": "yes", "a": "yes, and tell it why", "n": "no, end the run", **after}
+    return _Form(f"The run is held. May it go on?{wanted}", keys)
+
+
+@attrs.frozen
+class _OpenPrompt:
+    """A question that is open in a terminal."""
+
+    ticket: Ticket
+    form: _Form
+    keyboard: Keyboard
+    screen: Screen
+
+    async def decision(self, key: str | None, typed: str) -> Decision | None:
+        """What a key decides, asking for what belongs to it; None if nothing yet. `typed` is no key if key is None."""
+        match key:
+            case "y" | "r":
+                return self.ticket.approve()
+            case "e":
+                return await self._edited()
+            case "n" | "c":
+                self.screen.prompt("Why not? (Enter for no reason) ", long=True)
+                return self.ticket.deny(await self.keyboard.line() or None)
+            case "u" | "a":
+                wanted = "result" if key == "u" else "answer"
+                self.screen.prompt(f"The {wanted} (JSON, or text): ", long=True)
+                value = read_value(await self.keyboard.line() or "")
+                return None if value is None else self.ticket.approve(value)
+            case _:
+                near = did_you_mean(typed.lower(), (*self.form.keys.values(), *ACTION_WORDS), quoted=False)
+                self.screen.row(f"{near}type one of: {', '.join(self.form.keys)}", "dim")
+                return None
+
+    async def _edited(self) -> Decision | None:
+        """Approve with other arguments: those that are typed take the place of those that are there."""
+        shown = json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)
+        self.screen.row(f"now: {text_format.clean(shown)}", "dim")
+        if any(mask in shown for mask in (MASK, HOME, WORKSPACE)):
+            self.screen.row(_MASKED, "warn")
+        self.screen.prompt("Arguments to change (JSON object; Enter to leave them): ", long=True)
+        typed = await self.keyboard.line()
+        if not typed:
+            return None
+        try:
+            changed = json.loads(typed)
+        except ValueError as error:
+            self.screen.row(f'that is no JSON ({error}); write an object such as {{"cents": 400}}', "bad")
+            return None
+        if not isinstance(changed, dict):
+            self.screen.row("write a JSON object: the arguments to change, by their names", "bad")
+            return None
+        return self.ticket.approve(edited_arguments={**self.ticket.arguments, **changed})
+
+
+_MASKED: Final = (
+    f"{MASK}, {HOME} and {WORKSPACE} stand for what is hidden. A value that you leave as shown keeps it; "
+    "in a value that you change, write the real text."
+)
+
+
+async def ask(
+    ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: FileChange | None = None
+) -> Decision | None:
+    """Ask until there is a decision; None means: leave the run waiting. Ctrl-D means that, too."""
+    form = _form(ticket)
+    asked = _OpenPrompt(ticket, form, keyboard, screen)
+    keyboard.forget()
+    screen.row()
+    screen.row(form.title, "warn")
+    for text, style in details(ticket, change):
+        screen.row(text, style)
+    choices = " · ".join(f"{key} {text}" for key, text in form.keys.items())
+    while True:
+        screen.prompt(f"{choices} ? ")
+        typed = await keyboard.line()
+        key = "q" if typed is None else _chosen(typed, form)
+        if typed is None:
+            screen.row()
+        if key == "q":
+            return None
+        if key == "v":
+            for text, style in details(ticket, change, whole=True):
+                screen.row(text, style)
+            continue
+        decision = await asked.decision(key, typed or "")
+        if decision is not None:
+            return decision
+
+
+def _chosen(typed: str, form: _Form) -> str | None:
+    """The key that is meant: the letter, the word behind it, or a word of a decision."""
+    word = typed.lower()
+    keys = _DECIDING.get(ACTION_WORDS.get(word, ""), "")
+    return next((key for key, text in form.keys.items() if word in (key, text) or key in keys), None)
+
+
+def read_value(typed: str) -> Any:
+    """What somebody typed as a value: JSON if it is, else the text; None for nothing."""
+    try:
+        return json.loads(typed)
+    except ValueError:
+        return typed or None
