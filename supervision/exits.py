@@ -5,7 +5,7 @@ instead a value that its supervisor decides upon, so groups stop at the actor's 
 
 * a group is flattened and its `trio.Cancelled` leaves are dropped as soon as one real error is among them (a
   cancellation that races a crash must not hide it);
-* a group of nothing but `ActorCancelled` collapses to one of its leaves. Trio formats `repr(error)` into a cancel reason
+* a group of nothing but `Cancelled` collapses to one of its leaves. Trio formats `repr(error)` into a cancel reason
   at every nursery level, which is quadratic in the depth and, on CPython 3.11, a RecursionError inside trio at 300
   to 400 levels (python-trio/trio#3290). With the collapse 5,000 levels unwind in linear time.
 
@@ -101,7 +101,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
-    """One `ActorCancelled` leaf if `error` consists of nothing else, otherwise None."""
+    """One `Cancelled` leaf if `error` consists of nothing else, otherwise None."""
     found: trio.Cancelled | None = None
     for leaf in leaves(error):
         if not isinstance(leaf, trio.Cancelled):
@@ -111,7 +111,7 @@ def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
 
 
 def is_stray(error: BaseException) -> bool:
-    """True for a `ActorCancelled` that no scope around the caller has sent: user code has kept it from somewhere else.
+    """True for a `Cancelled` that no scope around the caller has sent: user code has kept it from somewhere else.
 
     Nobody above may see it: a nursery would take it for its own, end all its tasks, and say nothing.
     """
@@ -127,7 +127,7 @@ def flatten(error: BaseException) -> BaseException:
     """The failure inside `error` without nesting and without cancellations.
 
     Returns:
-        The single real error, or one flat group of several; one `ActorCancelled` if there is nothing else; `error` itself
+        The single real error, or one flat group of several; one `Cancelled` if there is nothing else; `error` itself
         if it is no group.
     """
     if not isinstance(error, BaseExceptionGroup):

@@ -8,7 +8,7 @@ The ring. A plain nursery hands an outer cancellation to all children in the sam
 impossible. Here the scope of every incarnation is shielded, so the body of the `async with` block alone hears it.
 However the block ends, the supervisor then refuses new children and stops those it has, shielded: dynamic children
 first, concurrently, in slices, under one budget; then static children in reverse start order, each within its own
-budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `ActorCancelled`; or
+budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `Cancelled`; or
 with `SupervisorGaveUp`. An error is never replaced by a cancellation.
 
 Whoever interrupts the stop itself (a KeyboardInterrupt) ends its order: all children are asked to end at once, and the
@@ -148,7 +148,7 @@ class Supervisor:
             TooManyChildren: `max_children` are alive.
             NameTaken: The registry has a live actor of that name.
 
-        Cancellation: the child is stopped within its budget before `ActorCancelled` leaves; nothing is left started.
+        Cancellation: the child is stopped within its budget before `Cancelled` leaves; nothing is left started.
         """
         booting: Reply[None] = Reply()
         cell = self._start(spec, static=True, booting=booting)
@@ -188,7 +188,7 @@ class Supervisor:
         return tuple(cell.ref for cell in started)
 
     def cancel_child(self, child_id: str, *, reason: str, by: str) -> bool:
-        """Cancel a child: no restart, and it ends with `ActorCancelled(reason, by)` unless it crashes or finishes first.
+        """Cancel a child: no restart; its exit is `ActorCancelled(reason, by)` unless it crashes or finishes first.
 
         Synchronous; watch `ref.exited` for the end. A later request does not change an earlier one's reason.
 
@@ -479,7 +479,7 @@ async def open_supervisor(
             `__cause__`. The body has been cancelled; an error of its own goes first and carries a note.
         BaseException: The body's exception, bare.
 
-    Cancellation: an outer one is heard by the body alone and leaves as one bare `ActorCancelled` when all children have
+    Cancellation: an outer one is heard by the body alone and leaves as one bare `Cancelled` when all children have
         ended.
     """
     options = Options(

@@ -31,7 +31,7 @@ class Phase(StrEnum):
 class RunPosition(StrEnum):
     """Where the machine stands: the run-level phases, the stretches between them, and the way out.
 
-    `tools` covers the three per-call phases; each call has a position of its own (`CallPosition`). Two lie between the steps:
+    `tools` covers the three per-call phases; each call has its own `CallPosition`. Two lie between the steps:
     `tasks`, when the model has nothing more to say and background tasks live, and `paused` (also before the first
     step), while a ticket of the run itself is open.
     """

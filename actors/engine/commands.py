@@ -1,7 +1,7 @@
 """Commands reach the run here: decisions, the clock's expiries, cancels and new input.
 
-Whether a command is acceptable was judged when it was posted (`command_rules.py`). Here it acts, exactly once, in the order
-of the inbox. One that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
+`command_rules.py` judged each command when it was posted. Here the command acts, exactly once, in the order of the
+inbox. One that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
 """
 
 from __future__ import annotations

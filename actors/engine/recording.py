@@ -1,9 +1,9 @@
 """The record of a run: what is in it beside inputs, and how it is made.
 
-Theory of operation. A run that is folded again begins with `CreatedEntry`, and takes each input at the time that is recorded
-with it. Between inputs the owner of a run changes the state in few ways, and each has an entry of its own: an owner
-takes the run up as the store has it (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up is ended
-without the machine (`ForcedEndEntry`). A stretch that was not recorded has `RecordGap`.
+Theory of operation. A run that is folded again begins with `CreatedEntry`, and takes each input at its recorded
+time. Between inputs the owner of a run changes the state in few ways, and each has an entry of its own: an owner
+takes the run up as the store has it (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up
+ends without the machine (`ForcedEndEntry`). A stretch that was not recorded has `RecordGap`.
 
 Reducers are user code. Those that the agent declares run again in a replay. Others are known to the bodies that use
 them only; so what they return is recorded.

@@ -2,8 +2,8 @@
 
 Theory of operation. A task begins with the call of a background tool (which ends at once), or because a body spawns
 it. Its row is in the run's row while it lives. It ends exactly once: with a `run.task.finished` and one message that
-waits for the next step, in one commit. A run whose model has nothing more to say stays at `RunPosition.TASKS` until such a
-message, new input, a cancel or the deadline; a run that ends for another reason ends its tasks with the rest.
+waits for the next step, in one commit. A run whose model has nothing more to say stays at `RunPosition.TASKS` until
+that message, new input, a cancel or the deadline; a run that ends for another reason ends its tasks with the rest.
 
 A body that is run again spawns again. A spawn is known by its mark (of tool and arguments) and by how many of the
 same mark its attempt has spawned before: the spawner's row keeps the marks of all its tasks in order, so that the same

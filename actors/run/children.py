@@ -132,8 +132,8 @@ class DeltaBuffer:
     """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
 
     `put` waits while more than `BUFFER_LIMIT` characters wait for the store. What may be the beginning of a secret
-    waits for what follows it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` gives at most `PIECE`
-    characters, so that an event stays small whatever the size of a chunk; the rest waits for the next one.
+    waits for what follows it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` gives at most
+    `PIECE` characters, so that an event stays small whatever the size of a chunk; the rest waits for the next one.
     """
 
     def __init__(self, nudge: Callable[[], None], hold: Hold) -> None:

@@ -1,7 +1,7 @@
 """`Runtime`: the public face of a runtime. It starts and finds runs; all else is in its parts.
 
-`parts.py` puts them together: `reader.py` looks, `commands.py` decides, `agents.py` has agents and deps, `run_registry.py`
-has the live runs, `starting.py` writes new ones. How a runtime opens and closes is in `open_runtime.py`.
+`parts.py` puts them together: `reader.py` looks, `commands.py` decides, `agents.py` has agents and deps,
+`run_registry.py` has the live runs, `starting.py` writes new ones. `open_runtime.py` opens and closes a runtime.
 """
 
 from __future__ import annotations

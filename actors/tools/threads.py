@@ -1,6 +1,6 @@
 """One function in one worker thread: it can be given up, it can not be stopped.
 
-Theory of operation. The thread and the task that waits for it share a `ThreadBody`, guarded by a lock that is only held for
+Theory of operation. The thread and its waiting task share a `ThreadBody`, guarded by a lock that is only held for
 assignments. The body is in one of four states: waiting (not begun), working, ended, given up. When the waiting task is
 cancelled:
 

@@ -34,7 +34,7 @@ NAMES = (
         "stop_at_tools",
     ),
     *("open_runtime", "Runtime", "Run", "RunView", "run", "RunPage", "RunSummary", "RunInfo", "Event"),
-    *("Completed", "Stopped", "Waiting", "Failed", "Cancelled", "Termination", "Answer", "Decision", "Ticket"),
+    *("Completed", "Stopped", "Waiting", "Failed", "Cancelled", "Termination", "CommandResult", "Decision", "Ticket"),
     *(
         "Message",
         "Usage",
@@ -46,7 +46,7 @@ NAMES = (
         "MemoryStore",
         "SQLiteStore",
     ),
-    *("GreenroomError", "UsageError", "UnknownRun", "UnknownAgent", "RunExists", "ThreadBusy", "RunDegraded"),
+    *("GreenroomError", "UsageError", "UnknownRun", "UnknownAgent", "RunExists", "ThreadBusy", "RunDegradedError"),
     *("RuntimeClosed", "RuntimeFailed", "StoreError", "StoreOpenError", "StoreUnavailable", "StoreDown", "ModelError"),
     *("ReplayReport", "Difference", "Unreplayable"),
     *("ToolError", "ToolDefinitionError", "AgentDefinitionError"),
@@ -127,8 +127,8 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
         *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send"),
     ]
     assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
-        *("check_open", "closed", "degraded", "events", "follow", "info", "lacking", "on_change", "outage", "outcome"),
-        *("outline", "page", "record", "redactor", "statistics", "summaries", "ticket", "view"),
+        *("check_open", "closed", "degraded", "events", "follow", "info", "missing_requirement", "on_change"),
+        *("outage", "outcome", "outline", "page", "record", "redactor", "statistics", "summaries", "ticket", "view"),
     ]
 
 
@@ -202,7 +202,7 @@ def test_errors_of_the_caller_are_value_errors_and_all_are_greenroom_errors():
         "UsageError",
         "StoreError",
         "ModelError",
-        "RunDegraded",
+        "RunDegradedError",
         "RuntimeClosed",
         "RuntimeFailed",
         "ToolError",

@@ -155,7 +155,8 @@ class RunReport:
     def _head(self, screen: Screen, now: datetime) -> None:
         view, info = self._view, self._record.info
         screen.row(f"{view.run_id}  {text_format.clean(view.agent)}  {view.stage.value}", "strong")
-        started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {text_format.clean(view.by)}"
+        by = text_format.clean(view.by)
+        started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {by}"
         screen.row(
             started + (f" in {text_format.clean(shown)}" if (shown := shown_workspace(info.workspace)) else ""), "dim"
         )

@@ -353,11 +353,11 @@ class Client:
     ) -> AbstractAsyncContextManager[RunListIterator]:
         """Watch a list of runs: `async with client.watch_runs(...) as changes: async for change in changes: ...`.
 
-        The first change is a `ListedRuns`: the first page of the list, as `runs` gives it. After it each run that changes
-        comes as a `ListedRunChanged`, and the number of runs that are not done as a `RunCounts`. Another `ListedRuns` means:
-        begin again with this page; one comes after a lost connection, and when more has changed than is told one by
-        one. What waits for a slow reader is the newest line of each run. A connection watches few lists: see
-        `watches` in the gateway's limits.
+        The first change is a `ListedRuns`: the first page of the list, as `runs` gives it. After that page each changed
+        run comes as a `ListedRunChanged`, and the number of runs that are not done as a `RunCounts`. Another
+        `ListedRuns` means: begin again with this page; that happens after a lost connection, and when too many runs
+        have changed for single changes. A slow reader gets the newest line of each run. A connection watches few lists:
+        see `watches` in the gateway's limits.
 
         Raises:
             UsageError: an argument can not be, also from the iteration. ConnectError: there is no connection any more.

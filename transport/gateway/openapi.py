@@ -37,7 +37,7 @@ HEADERS: Final[Mapping[str, Schema]] = {
 }
 """The same of headers."""
 FREE: Final[Mapping[str, Schema]] = {
-    "Event": any_event(),
+    "AnyEvent": any_event(),
     "Command": {
         "description": "A command to a run.",
         "oneOf": [{"$ref": TEMPLATE.format(name=kind)} for kind in command_schemas()],
@@ -139,7 +139,7 @@ def _content(name: str) -> Schema:
 def _refused() -> Schema:
     return {
         "description": "Nothing happened; `error.code` says why. The status goes with the code.",
-        "content": _content("Error"),
+        "content": _content("ErrorBody"),
         "x-error-codes": [attrs.asdict(one) for one in ERRORS.values()],
     }
 

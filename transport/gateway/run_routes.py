@@ -233,7 +233,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     ),
     Route(
         method="GET", template="/readyz", handler=readyz, scope=None, tag="health",
-        summary="The process takes work", answers={200: ("It takes work.", "Health"), 503: ("Not now.", "Error")},
+        summary="The process takes work", answers={200: ("It takes work.", "Health"), 503: ("Not now.", "ErrorBody")},
     ),
     Route(
         method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
@@ -254,7 +254,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     ),
     Route(
         method="GET", template="/v1/runs/{run}", handler=one_run, scope="follow",
-        summary="A run as it is", answers={200: ("One consistent snapshot.", "Snapshot")},
+        summary="A run as it is", answers={200: ("One consistent snapshot.", "RunBody")},
     ),
     Route(
         method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
@@ -262,7 +262,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
         headers={"Last-Event-ID": "where a stream goes on: <epoch>-<sequence> of the last event"},
         answers={
             200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
-            410: ("The cursor is of another log, or beyond its head.", "Error"),
+            410: ("The cursor is of another log, or beyond its head.", "ErrorBody"),
         },
     ),
     Route(

@@ -461,7 +461,7 @@ def test_a_command_that_should_carry_a_decision_and_does_not_is_a_bug(kind):
 
 
 def test_an_action_that_is_not_known_is_refused_when_the_decision_is_made():
-    with pytest.raises(ValueError, match=r"action='maybe' is not known; use 'resume' \(approve\) or 'cancel' \(deny\)"):
+    with pytest.raises(ValueError, match=r"action='maybe' is not known; use 'approve' \(or 'resume'\), or 'deny'"):
         Decision(target="t", action="maybe")
 
 
