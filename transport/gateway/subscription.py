@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import greenroom as gr
 
 from ..protocol.framing import text_frames
-from ..protocol.ws_actions import Actions, CheckEnd, FetchEvents, RunSource
+from ..protocol.ws_actions import CheckEnd, FetchEvents, RunSource, WriterAction
 from ..protocol.ws_output import SessionOutput
 
 
@@ -46,7 +46,7 @@ class Subscription:
         """Call this when it is dropped."""
         self._stack.callback(callback)
 
-    async def look(self, action: FetchEvents | CheckEnd, output: SessionOutput) -> Actions:
+    async def look(self, action: FetchEvents | CheckEnd, output: SessionOutput) -> WriterAction | None:
         """Perform an action of the session and report what was found.
 
         Raises:

@@ -170,47 +170,32 @@ class WebSocketConnection:
 
     async def _write(self) -> None:
         """Write until the session is closed; the reader's task writes the last words."""
+        action: WriterAction | None = None
         try:
             while True:
-                if self.stream.pending:
+                if action is not None:
+                    action = await self._in_turn(action)
+                elif self.stream.pending:
                     await self.stream.flush()
-                    continue
-                action = self.output.next()
-                if action is None:
+                elif (action := self.output.next()) is None:
                     await self._wake.park()
-                else:
-                    await self._perform((action,))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._perform(self.session.peer_gone(None, None, None))
+            for last in self.session.peer_gone(None, None, None):
+                self._at_once(last)
         except gr.RuntimeClosed:
             self._gateway.send_away(self)
         except gr.StoreError as error:
             self._gateway.log_failure(self, error)
             self.leave(codes.INTERNAL, "the store can not be read")
 
-    async def _write_frames(self, action: WriteFrames) -> Actions:
+    async def _write_frames(self, action: WriteFrames) -> None:
         self._room.unpark_all()
         began = trio.current_time()
         await self.stream.send_all(action.data)
-        return self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
+        self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
 
-    # --- actions -----------------------------------------------------------------------------------------------------
-
-    async def _perform(self, actions: Actions) -> None:
-        """Perform what the session asks for, and what it asks for then."""
-        for action in actions:
-            if isinstance(action, WriterAction):
-                more = await self._in_turn(action)
-            elif isinstance(action, ApiAction):
-                more = await self._ask(action)
-            else:
-                more = self._at_once(action)
-            if more:
-                await self._perform(more)
-        if self.output.answering:
-            self._wake.unpark_all()
-
-    async def _in_turn(self, action: WriterAction) -> Actions:
+    async def _in_turn(self, action: WriterAction) -> WriterAction | None:
+        """Perform one action of the writer; the next one of the same turn, if there is one."""
         match action:
             case FetchEvents() | CheckEnd():
                 return await self._followed[action.source].look(action, self.output)
@@ -218,15 +203,29 @@ class WebSocketConnection:
                 await self.stream.send_all(action.data)
                 return self.output.turn_written(action.source)
             case WriteFrames():
-                return await self._write_frames(action)
+                await self._write_frames(action)
             case TakeRows():
                 rows = await self._watched[action.source.name].advance()
                 return self.output.rows_taken(action.source, rows)
             case RetryLater():
                 await trio.sleep(RETRY)
                 return self.output.turn_written(action.source)
+            case UnfollowRun():
+                self._at_once(action)
             case _ as never:
                 assert_never(never)
+        return None
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _perform(self, actions: Actions) -> None:
+        """Perform what the session asks the reader for, and what it asks for then."""
+        for action in actions:
+            more = await self._ask(action) if isinstance(action, ApiAction) else self._at_once(action)
+            if more:
+                await self._perform(more)
+        if self.output.answering:
+            self._wake.unpark_all()
 
     async def _ask(self, action: ApiAction) -> Actions:
         """Ask the gateway's API, and report its answer or why there is none."""

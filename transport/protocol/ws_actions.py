@@ -126,7 +126,7 @@ class FollowRun(Action, frozen=True):
 
 
 class UnfollowRun(Action, frozen=True):
-    """Close the follower of a source, if there is one. No result."""
+    """Close the follower of a source, if there is one; also for the writer, at the end of a run. No result."""
 
     source: RunSource
 
@@ -190,6 +190,6 @@ class Cut(Action, frozen=True):
 
 
 ApiAction = Authenticate | FindHead | TakeSnapshot | ExecuteCommand | OpenWatch
-WriterAction = WriteFrames | FetchEvents | CheckEnd | TakeRows | WriteTurn | RetryLater
+WriterAction = WriteFrames | FetchEvents | CheckEnd | TakeRows | WriteTurn | RetryLater | UnfollowRun
 Immediate = CountFrame | FollowRun | UnfollowRun | CloseWatch | ReadHeads | Close | Cut
-Actions = tuple[ApiAction | WriterAction | Immediate, ...]
+Actions = tuple[ApiAction | Immediate, ...]

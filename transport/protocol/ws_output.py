@@ -9,6 +9,8 @@ A turn of a run:
     FetchEvents -> events_read  -> WriteTurn -> turn_written: in the line again
                 -> nothing_read -> gw.live the first time, else CheckEnd -> nothing_yet: out of the line, unless behind
                                                                          -> run_ended: gw.unsubscribed, over
+
+Each of these facts returns the next action of the turn, or None at its end.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from typing import Final, Literal
 from . import down
 from .framing import PING, text_frame
 from .ws_actions import (
-    Actions,
     AnySource,
     CheckEnd,
     FetchEvents,
@@ -169,16 +170,16 @@ class SessionOutput:
 
     # --- turns: what the connection has found -------------------------------------------------------------------------
 
-    def events_read(self, source: RunSource, first: int, last: int, data: bytes) -> Actions:
+    def events_read(self, source: RunSource, first: int, last: int, data: bytes) -> WriterAction | None:
         """Events of a source are here, as frames.
 
         Raises:
             SessionError: `first` does not follow the last event of the source.
         """
         if source.over:
-            return ()  # the client has let go of it meanwhile, or follows it from another position
+            return None  # the client has let go of it meanwhile, or follows it from another position
         self.advance(source, first, last)
-        return (WriteTurn(source, data),)
+        return WriteTurn(source, data)
 
     def free(self, source: RunSource) -> bool:
         """True if events of a source may be written beside the line: it is live, and nothing else comes first."""
@@ -194,21 +195,21 @@ class SessionOutput:
             raise SessionError(f"events {first} to {last} of {source.run} do not follow {source.after}")
         source.after = last
 
-    def nothing_read(self, source: RunSource) -> Actions:
+    def nothing_read(self, source: RunSource) -> WriterAction | None:
         """The log ends at the position of the source."""
         if source.over:
-            return ()
+            return None
         if source.live:
-            return (CheckEnd(source),)
+            return CheckEnd(source)
         source.live = True
-        return (WriteTurn(source, framed(down.Live(run=source.run, sequence=source.after))),)
+        return WriteTurn(source, framed(down.Live(run=source.run, sequence=source.after)))
 
-    def nothing_yet(self, source: RunSource, *, behind: bool) -> Actions:
+    def nothing_yet(self, source: RunSource, *, behind: bool) -> WriterAction | None:
         """More events can come. `behind`: they may be there already."""
         source.writing = False
         if behind:
             self.touch(source)
-        return ()
+        return None
 
     def run_ended(
         self,
@@ -216,28 +217,30 @@ class SessionOutput:
         reason: Literal["done", "gone", "degraded"],
         code: str | None = None,
         detail: str | None = None,
-    ) -> Actions:
+    ) -> WriterAction | None:
         """No more events of the run come; `code` and `detail` say why."""
         if source.over:
-            return ()
+            return None
         del self.runs[source.run]
         self._end(source)
         reply = down.Unsubscribed(run=source.run, reason=reason, code=code, detail=detail)
-        return (UnfollowRun(source), WriteTurn(source, framed(reply)))
+        return WriteTurn(source, framed(reply))
 
-    def fetch_failed(self, source: RunSource) -> Actions:
+    def fetch_failed(self, source: RunSource) -> WriterAction | None:
         """The store does not answer now."""
-        return () if source.over else (RetryLater(source),)
+        return None if source.over else RetryLater(source)
 
-    def rows_taken(self, source: ListSource, data: bytes | None) -> Actions:
+    def rows_taken(self, source: ListSource, data: bytes | None) -> WriterAction | None:
         """What waits of a list, as frames; None if nothing does."""
         if data is not None and not source.over:
-            return (WriteTurn(source, data),)
+            return WriteTurn(source, data)
         source.writing = False
-        return ()
+        return None
 
-    def turn_written(self, source: AnySource) -> Actions:
-        """A turn was written whole: the source has another one, behind all others in the line."""
+    def turn_written(self, source: AnySource) -> WriterAction | None:
+        """A turn was written whole: the source has another one, behind all others in the line, unless it is over."""
         source.writing = False
+        if source.over and isinstance(source, RunSource):
+            return UnfollowRun(source)
         self.touch(source)
-        return ()
+        return None

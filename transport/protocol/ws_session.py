@@ -229,7 +229,7 @@ class WebSocketSession:
         self._counted = now
         return self._budget >= 0
 
-    def _too_fast(self) -> Actions:
+    def _too_fast(self) -> tuple[Close, ...]:
         return self.leave(codes.TOO_FAST, f"more than {self._limits.messages_per_second:g} messages per second")
 
     def _hello(self, data: Mapping[str, Any]) -> Actions:
@@ -407,11 +407,10 @@ class WebSocketSession:
 
     # --- signs of life -----------------------------------------------------------------------------------------------
 
-    def frames_written(self, written: WriteFrames, began: float, now: float, last_byte: float) -> Actions:
+    def frames_written(self, written: WriteFrames, began: float, now: float, last_byte: float) -> None:
         """A write that `began` then is done; the newest byte of the peer came at `last_byte`."""
         if written.pinging and last_byte < began:  # on a short way the answer may be here already
             self._ping = now
-        return ()
 
     def heartbeat(
         self, now: float, *, last_byte: float, last_frame: float, last_room: float, writing: bool
@@ -453,7 +452,7 @@ class WebSocketSession:
         self._end()
         return (Close(),)
 
-    def peer_gone(self, code: int | None, reason: str | None, verdict: CloseCode | None) -> Actions:
+    def peer_gone(self, code: int | None, reason: str | None, verdict: CloseCode | None) -> tuple[Close, ...]:
         """No message can come any more.
 
         Args:

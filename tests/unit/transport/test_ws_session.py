@@ -284,26 +284,25 @@ def test_a_run_is_replayed_then_live_then_followed_to_its_end():
     session = welcomed()
     output, source = session.output, following(session, head=2)
     assert output.next() == FetchEvents(source)
-    assert output.events_read(source, 1, 2, b"data") == (WriteTurn(source, b"data"),)
+    assert output.events_read(source, 1, 2, b"data") == WriteTurn(source, b"data")
     assert not output.free(source)
     output.turn_written(source)
     assert output.next() == FetchEvents(source)
-    (turn,) = output.nothing_read(source)
+    turn = output.nothing_read(source)
     assert WireReader().read(turn.data) == [{"type": "gw.live", "run": "r", "sequence": 2}]
     output.turn_written(source)
     assert output.next() == FetchEvents(source)
-    assert output.nothing_read(source) == (CheckEnd(source),)
-    assert output.nothing_yet(source, behind=False) == ()
+    assert output.nothing_read(source) == CheckEnd(source)
+    assert output.nothing_yet(source, behind=False) is None
     assert output.next() is None
     assert output.free(source)
     output.advance(source, 3, 3)
     output.touch(source)
     assert output.next() == FetchEvents(source)
     output.nothing_read(source)
-    unfollow, turn = output.run_ended(source, "done")
-    assert unfollow == UnfollowRun(source)
+    turn = output.run_ended(source, "done")
     assert WireReader().read(turn.data) == [{"type": "gw.unsubscribed", "run": "r", "reason": "done"}]
-    output.turn_written(source)
+    assert output.turn_written(source) == UnfollowRun(source)
     assert (output.next(), output.runs) == (None, {})
 
 
@@ -311,7 +310,7 @@ def test_why_a_run_ended_is_told():
     session = welcomed()
     source = following(session)
     session.output.next()
-    _, turn = session.output.run_ended(source, "degraded", code="deps_missing", detail="none")
+    turn = session.output.run_ended(source, "degraded", code="deps_missing", detail="none")
     told = {"type": "gw.unsubscribed", "run": "r", "reason": "degraded", "code": "deps_missing", "detail": "none"}
     assert WireReader().read(turn.data) == [told]
 
@@ -332,8 +331,8 @@ def test_what_was_read_for_an_old_subscription_is_dropped():
     assert session.output.next() == FetchEvents(old)
     new = following(session, after=3, head=5)
     found = session.output
-    assert found.events_read(old, 1, 5, b"data") == found.nothing_read(old) == found.run_ended(old, "done") == ()
-    assert found.fetch_failed(old) == ()
+    assert found.events_read(old, 1, 5, b"data") is found.nothing_read(old) is found.fetch_failed(old) is None
+    assert found.run_ended(old, "done") is None
     assert session.output.runs == {"r": new}
     assert session.output.next() == FetchEvents(new)
 
@@ -342,7 +341,7 @@ def test_a_store_that_does_not_answer_is_asked_again():
     session = welcomed()
     source = following(session)
     session.output.next()
-    assert session.output.fetch_failed(source) == (RetryLater(source),)
+    assert session.output.fetch_failed(source) == RetryLater(source)
     session.output.turn_written(source)
     assert session.output.next() == FetchEvents(source)
 
@@ -398,10 +397,10 @@ def test_a_watched_list_has_turns_until_it_is_left():
     output.touch(source)
     assert output.next() == TakeRows(source)
     rows = text_frame(b"{}")
-    assert output.rows_taken(source, rows) == (WriteTurn(source, rows),)
+    assert output.rows_taken(source, rows) == WriteTurn(source, rows)
     output.turn_written(source)
     assert output.next() == TakeRows(source)
-    assert output.rows_taken(source, None) == ()
+    assert output.rows_taken(source, None) is None
     assert output.next() is None
     assert session.received(said("unwatch", id="w"), 0.0)[1:] == (CloseWatch("w"),)
     assert written(session) == [{"type": "gw.unwatched", "watch": "w"}]
