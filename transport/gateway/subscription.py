@@ -56,9 +56,11 @@ class Subscription:
         try:
             if isinstance(action, FetchEvents):
                 found = await follower.fetch()
-                if found is None:
-                    return output.nothing_read(source)
-                return output.events_read(source, found.first, found.last, found.encoded(as_text_frames))
+                if found is not None:
+                    return output.events_read(source, found.first, found.last, found.encoded(as_text_frames))
+                reply = output.nothing_read(source)
+                if not isinstance(reply, CheckEnd):
+                    return reply
             if await follower.finished():
                 return output.run_ended(source, "done")
         except gr.StoreUnavailable:

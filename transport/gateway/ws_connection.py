@@ -170,15 +170,16 @@ class WebSocketConnection:
 
     async def _write(self) -> None:
         """Write until the session is closed; the reader's task writes the last words."""
-        action: WriterAction | None = None
         try:
             while True:
-                if action is not None:
-                    action = await self._in_turn(action)
-                elif self.stream.pending:
+                if self.stream.pending:
                     await self.stream.flush()
                 elif (action := self.output.next()) is None:
                     await self._wake.park()
+                else:
+                    more = await self._in_turn(action)
+                    while more is not None:
+                        more = await self._in_turn(more)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             for last in self.session.peer_gone(None, None, None):
                 self._at_once(last)
