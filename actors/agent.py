@@ -15,6 +15,7 @@ from .abc import Model
 from .contract.decisions import Decision, Ticket
 from .contract.ids import content_digest
 from .contract.messages import ToolInfo
+from .contract.plain import JSONObject
 from .contract.policies import Policies
 from .contract.spec import MODES, AgentSpec, ExecutionMode
 from .contract.state import Keys
@@ -33,11 +34,11 @@ from .tools.marks import definition_mark
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    T = TypeVar("T", default=str)
+    T_co = TypeVar("T_co", default=str, covariant=True)
 else:
     from typing import TypeVar
 
-    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
 
 V = TypeVar("V")
 ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str]
@@ -67,7 +68,7 @@ def stop_at_tools(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _tools(value: Iterable[Tool[..., Any]]) -> tuple[Tool[..., Any], ...]:
+def _tools(value: Iterable[Tool[..., object]]) -> tuple[Tool[..., object], ...]:
     return _listed(value)
 
 
@@ -89,13 +90,13 @@ def _listed(value: Iterable[V]) -> tuple[V, ...]:
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else cast("Any", given)
 
 
-def _copied(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _copied(value: JSONObject) -> JSONObject:
     return dict(value) if isinstance(value, Mapping) else value
 
 
 @checks_fields(AgentDefinitionError)
 @attrs.frozen(eq=False)
-class Agent(Generic[T]):
+class Agent(Generic[T_co]):
     """A model, its instructions and its tools, under a key that is unique in a runtime.
 
     Attributes:
@@ -130,18 +131,18 @@ class Agent(Generic[T]):
 
     key: str
     instructions: str = attrs.field(default="", kw_only=True)
-    tools: tuple[Tool[..., Any], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
+    tools: tuple[Tool[..., object], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     model: Model | str | None = attrs.field(default=None, kw_only=True)
     execution: ExecutionMode = attrs.field(default="sequential", kw_only=True)
     stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
-    output_type: type[T] = attrs.field(default=cast("Any", str), kw_only=True)
+    output_type: type[T_co] = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
     tool_use: ToolUse = attrs.field(default="run_model_again", kw_only=True)
     on_deny: Literal["continue", "cancel_run"] = attrs.field(default="continue", kw_only=True)
     denial: Callable[[Ticket, Decision], str] | None = attrs.field(default=None, kw_only=True)
     on_new_input: Literal["queue", "supersede"] = attrs.field(default="queue", kw_only=True)
     on_unknown_tool: Literal["return", "raise"] = attrs.field(default="return", kw_only=True)
-    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, kw_only=True)
+    settings: JSONObject = attrs.field(factory=dict, converter=_copied, kw_only=True)
     max_bodies: int = attrs.field(default=16, kw_only=True)
     max_tasks: int = attrs.field(default=_TASKS, kw_only=True)
     description: str = attrs.field(default="", kw_only=True)
@@ -149,7 +150,7 @@ class Agent(Generic[T]):
     state: tuple[StateKey[Any], ...] = attrs.field(default=(), converter=_keys, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
-    _output: Output[T] = attrs.field(init=False, repr=False)
+    _output: Output[T_co] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         _check_parts(self)
@@ -170,7 +171,7 @@ class Agent(Generic[T]):
         return f"<Agent {self.key!r}: {len(self.tools)} tools>"
 
     @property
-    def output_schema(self) -> Mapping[str, Any] | None:
+    def output_schema(self) -> JSONObject | None:
         """JSON Schema of the final answer; None if it is plain text."""
         return self._output.schema
 
@@ -179,7 +180,7 @@ class Agent(Generic[T]):
         """What the system text says of the form of the final answer; empty if that is plain text."""
         return self._output.words
 
-    def parse_output(self, value: Any) -> T:
+    def parse_output(self, value: object) -> T_co:
         """The output of a finished run as the agent's output type, from the JSON value that is stored.
 
         Raises:
@@ -193,20 +194,20 @@ class Agent(Generic[T]):
         return (*self.state, *(key for plugin in self.plugins for key in plugin.state))
 
     @property
-    def builtin(self) -> tuple[Tool[..., Any], ...]:
+    def builtin(self) -> tuple[Tool[..., object], ...]:
         """Tools that the model is offered beside the agent's own: list_tasks and cancel_task, for background tools."""
         return BUILTIN if any(tool.background for tool in self.tools) else ()
 
-    def tool(self, name: str) -> Tool[..., Any] | None:
+    def tool(self, name: str) -> Tool[..., object] | None:
         """The tool of this name."""
         return next((tool for tool in (*self.tools, *self.builtin) if tool.name == name), None)
 
 
-def _fault(agent: Agent[Any], what: str) -> AgentDefinitionError:
+def _fault(agent: Agent[object], what: str) -> AgentDefinitionError:
     return AgentDefinitionError(f"agent {agent.key!r}: {what}")
 
 
-def _check_parts(agent: Agent[Any]) -> None:
+def _check_parts(agent: Agent[object]) -> None:
     key = agent.key
     if not isinstance(key, str) or not key.isprintable() or not 0 < len(key) <= _KEY_LIMIT or " " in key:
         raise AgentDefinitionError(f"agent key {key!r}: use 1 to {_KEY_LIMIT} printable characters without spaces")
@@ -231,7 +232,7 @@ def _check_parts(agent: Agent[Any]) -> None:
     _check_settings(agent, agent.settings)
 
 
-def _check_denial(agent: Agent[Any], denial: Any) -> None:
+def _check_denial(agent: Agent[object], denial: object) -> None:
     if denial is not None and (not callable(denial) or inspect.iscoroutinefunction(denial) or not _takes_two(denial)):
         raise _fault(agent, f"denial={denial!r}: give a function, (ticket, decision) -> str, that does not await")
 
@@ -246,7 +247,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _check_settings(agent: Agent[Any], settings: Any) -> None:
+def _check_settings(agent: Agent[object], settings: object) -> None:
     if not isinstance(settings, Mapping):
         raise _fault(agent, f"settings={settings!r}: give a dict")
     try:
@@ -255,7 +256,7 @@ def _check_settings(agent: Agent[Any], settings: Any) -> None:
         raise _fault(agent, f"settings={settings!r}: give plain JSON data ({error})") from error
 
 
-def _check_tools(agent: Agent[Any]) -> None:
+def _check_tools(agent: Agent[object]) -> None:
     tools: Any = agent.tools
     if not isinstance(tools, tuple):
         raise _fault(agent, f"tools={tools!r}: give a list of tools")
@@ -283,7 +284,7 @@ def _check_tools(agent: Agent[Any]) -> None:
         )
 
 
-def _check_names(agent: Agent[Any], names: Sequence[str], where: str) -> None:
+def _check_names(agent: Agent[object], names: Sequence[str], where: str) -> None:
     known = [tool.name for tool in agent.tools]
     for name in names:
         if name not in known:
@@ -291,7 +292,7 @@ def _check_names(agent: Agent[Any], names: Sequence[str], where: str) -> None:
             raise _fault(agent, f"{where} names the tool {name!r}; {near}the tools are: {', '.join(known) or 'none'}")
 
 
-def _check_stop(agent: Agent[Any]) -> None:
+def _check_stop(agent: Agent[object]) -> None:
     if not isinstance(agent.stop, tuple):
         raise _fault(agent, f"stop={agent.stop!r}: give a list of conditions, such as [gr.stop.MaxRounds(8)]")
     for condition in agent.stop:
@@ -307,12 +308,12 @@ def _check_stop(agent: Agent[Any]) -> None:
                 raise _fault(agent, f"stop: {condition!r}: {name} is a number, 0 or more; 0 or None switches it off")
 
 
-def _is_limit(value: Any, *, whole: bool) -> bool:
+def _is_limit(value: object, *, whole: bool) -> bool:
     kinds = int if whole else (int, float)
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
 
 
-def _spec(agent: Agent[Any], policies: Policies) -> AgentSpec:
+def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
     return AgentSpec(
         key=agent.key,
         digest=content_digest(_essence(agent, policies)),
@@ -337,7 +338,7 @@ def _spec(agent: Agent[Any], policies: Policies) -> AgentSpec:
     )
 
 
-def _declared(agent: Agent[Any]) -> Keys:
+def _declared(agent: Agent[object]) -> Keys:
     if not isinstance(agent.state, tuple):
         raise _fault(agent, f"state={agent.state!r}: give a list of state keys")
     keys = agent.declared_state
@@ -347,7 +348,7 @@ def _declared(agent: Agent[Any]) -> Keys:
         raise AgentDefinitionError(str(error)) from error
 
 
-def _essence(agent: Agent[Any], policies: Policies) -> Any:
+def _essence(agent: Agent[object], policies: Policies) -> Any:
     """Everything that can change a run, as plain data. Two agents with equal essences behave alike, code aside."""
     use = agent.tool_use
     more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins if not _is_data(plugin)]
@@ -379,7 +380,7 @@ def _is_data(plugin: Plugin) -> bool:
     return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
 
 
-def _tool_essence(tool: Tool[..., Any]) -> Any:
+def _tool_essence(tool: Tool[..., object]) -> Any:
     options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error]
     options.append("raise" if tool.ends_on_timeout else "return")
     times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]

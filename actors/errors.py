@@ -187,7 +187,7 @@ class ModelError(GreenroomError):
         return self.kind in MAY_PASS
 
 
-def _seconds(value: Any) -> float | None:
+def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124 - NaN

@@ -36,7 +36,7 @@ def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
         known = keywords_of(create)
 
         @functools.wraps(create)
-        def init(self: Any, *args: Any, **fields: Any) -> None:
+        def init(self: object, *args: object, **fields: object) -> None:
             for field in fields:
                 if field not in known:
                     raise unknown_option(cls.__name__, field, known, error)

@@ -7,7 +7,7 @@ on purpose.
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 from attrs import define, evolve, field
@@ -29,10 +29,10 @@ M = TypeVar("M")
 class Host(Protocol):
     """What the wrapper asks of the supervisor; both are synchronous and are called by the child's own task."""
 
-    def decide(self, cell: ChildRecord[Any], exit_: Exit) -> Decision:
+    def decide(self, cell: AnyCell, exit_: Exit) -> Decision:
         """What happens after this incarnation's exit."""
 
-    def child_ended(self, cell: ChildRecord[Any], exit_: Exit, dead_letters: int) -> None:
+    def child_ended(self, cell: AnyCell, exit_: Exit, dead_letters: int) -> None:
         """The child has ended for good; called last in its exit step."""
 
 
@@ -105,7 +105,11 @@ class ChildRecord(Generic[M]):
             booting.send(None)
 
 
-async def run_actor(cell: ChildRecord[Any]) -> None:
+AnyCell: TypeAlias = ChildRecord[Any]
+"""A child whose messages are not known here."""
+
+
+async def run_actor(cell: AnyCell) -> None:
     """The task of an actor: from the first incarnation to the published exit.
 
     Raises:
@@ -131,7 +135,7 @@ async def run_actor(cell: ChildRecord[Any]) -> None:
                 return
 
 
-async def _incarnate(cell: ChildRecord[Any], pause: float | None) -> Exit:
+async def _incarnate(cell: AnyCell, pause: float | None) -> Exit:
     """One incarnation; from the body's end to the return there is no checkpoint."""
     if cell.request is not None:  # asked to end before it began: its body must not act
         return cell.request

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Final
 from weakref import WeakSet
 
 import trio
@@ -57,7 +57,7 @@ class _Handlers:
 _handlers: Final = _Handlers()
 
 
-def note_handler(handler: Any, *, bare: bool) -> None:
+def note_handler(handler: object, *, bare: bool) -> None:
     """Remember a SIGINT handler, so that the interrupts that it raises are recognised.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .public import restored
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class SupervisionError(Exception):
     """Base of every error that this package raises by itself. It comes whole out of a pickle."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return restored, (type(self), self.args, vars(self))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeAlias
+
+from attrs import Attribute
 
 from .errors import InvalidSpec
 
-Check = Callable[[object, Any, Any], None]
+Field: TypeAlias = "Attribute[Any]"
+Check = Callable[[object, Field, object], None]
 """A validator of attrs."""
 
 
@@ -23,7 +26,7 @@ def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> 
 def at_least(least: float) -> Check:
     """The field is a number, and this one or more."""
 
-    def check(_: object, attribute: Any, value: Any) -> None:
+    def check(_: object, attribute: Field, value: object) -> None:
         if not isinstance(value, int | float) or not value >= least:
             raise InvalidSpec(f"{attribute.name}={value!r:.100}: give {least} or more")
 
@@ -33,7 +36,7 @@ def at_least(least: float) -> Check:
 def more_than(bound: float) -> Check:
     """The field is a number above this one."""
 
-    def check(_: object, attribute: Any, value: Any) -> None:
+    def check(_: object, attribute: Field, value: object) -> None:
         if not isinstance(value, int | float) or not value > bound:
             raise InvalidSpec(f"{attribute.name}={value!r:.100}: give more than {bound}")
 
@@ -43,7 +46,7 @@ def more_than(bound: float) -> Check:
 def one_of(*known: str) -> Check:
     """The field is one of these words."""
 
-    def check(_: object, attribute: Any, value: Any) -> None:
+    def check(_: object, attribute: Field, value: object) -> None:
         if value not in known:
             way = " or ".join(map(repr, known))
             raise InvalidSpec(f"{attribute.name}={value!r:.100} is not known; {did_you_mean(value, known)}use {way}")
@@ -51,7 +54,7 @@ def one_of(*known: str) -> Check:
     return check
 
 
-def a_text(_: object, attribute: Any, value: Any) -> None:
+def a_text(_: object, attribute: Field, value: object) -> None:
     """The field is a str."""
     if not isinstance(value, str):
         raise InvalidSpec(f"{attribute.name}={value!r:.100}: give a str")

@@ -10,10 +10,9 @@ import sys
 import typing
 from collections.abc import Iterable, Mapping
 from types import FunctionType
-from typing import Any
 
 
-def publish(package: str, namespace: Mapping[str, Any], names: Iterable[str]) -> None:
+def publish(package: str, namespace: Mapping[str, object], names: Iterable[str]) -> None:
     """Set `__module__` of the classes and functions that `package` exports under `names`.
 
     Call it at the end of the package's `__init__`. What has another name there than its own (an alias), and what is
@@ -33,7 +32,7 @@ def _resolve_annotations(cls: type) -> None:
     `typing.get_type_hints`, attrs and msgspec look the names of such a text up in the module that `__module__` names,
     and the package does not have them all. A text that names what is imported for type checkers only stays as it is.
     """
-    annotations: dict[str, Any] = vars(cls).get("__annotations__", {})
+    annotations: dict[str, object] = vars(cls).get("__annotations__", {})
     names = {**vars(cls), **vars(sys.modules[cls.__module__])}
     for field, annotation in annotations.items():
         holder = type(cls.__name__, (), {"__annotations__": {field: annotation}})
@@ -43,7 +42,7 @@ def _resolve_annotations(cls: type) -> None:
             continue
 
 
-def restored(cls: type[BaseException], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> BaseException:
+def restored(cls: type[BaseException], args: tuple[object, ...], attributes: Mapping[str, object]) -> BaseException:
     """An exception out of a pickle, without calling its `__init__`, whose arguments are not those that `args` keeps."""
     error = cls.__new__(cls, *args)
     vars(error).update(attributes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import trio
 from attrs import define, field
@@ -50,7 +50,7 @@ class Ref(Generic[M_contra]):
     _event: trio.Event | None = field(init=False, default=None)
     _monitors: dict[object, Monitor] | None = field(init=False, default=None)
     _releases: list[Callable[[], None]] | None = field(init=False, default=None)
-    _replies: dict[Reply[Any], None] | None = field(init=False, default=None)
+    _replies: dict[Reply[object], None] | None = field(init=False, default=None)
 
     def __repr__(self) -> str:
         state = "live" if self._exit is None else repr(self._exit)
@@ -170,3 +170,7 @@ class Ref(Generic[M_contra]):
             for callback in list(monitors.values()):
                 call_watcher(callback, self, exit_)
         return dead_letters
+
+
+AnyRef: TypeAlias = Ref[Any]
+"""A ref of an actor whose messages are not known here."""

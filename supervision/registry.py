@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attrs import define, field
 
 from .errors import ActorExited, NameTaken
-from .ref import Ref
+from .ref import AnyRef, Ref
 
 
 @define(eq=False)
 class Registry:
     """A table of names; pass one along instead of keeping a global."""
 
-    _refs: dict[str, Ref[Any]] = field(init=False, factory=dict)
+    _refs: dict[str, Ref[object]] = field(init=False, factory=dict)
 
     def __repr__(self) -> str:
         return f"<Registry of {len(self._refs)} names>"
@@ -25,7 +23,7 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self._refs
 
-    def register(self, name: str, ref: Ref[Any]) -> None:
+    def register(self, name: str, ref: AnyRef) -> None:
         """Give a live actor a name until it exits; an actor may have several.
 
         Raises:
@@ -43,7 +41,7 @@ class Registry:
         """Free a name before its actor exits; False if nobody has it."""
         return self._refs.pop(name, None) is not None
 
-    def whereis(self, name: str) -> Ref[Any] | None:
+    def whereis(self, name: str) -> AnyRef | None:
         """The live actor of that name."""
         return self._refs.get(name)
 
@@ -51,6 +49,6 @@ class Registry:
         """All names, in order of registration."""
         return tuple(self._refs)
 
-    def _forget(self, name: str, ref: Ref[Any]) -> None:
+    def _forget(self, name: str, ref: AnyRef) -> None:
         if self._refs.get(name) is ref:
             del self._refs[name]

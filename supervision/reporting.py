@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import sys
 import traceback as tracebacks
-from typing import Any
 
 from .border import failure_of_call
 from .exits import leaves
 
 
-def report(logger: logging.Logger, level: int, message: str, *, traceback: str | None = None, **fields: Any) -> None:
+def report(logger: logging.Logger, level: int, message: str, *, traceback: str | None = None, **fields: object) -> None:
     """Write one line, if anybody listens. Costs one look at the logger's level otherwise. Never raises.
 
     Args:

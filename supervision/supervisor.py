@@ -34,7 +34,7 @@ import trio
 from attrs import asdict, define, field
 from trio.lowlevel import checkpoint
 
-from .actor import ChildRecord, run_actor
+from .actor import AnyCell, ChildRecord, run_actor
 from .border import note_handler
 from .errors import (
     DuplicateChild,
@@ -49,7 +49,7 @@ from .exits import ActorCancelled, Crashed, Exit, GaveUp, Shutdown, Unresponsive
 from .intensity import Intensity, Window
 from .mailbox import Mailbox
 from .nursery import raise_bare, unwrap
-from .ref import Ref, call_watcher
+from .ref import AnyRef, Ref, call_watcher
 from .registry import Registry
 from .reply import Reply
 from .reporting import report
@@ -103,13 +103,13 @@ class Supervisor:
     _options: Options
     _nursery: trio.Nursery
     _body: trio.CancelScope = field(init=False, factory=trio.CancelScope)
-    _static: dict[str, ChildRecord[Any]] = field(init=False, factory=dict)
-    _dynamic: dict[str, ChildRecord[Any]] = field(init=False, factory=dict)
+    _static: dict[str, AnyCell] = field(init=False, factory=dict)
+    _dynamic: dict[str, AnyCell] = field(init=False, factory=dict)
     _window: Window = field(init=False)
     _counters: _Counters = field(init=False, factory=_Counters)
     _idle: trio.Event | None = field(init=False, default=None)
     _stopping: bool = field(init=False, default=False)
-    _failure: tuple[ChildRecord[Any], GaveUp] | None = field(init=False, default=None)
+    _failure: tuple[AnyCell, GaveUp] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self._window = Window(intensity=self._options.intensity)
@@ -163,7 +163,7 @@ class Supervisor:
             raise StartFailed(spec.id, exit_) from (exit_.error if isinstance(exit_, Crashed) else None)
         return cell.ref
 
-    async def start_children(self, specs: Iterable[ChildSpec[Any]]) -> tuple[Ref[Any], ...]:
+    async def start_children(self, specs: Iterable[ChildSpec[Any]]) -> tuple[AnyRef, ...]:
         """`start_child_ready` for each, in order; if one fails, those already started are stopped in reverse order.
 
         Raises:
@@ -175,7 +175,7 @@ class Supervisor:
 
         Cancellation: as a failure.
         """
-        started: list[ChildRecord[Any]] = []
+        started: list[ChildRecord[object]] = []
         try:
             for spec in specs:
                 await self.start_child_ready(spec)
@@ -224,7 +224,7 @@ class Supervisor:
 
     # --- views ------------------------------------------------------------------------------------
 
-    def get(self, child_id: str) -> Ref[Any] | None:
+    def get(self, child_id: str) -> AnyRef | None:
         """The live child of that id."""
         cell = self._find(child_id)
         return None if cell is None else cell.ref
@@ -257,7 +257,7 @@ class Supervisor:
 
     # --- called by the wrapper of a child, in the child's task ------------------------------------
 
-    def decide(self, cell: ChildRecord[Any], exit_: Exit) -> Decision:
+    def decide(self, cell: AnyCell, exit_: Exit) -> Decision:
         """The wrapper's question after an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
@@ -281,7 +281,7 @@ class Supervisor:
             self._gave_up(cell, decision.exit)
         return decision
 
-    def child_ended(self, cell: ChildRecord[Any], exit_: Exit, dead_letters: int) -> None:
+    def child_ended(self, cell: AnyCell, exit_: Exit, dead_letters: int) -> None:
         """The wrapper's last step (`Host`)."""
         children = self._static if cell.static else self._dynamic
         del children[cell.spec.id]
@@ -316,7 +316,7 @@ class Supervisor:
         self._counters.started += 1
         return cell
 
-    def _find(self, child_id: str) -> ChildRecord[Any] | None:
+    def _find(self, child_id: str) -> ChildRecord[object] | None:
         return self._dynamic.get(child_id) or self._static.get(child_id)
 
     def _stubborn(self) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ class Supervisor:
             if cell.stubborn is not None
         )
 
-    def _gave_up(self, cell: ChildRecord[Any], exit_: GaveUp) -> None:
+    def _gave_up(self, cell: AnyCell, exit_: GaveUp) -> None:
         """A child has exceeded its intensity: report by its exit, or end with it."""
         text = f"{cell.ref.name} has ended for good after {exit_.restarts} restarts ({_kind(exit_.error)})"
         report(logger, logging.ERROR, text, child=cell.ref.name, restarts=exit_.restarts)
@@ -338,7 +338,7 @@ class Supervisor:
             self._stopping = True
             self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
 
-    def _log_restart(self, cell: ChildRecord[Any], exit_: Exit) -> None:
+    def _log_restart(self, cell: AnyCell, exit_: Exit) -> None:
         """Without the error's text, which may name what is a secret: whoever owns the supervisor can log that."""
         number = cell.attempt + 1
         why = f"crashed ({_kind(exit_.error)})" if isinstance(exit_, Crashed) else "ended"
@@ -378,7 +378,7 @@ class Supervisor:
                 self._idle = trio.Event()
             await self._idle.wait()
 
-    async def _stop_cell(self, cell: ChildRecord[Any], request: Shutdown) -> Exit:
+    async def _stop_cell(self, cell: AnyCell, request: Shutdown) -> Exit:
         """Ask one child to end and wait within its budget."""
         cell.ask_to_end(request)
         budget = BRUTAL_GRACE if cell.spec.shutdown == "brutal" else cell.spec.shutdown
@@ -386,7 +386,7 @@ class Supervisor:
             await cell.ref.exited.wait()
         return cell.ref.exit or self._mark_stubborn(cell)
 
-    def _mark_stubborn(self, cell: ChildRecord[Any]) -> Unresponsive:
+    def _mark_stubborn(self, cell: AnyCell) -> Unresponsive:
         if cell.stubborn is None:
             cell.stubborn = Unresponsive(stack=cell.await_stack())
             self._counters.overruns += 1
@@ -415,7 +415,7 @@ def _following(error: BaseException, before: BaseException | None) -> BaseExcept
     return error
 
 
-def _info(cell: ChildRecord[Any]) -> ChildInfo:
+def _info(cell: AnyCell) -> ChildInfo:
     if cell.stubborn is not None:
         state: ChildState = "stubborn"
     elif cell.request is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import field, frozen
 from attrs.validators import optional
@@ -12,13 +12,13 @@ from attrs.validators import optional
 from .exits import Exit, Unresponsive
 from .fields import at_least
 from .intensity import Intensity
-from .ref import Ref
+from .ref import AnyRef, Ref
 from .registry import Registry
 from .spec import OnGiveUp
 
-OnExit = Callable[[Ref[Any], Exit], None]
-OnRestart = Callable[[Ref[Any], Exit, int], None]
-OnStubborn = Callable[[Ref[Any], Unresponsive], None]
+OnExit = Callable[[AnyRef, Exit], None]
+OnRestart = Callable[[AnyRef, Exit, int], None]
+OnStubborn = Callable[[AnyRef, Unresponsive], None]
 
 ChildState = Literal["booting", "running", "stopping", "stubborn"]
 
@@ -52,7 +52,7 @@ class ChildInfo:
     """
 
     id: str
-    ref: Ref[Any]
+    ref: Ref[object]
     kind: Literal["static", "dynamic"]
     state: ChildState
     restarts: int

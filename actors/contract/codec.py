@@ -28,7 +28,7 @@ SCHEMA_VERSION: Final = 2
 """Version of every row blob that this release writes."""
 
 
-def _derived_status(name: str, data: Any) -> Any:
+def _derived_status(name: str, data: object) -> Any:
     """Version 2 derives the status of a call from its position; version 1 stored both."""
     if name != "CallRow" or not isinstance(data, dict):
         return data
@@ -65,7 +65,7 @@ class NewerSchema(SchemaError):
     """The data was written by a newer release; upgrade Greenroom to read it."""
 
 
-def dump(value: Any) -> bytes:
+def dump(value: object) -> bytes:
     """A row as bytes: `{"v": version, "d": data}`; fields that have their default are left out.
 
     Raises:
@@ -74,7 +74,7 @@ def dump(value: Any) -> bytes:
     return _PREFIX + _encode(row_writer.unstructure(value)) + b"}"
 
 
-def dump_data(data: Any) -> bytes:
+def dump_data(data: object) -> bytes:
     """Data that is plain already as the bytes of a row. Raises what `dump` raises."""
     return _PREFIX + _encode(data) + b"}"
 
@@ -105,7 +105,7 @@ def load(cls: type[T], blob: bytes) -> T:
     return parse(cls, data)
 
 
-def parse(cls: type[T], data: Any) -> T:
+def parse(cls: type[T], data: object) -> T:
     """Build `cls` from plain data.
 
     Raises:
@@ -126,12 +126,12 @@ def _complaint(error: BaseException, kind: type | None) -> str:
     return format_exception(error, kind) if known else str(error)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as plain JSON data (dict, list, str, int, float, bool, None)."""
     return _decode(_encode(converter.unstructure(value)))
 
 
-def normalise(value: Any) -> tuple[Any, str | None]:
+def normalise(value: object) -> tuple[Any, str | None]:
     """A foreign value (a tool's result) as JSON data, whatever it is.
 
     Only dict, list, str, int, float, bool and None remain. Lone surrogates are replaced; NaN, infinities and integers
@@ -199,10 +199,10 @@ class _Cleaner:
                 raise ValueError(f"more than {MAX_ITEMS} items")
             yield item
 
-    def _key(self, key: Any) -> str:
+    def _key(self, key: object) -> str:
         return _text(key) if isinstance(key, str) else _text(str(key.value if isinstance(key, Enum) else key))
 
-    def _leaf(self, value: Any, depth: int) -> Any:
+    def _leaf(self, value: object, depth: int) -> Any:
         match value:
             case Enum():
                 return self.clean(value.value, depth)
@@ -224,7 +224,7 @@ class _Cleaner:
             case _:
                 return self._converted(value, depth)
 
-    def _converted(self, value: Any, depth: int) -> Any:
+    def _converted(self, value: object, depth: int) -> Any:
         if depth == 0:
             raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
         data = converter.unstructure(value)
@@ -241,7 +241,7 @@ def _integer(value: int) -> int | str:
     return str(value) if value.bit_length() <= 10_000 else hex(value)
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     try:
         return _text(type(value).__name__)
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - a metaclass may do anything

@@ -29,7 +29,7 @@ def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
     A type that is derived from one of them, as an enum of texts is, is made of the value.
     """
 
-    def hook(value: Any, kind: Any) -> Any:
+    def hook(value: object, kind: object) -> Any:
         if type(value) not in kinds:
             raise TypeError(f"expected {kinds[0].__name__}, not {_shown(value)}")
         return value if kind in kinds or not isinstance(kind, type) else kind(value)
@@ -37,7 +37,7 @@ def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
     return hook
 
 
-def _moment(value: Any, _: Any) -> datetime:
+def _moment(value: object, _: object) -> datetime:
     moment = msgspec.convert(value, datetime)
     if moment.tzinfo is None:
         raise ValueError(f"{_shown(value)} has no time zone; add Z for UTC")
@@ -68,7 +68,7 @@ def _array_hook(cls: Any, reader: BaseConverter) -> Callable[[Any, Any], Any]:
 def _class_hook(cls: Any, reader: BaseConverter) -> Callable[[Any, Any], Any]:
     inner = make_dict_structure_fn(cls, reader, _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True)
 
-    def hook(value: Any, kind: Any) -> Any:
+    def hook(value: object, kind: object) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"expected an object, not {_shown(value)}")
         return inner(dict(value), kind)
@@ -82,7 +82,7 @@ def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
     return make_dict_unstructure_fn(cls, writer, _cattrs_omit_if_default=True, **dear)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = f"{type(value).__name__} {value!r}"
     return text if len(text) <= 80 else f"{text[:79]}…"
 

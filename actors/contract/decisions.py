@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..options import checks_fields, unknown_option, unknown_value
 from .codec import normalise
 from .ids import canonical_json
+from .plain import JSONObject, JSONValue
 
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
@@ -79,7 +80,7 @@ class SetResult:
         code: None if the call succeeded with it; else it failed with this code, such as permission_denied.
     """
 
-    value: Any = None
+    value: JSONValue = None
     code: str | None = None
 
 
@@ -143,8 +144,8 @@ class Suspend(Exception):
 
     action: str = attrs.field(default="", kw_only=True)
     message: str = attrs.field(default="", kw_only=True)
-    parameters: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
-    response_schema: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    parameters: JSONObject = attrs.field(factory=dict, kw_only=True)
+    response_schema: JSONObject | None = attrs.field(default=None, kw_only=True)
     resume_mode: ResumeMode = attrs.field(default="replay_tool_call", validator=_known_mode, kw_only=True)
     expires_after: float | None = attrs.field(default=None, kw_only=True)
     on_expiry: Literal["deny", "cancel_run"] | SetResult = attrs.field(default="deny", kw_only=True)
@@ -193,8 +194,8 @@ class Decision:
     target: str
     action: Action = attrs.field(converter=action_of)
     decision_id: str = ""
-    result: Any = None
-    edited_arguments: Mapping[str, Any] | None = None
+    result: JSONValue = None
+    edited_arguments: JSONObject | None = None
     reason: str | None = None
     fingerprint: str | None = None
     decided_by: str | None = None
@@ -229,18 +230,18 @@ class Ticket:
     run_id: str
     call_id: str | None
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     fingerprint: str
     reason: TicketReason
     requested_at: datetime
     action: str = ""
     message: str = ""
-    parameters: Mapping[str, Any] = attrs.field(factory=dict)
-    response_schema: Mapping[str, Any] | None = None
+    parameters: JSONObject = attrs.field(factory=dict)
+    response_schema: JSONObject | None = None
     resume_mode: ResumeMode = "replay_tool_call"
     expires_at: datetime | None = None
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
-    expiry_result: Any = None
+    expiry_result: JSONValue = None
     expiry_code: str | None = None
     reviewers: tuple[str, ...] = ()
     replaces: str | None = None
@@ -251,9 +252,9 @@ class Ticket:
 
     def approve(
         self,
-        result: Any = None,
+        result: object = None,
         *,
-        edited_arguments: Mapping[str, Any] | None = None,
+        edited_arguments: JSONObject | None = None,
         reason: str | None = None,
         by: str | None = None,
     ) -> Decision:
@@ -344,7 +345,7 @@ class Command:
         In JSON's own form: a journaled command comes back with lists where its first sender had tuples.
         """
         decision = self.decision
-        parts: list[Any]
+        parts: list[object]
         if decision is None:
             parts = [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
         else:

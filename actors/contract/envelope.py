@@ -11,13 +11,14 @@ The parts that are the same for a whole run are prepared once; the payload is en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 import msgspec
 
+from .plain import JSONObject
 from .redaction import Redactor
 from .rows import EventDraft, RunInfo
 
@@ -105,7 +106,7 @@ def _excerpted(payload: bytes) -> bytes:
     return b'%b,"excerpted":%b' % (payload, _encode(cut))
 
 
-def _shortened(value: Any, budget: int) -> Any:
+def _shortened(value: object, budget: int) -> Any:
     """A field's value within a budget of bytes; the same object if nothing has to go.
 
     Long texts inside lose their middle; where many short ones make the size, one text stands for the whole value.
@@ -121,7 +122,7 @@ def _shortened(value: Any, budget: int) -> Any:
     return {"excerpt": text} if isinstance(value, dict) else [text]
 
 
-def _cut_inside(value: Any, budget: int) -> Any:
+def _cut_inside(value: object, budget: int) -> Any:
     if isinstance(value, str):
         return value if len(value) * 6 <= budget else _ends(value, budget)
     if isinstance(value, dict):
@@ -158,7 +159,7 @@ class Event:
     session_id: str | None
     agent_id: str
     timestamp: datetime
-    payload: Mapping[str, Any]
+    payload: JSONObject
     excerpted: tuple[str, ...] = ()
 
 

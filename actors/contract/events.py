@@ -10,7 +10,7 @@ field's metadata marks them). A field that has its default is left out on the wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+from typing import Annotated, Final, Literal, TypeVar, get_type_hints
 
 import msgspec
 
@@ -18,6 +18,7 @@ from .calls import CallStatus
 from .decisions import ResumeMode, TicketReason
 from .lifecycle import Stage, TerminationKind
 from .messages import FinishReason, Usage
+from .plain import JSONObject, JSONValue
 
 FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
 """Marks a field that holds text or values from outside; the redactor reads those and no others."""
@@ -75,7 +76,7 @@ class RunMoved(Payload, frozen=True, kw_only=True):
     source: Stage
     to: Stage
     by: str
-    detail: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
+    detail: Annotated[JSONObject | None, FOREIGN_TEXT] = None
 
 
 @_event("run.waiting")
@@ -103,7 +104,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     termination: TerminationKind
     code: str | None = None
     detail: Annotated[str | None, FOREIGN_TEXT] = None
-    output: Annotated[Any, FOREIGN_TEXT] = None
+    output: Annotated[JSONValue, FOREIGN_TEXT] = None
     usage: Usage
     active_seconds: float
     steps: int
@@ -330,7 +331,7 @@ class ToolCalled(Payload, frozen=True, kw_only=True):
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
     status: CallStatus
-    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    arguments: Annotated[JSONObject, FOREIGN_TEXT]
     effect: str
     step: int
 
@@ -361,7 +362,7 @@ class ToolResumed(Payload, frozen=True, kw_only=True):
     status: CallStatus
     ticket_id: str
     mode: ResumeMode
-    arguments: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
+    arguments: Annotated[JSONObject | None, FOREIGN_TEXT] = None
 
 
 @_event("run.tool.progress")
@@ -391,7 +392,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
     status: CallStatus
-    result: Annotated[Any, FOREIGN_TEXT] = None
+    result: Annotated[JSONValue, FOREIGN_TEXT] = None
     code: str | None = None
     attempts: int
     duration_ms: int
@@ -403,7 +404,7 @@ class ToolEdited(Payload, frozen=True, kw_only=True):
     """A plugin gave the call other arguments than the model's, before its gates were asked."""
 
     call_id: str
-    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    arguments: Annotated[JSONObject, FOREIGN_TEXT]
     by: str
 
 
@@ -460,7 +461,7 @@ class TaskStarted(Payload, frozen=True, kw_only=True):
     task_id: str
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
-    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    arguments: Annotated[JSONObject, FOREIGN_TEXT]
     attempt: int
 
 
@@ -496,7 +497,7 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
     status: Literal["succeeded", "failed", "cancelled"]
-    result: Annotated[Any, FOREIGN_TEXT] = None
+    result: Annotated[JSONValue, FOREIGN_TEXT] = None
     code: str | None = None
     attempts: int
     duration_ms: int
@@ -513,13 +514,13 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     ticket_id: str
     call_id: str | None
     tool: str
-    arguments: Annotated[Mapping[str, Any], FOREIGN_TEXT]
+    arguments: Annotated[JSONObject, FOREIGN_TEXT]
     fingerprint: str
     reason: TicketReason
     action: Annotated[str, FOREIGN_TEXT] = ""
     message: Annotated[str, FOREIGN_TEXT] = ""
-    parameters: Annotated[Mapping[str, Any] | None, FOREIGN_TEXT] = None
-    response_schema: Annotated[Mapping[str, Any] | None, FOREIGN_SCHEMA] = None
+    parameters: Annotated[JSONObject | None, FOREIGN_TEXT] = None
+    response_schema: Annotated[JSONObject | None, FOREIGN_SCHEMA] = None
     resume_mode: ResumeMode
     expires_at: str | None = None
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"

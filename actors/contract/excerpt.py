@@ -52,7 +52,7 @@ def excerpt(text: str) -> tuple[str, bool]:
     return _joined(text, len(text), text), True
 
 
-def shown_value(value: Any) -> tuple[str, bool]:
+def shown_value(value: object) -> tuple[str, bool]:
     """JSON data as the text that a model gets, and whether it is an excerpt."""
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
 
@@ -105,7 +105,7 @@ class _Writer:
     judge: Judge
     mask: str
 
-    def forward(self, value: Any) -> Iterator[str]:
+    def forward(self, value: object) -> Iterator[str]:
         """From the beginning to the end."""
         if isinstance(value, Mapping):
             between = "{"
@@ -127,7 +127,7 @@ class _Writer:
         else:
             yield self._leaf(value)
 
-    def backward(self, value: Any) -> Iterator[str]:
+    def backward(self, value: object) -> Iterator[str]:
         """From the end to the beginning; the pieces themselves are not reversed."""
         if isinstance(value, Mapping):
             between = "}"
@@ -150,7 +150,7 @@ class _Writer:
         else:
             yield self._leaf(value)
 
-    def _leaf(self, value: Any) -> str:
+    def _leaf(self, value: object) -> str:
         if isinstance(value, str):
             return _encode(self.clean(value)).decode()
         text = _encode(value).decode()

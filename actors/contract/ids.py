@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -69,7 +68,7 @@ def phase_error_id(run_id: str, phase: str, step: int, call_id: str | None = Non
     return error_id(run_id, phase, step, *(() if call_id is None else (call_id,)))
 
 
-def canonical_json(value: Any) -> bytes:
+def canonical_json(value: object) -> bytes:
     """JSON with sorted keys and no spaces: equal values give equal bytes.
 
     Raises:
@@ -82,7 +81,7 @@ def canonical_json(value: Any) -> bytes:
     return encoded
 
 
-def _holds_no_number(value: Any) -> bool:
+def _holds_no_number(value: object) -> bool:
     match value:
         case None | str() | int():  # most values; whether they are a Mapping takes long to find out
             return False
@@ -96,7 +95,7 @@ def _holds_no_number(value: Any) -> bool:
             return False
 
 
-def fingerprint(agent: str, tool: str, arguments: Any, definition: str = "") -> str:
+def fingerprint(agent: str, tool: str, arguments: object, definition: str = "") -> str:
     """The hash of exactly one action: who would do what with which arguments (sha256, first 32 hex digits).
 
     Args:
@@ -109,6 +108,6 @@ def fingerprint(agent: str, tool: str, arguments: Any, definition: str = "") -> 
     return hashlib.sha256(canonical_json(action)).hexdigest()[:32]
 
 
-def content_digest(value: Any) -> str:
+def content_digest(value: object) -> str:
     """A hash to tell "the same again" from "something else under the same id" (sha256, first 32 hex digits)."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:32]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import msgspec
+
+from .plain import JSONObject, JSONValue
 
 Role = Literal["system", "user", "assistant", "tool"]
 MessageKind = Literal["text", "task_started", "task_finished", "task_left"]
@@ -60,7 +61,7 @@ class CallRequest:
 
     call_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     provider_id: str | None = None
     fault: str | None = None
 
@@ -77,7 +78,7 @@ class CallRequest:
         return cls(call_id=call_id, tool=tool, arguments=read, fault=fault)
 
 
-def read_arguments(text: str | bytes | None) -> tuple[dict[str, Any], str | None]:
+def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str | None]:
     """The arguments that a model wrote as JSON text, and why they are none."""
     if text is None or not text.strip():
         return {}, None
@@ -90,7 +91,7 @@ def read_arguments(text: str | bytes | None) -> tuple[dict[str, Any], str | None
     return (found, None) if isinstance(found, dict) else ({}, not_an_object(found))
 
 
-def not_an_object(value: Any) -> str:
+def not_an_object(value: object) -> str:
     """Why a value is no arguments."""
     names = {
         dict: "an object",
@@ -144,7 +145,7 @@ class ToolInfo:
 
     name: str
     description: str
-    schema: Mapping[str, Any]
+    schema: JSONObject
 
 
 @attrs.frozen(kw_only=True)
@@ -166,11 +167,11 @@ class ModelRequest:
     agent: str
     messages: tuple[Message, ...]
     tools: tuple[ToolInfo, ...] = ()
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: JSONObject = attrs.field(factory=dict)
     run_id: str = ""
     step: int = 0
     answers: int = 0
-    output_schema: Mapping[str, Any] | None = None
+    output_schema: JSONObject | None = None
 
 
 @attrs.frozen(kw_only=True)

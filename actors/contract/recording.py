@@ -8,7 +8,6 @@ the next one, and is lost with a crash, as its effect on the state is.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ class RecordEntry(msgspec.Struct, frozen=True):
 
     at: datetime
     entry: msgspec.Struct
-    reduced: tuple[tuple[Any, ...], ...] = ()
+    reduced: tuple[tuple[object, ...], ...] = ()
 
 
 class RecordDelta(msgspec.Struct, frozen=True):

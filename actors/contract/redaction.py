@@ -21,6 +21,7 @@ import msgspec
 from ..errors import UsageError
 from .events import FOREIGN, FOREIGN_SCHEMAS
 from .excerpt import Large, LargeText, shown_large
+from .plain import JSONObject
 from .shapes import LONGEST_KEY
 from .spans import MASK, SHORTEST, Finder, Span, hides, masked, spellings
 
@@ -80,11 +81,11 @@ class Redactor:
             return self._shortened(value)
         return value if self._search(value) is None else self._masked(value)
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> Any:
         """JSON data without secrets; the same object if there are none."""
         return self._clean(value) if self._dirty(value) else value
 
-    def restored(self, given: Any, raw: Any) -> Any:
+    def restored(self, given: object, raw: object) -> Any:
         """`given`, with each part that is what the redactor shows of the same part of `raw` replaced by the raw part.
 
         People edit what they are shown: a mask that they leave in place stands for the value behind the mask.
@@ -97,14 +98,14 @@ class Redactor:
             return [self.restored(item, old) for item, old in zip(given, raw, strict=True)]
         return given
 
-    def _restored_item(self, key: str, given: Any, raw: Mapping[str, Any]) -> Any:
+    def _restored_item(self, key: str, given: object, raw: JSONObject) -> Any:
         if key not in raw:
             return given
         if {key: given} == self.value({key: raw[key]}):  # with its key, which may say that the value is a secret
             return raw[key]
         return self.restored(given, raw[key])
 
-    def schema(self, value: Any) -> Any:
+    def schema(self, value: object) -> Any:
         """A JSON Schema without secrets: its texts are read, its keys name properties and hide nothing."""
         if isinstance(value, str):
             return self.text(value)
@@ -156,7 +157,7 @@ class Redactor:
             return self._dirty_mapping(value)
         return self._clean(value) is not value
 
-    def _dirty_mapping(self, value: Mapping[str, Any]) -> bool:
+    def _dirty_mapping(self, value: JSONObject) -> bool:
         about, search, harmless = self._about, self._search, self._harmless
         for key, item in value.items():
             judgement = about(key)
@@ -171,7 +172,7 @@ class Redactor:
                 return True
         return False
 
-    def _clean(self, value: Any) -> Any:
+    def _clean(self, value: object) -> Any:
         if isinstance(value, (Large, LargeText)):
             return shown_large(value, self.text, self.about, MASK)
         if isinstance(value, str):
@@ -184,11 +185,11 @@ class Redactor:
             return MASK
         return value
 
-    def _clean_item(self, pair: tuple[str, Any]) -> tuple[str, Any]:
+    def _clean_item(self, pair: tuple[str, object]) -> tuple[str, Any]:
         clean_key, hidden = self.about(pair[0])
         return clean_key, MASK if hidden and pair[1] is not None else self._clean(pair[1])
 
-    def _judge_key(self, key: Any) -> tuple[str, bool] | None:
+    def _judge_key(self, key: object) -> tuple[str, bool] | None:
         """None if the key is an ordinary one, else (the key without secrets, whether its value is to be hidden)."""
         if not isinstance(key, str):
             return None

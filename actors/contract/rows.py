@@ -19,6 +19,7 @@ from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
 from .phases import CallPosition, RunPosition
+from .plain import JSONObject, JSONValue
 from .recording import RecordEntry
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
@@ -169,7 +170,7 @@ class RequestChanges:
     messages: tuple[ContextMessage, ...] = ()
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: JSONObject = attrs.field(factory=dict)
     model: str | None = None
 
     def offers(self, tool: str) -> bool:
@@ -235,7 +236,7 @@ class RunFields:
     termination: Termination | None = None
     answer: str | None = None
     answer_at: int = 0
-    output: Any = None
+    output: JSONValue = None
     cancel: PendingCancel | None = None
     usage: Usage = attrs.field(factory=Usage)
     counters: Counters = attrs.field(factory=Counters)
@@ -307,7 +308,7 @@ class CallFields:
     index: int
     step: int
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     fingerprint: str
     requested: CallRequest
     effect: str = "read"
@@ -318,7 +319,7 @@ class CallFields:
     approved: str | None = None
     decision: Decision | None = None
     ticket: Ticket | None = None
-    result: Any = None
+    result: JSONValue = None
     shown: str | None = None
     code: str | None = None
     edited: bool = False

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import msgspec
 
 from .envelope import EVENT_VERSION
 from .events import CATALOGUE
+from .plain import JSONValue
 
 
-def event_schemas() -> dict[str, Any]:
+def event_schemas() -> dict[str, JSONValue]:
     """One JSON Schema document (draft 2020-12): `oneOf` over all event types, payloads under `$defs`."""
     classes = sorted(set(CATALOGUE.values()), key=lambda cls: cls.__name__)
     schemas, definitions = msgspec.json.schema_components(classes, ref_template="#/$defs/{name}")
@@ -24,7 +24,7 @@ def event_schemas() -> dict[str, Any]:
     }
 
 
-def _envelope(name: str, payload: Any) -> dict[str, Any]:
+def _envelope(name: str, payload: object) -> dict[str, JSONValue]:
     properties = {
         "id": {"type": "string"},
         "sequence": {"type": "integer", "minimum": 1},

@@ -12,6 +12,7 @@ import attrs
 
 from .decisions import Decision, Ticket
 from .phases import Phase
+from .plain import JSONObject
 from .policies import DEFAULTS, Policies
 from .state import Keys
 from .stop import MaxRounds, StopCondition
@@ -74,7 +75,7 @@ class ToolSpec:
     background: bool = False
     output: bool = True
     definition: str = ""
-    check: Callable[[Mapping[str, Any]], str | None] = lambda _: None
+    check: Callable[[JSONObject], str | None] = lambda _: None
 
 
 @attrs.frozen(kw_only=True)

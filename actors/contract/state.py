@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import attrs
 
+from .plain import JSONValue
+
 Scope = Literal["run", "thread"]
 SCOPES: Final = ("run", "thread")
 
@@ -58,8 +60,8 @@ class Write:
     scope: Scope = "run"
     persistent: bool = True
     op: Literal["set", "update"] = "set"
-    value: Any = None
-    result: Any = None
+    value: JSONValue = None
+    result: JSONValue = None
 
     @property
     def key(self) -> KeyId:
@@ -86,5 +88,5 @@ class StateWrite:
 
     key: str
     scope: Scope
-    value: Any
+    value: JSONValue
     revision: int = 0

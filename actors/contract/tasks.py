@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
+
+from .plain import JSONObject
 
 TaskStatus = Literal["running", "cancelling"]
 Lost = Literal["", "process", "grace"]
@@ -33,7 +34,7 @@ class TaskRow:
     task_id: str
     call_id: str
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     started_at: datetime
     attempts: int = 1
     status: TaskStatus = "running"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from .redaction import Redactor
 
@@ -37,6 +37,6 @@ def searched(title: str, run_id: str) -> str:
     return f"{title}\n{run_id}".casefold()
 
 
-def shown_line(value: Any, redactor: Redactor) -> str:
+def shown_line(value: object, redactor: Redactor) -> str:
     """A text of foreign making as one line of a list; an empty one if there is none."""
     return one_line(redactor.text(str(value)), LINE) if value else ""

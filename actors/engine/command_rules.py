@@ -17,12 +17,13 @@ from ..contract.calls import SETTLED
 from ..contract.decisions import Command, CommandResult, Decision, Ticket
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
+from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext
 
 MAX_PENDING: Final = 256
 """Commands that may wait in one run's inbox; more are answered busy."""
 
-ArgumentCheck = Callable[[str, Mapping[str, Any]], str | None]
+ArgumentCheck = Callable[[str, JSONObject], str | None]
 """(tool, arguments) -> None, or what is wrong with them."""
 
 
@@ -214,7 +215,7 @@ def _brings_result(ticket: Ticket, decision: Decision) -> bool:
     return decision.action == "resume" and (outcome_given or ticket.resume_mode == "use_decision_as_tool_result")
 
 
-def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
+def schema_fault(schema: JSONObject, value: Any) -> str | None:
     """None if `value` satisfies the JSON Schema, else the path and what is wrong there.
 
     A schema that can not be used is said to be so in place of the path: no value fits it, and a judge does not raise.
@@ -233,7 +234,7 @@ def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
     return None if fault is None else f"{fault.json_path}: {fault.message}"
 
 
-def unusable_schema(schema: Mapping[str, Any]) -> str | None:
+def unusable_schema(schema: JSONObject) -> str | None:
     """None if this is a JSON Schema, else what is wrong where: no value would ever fit it."""
     import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
 

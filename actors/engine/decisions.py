@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -14,6 +13,7 @@ from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import CallPosition
+from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext, PendingCancel
 from .command_rules import CommandRules
 from .denials import denial_text, doubted
@@ -174,7 +174,7 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
         end(builder, cancelled(wish, "approval_rejected"))
 
 
-def _edited(builder: StepBuilder, call: CallRow, arguments: Mapping[str, Any]) -> CallRow:
+def _edited(builder: StepBuilder, call: CallRow, arguments: JSONObject) -> CallRow:
     """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
     mark = fingerprint(builder.spec.key, call.tool, arguments, call.definition)
     return attrs.evolve(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

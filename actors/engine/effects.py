@@ -6,7 +6,6 @@ has an answer is answered at most once. They are msgspec structs because those a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -15,6 +14,7 @@ import msgspec
 from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
+from ..contract.plain import JSONObject
 from ..contract.rows import RequestChanges
 from ..state.snapshot import EMPTY, StateSnapshot
 
@@ -58,7 +58,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     attempt: int
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     decision: Decision | None = None
     state: StateSnapshot = EMPTY
     durable: bool = True
@@ -82,7 +82,7 @@ class StartTask(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     attempt: int
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     state: StateSnapshot = EMPTY
     durable: bool = True
 

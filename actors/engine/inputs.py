@@ -6,14 +6,14 @@ no longer asked is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from ..contract.decisions import InboxItem, Suspend, Verdict
 from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import Phase
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import RequestChanges
 from ..contract.state import Batch, Keys, StateWrite
 
@@ -61,7 +61,7 @@ class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
 
     call_id: str
     by: str
-    arguments: Mapping[str, Any] | None = None
+    arguments: JSONObject | None = None
     text: str = ""
 
 
@@ -157,7 +157,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
 
     call_id: str
     attempt: int
-    result: Any
+    result: JSONValue
     shown: str
     large: bool = False
     batch: Batch | None = None
@@ -209,7 +209,7 @@ class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
     spawner: str
     attempt: int
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     mark: str
     nth: int
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..contract import events as ev
 from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
@@ -67,7 +65,7 @@ def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
     end(builder, cancelled(wish, "approval_rejected"))
 
 
-def _tell(builder: StepBuilder, result: Any, command_id: str, by: str | None) -> None:
+def _tell(builder: StepBuilder, result: object, command_id: str, by: str | None) -> None:
     """The result, unless it is blank, joins the thread as a message: so the model knows what happened meanwhile."""
     if result is None or (isinstance(result, str) and not result.strip()):
         return

@@ -127,7 +127,7 @@ class Recorder:
         self._on = on
         self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
         self._carried: tuple[RecordEntry, ...] = ()
-        self._reduced: list[tuple[Any, ...]] = []
+        self._reduced: list[tuple[object, ...]] = []
         self._watched: dict[KeySpec, KeySpec] = {}
 
     def __repr__(self) -> str:
@@ -165,10 +165,10 @@ class Recorder:
         return found
 
 
-def _noted(known: KeySpec, results: list[tuple[Any, ...]]) -> Callable[[Any, Any], Any]:
+def _noted(known: KeySpec, results: list[tuple[object, ...]]) -> Callable[[Any, Any], Any]:
     reduce: Final = known.reduce
 
-    def noting(value: Any, update: Any) -> Any:
+    def noting(value: object, update: object) -> Any:
         assert reduce is not None  # noqa: S101 - with_reducers has looked
         try:
             result = reduce(value, update)
@@ -194,7 +194,7 @@ def standing_in(results: Iterable[tuple[Any, ...]]) -> Callable[[KeySpec], KeySp
     """
     following = iter(results)
 
-    def reduce(_value: Any, _update: Any) -> Any:
+    def reduce(_value: object, _update: object) -> Any:
         outcome = next(following)
         if len(outcome) == 1:
             return outcome[0]

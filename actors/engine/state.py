@@ -21,6 +21,7 @@ from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
 from ..contract.phases import LEAVING, RunPosition
+from ..contract.plain import JSONObject
 from ..contract.row_forms import changed, opened, sealed
 from ..contract.rows import (
     CallRow,
@@ -209,7 +210,7 @@ class StepBuilder:
         self.row.step += 1
         self.calls = self._own = {}
 
-    def move(self, target: Stage, *, by: str = ENGINE, detail: Mapping[str, Any] | None = None) -> None:
+    def move(self, target: Stage, *, by: str = ENGINE, detail: JSONObject | None = None) -> None:
         """Go to a stage that is not terminal and not needs_approval, with its event.
 
         Raises:

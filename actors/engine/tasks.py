@@ -128,7 +128,7 @@ def finish_task(
     status: Ended,
     *,
     shown: str,
-    result: Any = None,
+    result: object = None,
     code: str | None = None,
     large: bool = False,
     error_id: str | None = None,

@@ -157,7 +157,7 @@ def close_call(
     call: CallRow,
     status: CallStatus,
     *,
-    result: Any,
+    result: object,
     shown: str,
     code: str | None = None,
     large: bool = False,

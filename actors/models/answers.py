@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 import attrs
@@ -15,6 +14,7 @@ import msgspec
 from greenroom.supervision.border import failure_of_call
 
 from ..contract.codec import SchemaError, message_of
+from ..contract.plain import JSONObject
 from ..errors import AgentDefinitionError
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Output(Generic[T]):
     """
 
     type: type[T]
-    schema: Mapping[str, Any] | None
+    schema: JSONObject | None
     words: str = attrs.field(init=False)
 
     @words.default
@@ -57,7 +57,7 @@ class Output(Generic[T]):
         except BaseException as error:  # noqa: BLE001, ASYNC103 - what classes of the user's check while they are built may raise anything
             return None, f"The answer is not JSON of the expected form: {message_of(failure_of_call(error))}"  # noqa: ASYNC104 - the border has raised what passes
 
-    def parse(self, value: Any) -> T:
+    def parse(self, value: object) -> T:
         """The object for a stored JSON value.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 import attrs
@@ -12,6 +12,7 @@ from ..contract.decisions import Decision
 from ..contract.lifecycle import Termination
 from ..contract.messages import Message, Usage
 from ..contract.phases import Phase
+from ..contract.plain import JSONObject
 from ..contract.rows import CallRow
 from ..state.access import State, check_state
 from ..state.values import copied, copied_decision
@@ -39,7 +40,7 @@ class CallFacts:
 
     call_id: str
     tool: str
-    _arguments: Mapping[str, Any]
+    _arguments: JSONObject
     effect: str = "read"
     status: CallStatus = CallStatus.NEW
     attempt: int = 0
@@ -49,9 +50,9 @@ class CallFacts:
     code: str | None = None
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> JSONObject:
         """What would run."""
-        return cast("Mapping[str, Any]", copied(self._arguments))
+        return cast("JSONObject", copied(self._arguments))
 
     @property
     def result(self) -> Any:
@@ -133,7 +134,7 @@ class GateContext(PhaseContext[Deps]):
         return self.call.tool
 
     @property
-    def arguments(self) -> Mapping[str, Any]:
+    def arguments(self) -> JSONObject:
         """What it would run with."""
         return self.call.arguments
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import attrs
@@ -10,6 +9,7 @@ import attrs
 from ..contract.codec import normalise
 from ..contract.decisions import Suspend
 from ..contract.phases import Phase
+from ..contract.plain import JSONObject
 from ..contract.rows import ContextMessage
 from ..contract.state import KeyId, Write
 from ..engine.inputs import CallEdit
@@ -45,7 +45,7 @@ class Mutation:
     messages: tuple[ContextMessage, ...] = ()
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: JSONObject = attrs.field(factory=dict)
     model: str | None = None
     edits: tuple[CallEdit, ...] = ()
     reason: str | None = None
@@ -62,7 +62,7 @@ class Mutation:
         write = Write(name=key.name, scope=key.scope, persistent=key.persistent, value=data, result=data)
         return attrs.evolve(self, writes=(*self.writes, (key, write)))
 
-    def update(self, key: StateKey[Any], update: Any) -> Mutation:
+    def update(self, key: StateKey[Any], update: object) -> Mutation:
         """Update a commutative state key.
 
         Raises:
@@ -141,7 +141,7 @@ class Mutation:
         """
         return attrs.evolve(self, exclude=(*self.exclude, *(_text(name, "exclude_tools") for name in names)))
 
-    def override(self, *, model: str | None = None, **settings: Any) -> Mutation:
+    def override(self, *, model: str | None = None, **settings: object) -> Mutation:
         """Ask another model, or with other settings, in this step. Of two hooks the later registered one wins.
 
         Args:
@@ -162,7 +162,7 @@ class Mutation:
 
     # --- after_inference ---------------------------------------------------------------------------------------------
 
-    def edit_call(self, call_id: str, arguments: Mapping[str, Any]) -> Mutation:
+    def edit_call(self, call_id: str, arguments: JSONObject) -> Mutation:
         """Give a call other arguments than the model's. They pass the gates; the model is told that they were changed.
 
         Raises:
@@ -207,12 +207,12 @@ class Mutation:
         return None
 
 
-def _check_key(key: Any) -> None:
+def _check_key(key: object) -> None:
     if not isinstance(key, StateKey):
         raise MutationError(f"{key!r} is no state key; make one with gr.StateKey(name, type)")
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise MutationError(f"{where}: {value!r:.80} is no str")
     text: str = normalise(value)[0]

@@ -44,35 +44,35 @@ class Plugin:
     on_error: ClassVar[Literal["fail", "ignore"]] = "fail"
     state: ClassVar[tuple[StateKey[Any], ...]] = ()
 
-    async def run_start(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def run_start(self, ctx: PhaseContext) -> Mutation | None:
         """Once per run, before the first step (at least once: again after a crash in this phase)."""
 
-    async def step_start(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def step_start(self, ctx: PhaseContext) -> Mutation | None:
         """At the beginning of each step."""
 
-    async def before_inference(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def before_inference(self, ctx: PhaseContext) -> Mutation | None:
         """Before the model is asked; may change the request of this step. Not asked again for retries of the model."""
 
-    async def after_inference(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def after_inference(self, ctx: PhaseContext) -> Mutation | None:
         """When the model has answered; may edit or drop its calls, or end the run."""
 
-    async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
+    async def tool_gate(self, ctx: GateContext) -> Verdict | None:
         """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend`, `Deny` or `Block`.
 
         Asked for each call in the model's order before any runs, again when the state has changed since, and again
         after a decision, with `ctx.decision`.
         """
 
-    async def before_tool_execute(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def before_tool_execute(self, ctx: PhaseContext) -> Mutation | None:
         """Before each attempt of a call that is allowed to run."""
 
-    async def after_tool_execute(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def after_tool_execute(self, ctx: PhaseContext) -> Mutation | None:
         """When a call has ended: also a failed one, and one whose result was set; not a cancelled one."""
 
-    async def step_end(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def step_end(self, ctx: PhaseContext) -> Mutation | None:
         """At the end of each step, before its stop conditions are looked at."""
 
-    async def run_end(self, ctx: PhaseContext[Any]) -> Mutation | None:
+    async def run_end(self, ctx: PhaseContext) -> Mutation | None:
         """Once if the run began, however it ends, after all work has stopped and before the terminal event."""
 
 
@@ -97,7 +97,7 @@ def name_of(plugin: Plugin) -> str:
     return plugin.name or type(plugin).__name__
 
 
-def check_plugins(where: str, plugins: Any) -> tuple[Plugin, ...]:
+def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:
     """An agent's plugins, checked.
 
     Raises:
@@ -159,7 +159,7 @@ def _nearest(name: str) -> str | None:
     return next(turned, None) or next(iter(difflib.get_close_matches(name, _NAMES, n=1, cutoff=_NEAR)), None)
 
 
-def _check_hook(where: str, hook: Any, phase: Phase) -> None:
+def _check_hook(where: str, hook: object, phase: Phase) -> None:
     if not inspect.iscoroutinefunction(hook):
         raise AgentDefinitionError(f"{where}: {phase.value} is not async; define it with `async def`")
     try:

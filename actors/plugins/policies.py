@@ -77,7 +77,7 @@ class Retry(PolicyPlugin):
         )
 
 
-def _number(what: str, value: Any, least: float, most: float) -> float:
+def _number(what: str, value: object, least: float, most: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:  # NaN is not either
         raise AgentDefinitionError(f"{what}{value!r}): give a number from {least:g} to {most:,.0f}")
     return float(value)

@@ -79,7 +79,7 @@ class Fold:
         self._info, self._encoder = info, EventEncoder(info, redactor)
         self._agent = self._spec = attrs.evolve(spec, key=info.agent, recorded=definitions)
         self._state: RunState | None = None
-        self._reduced: list[tuple[Any, ...]] = []
+        self._reduced: list[tuple[object, ...]] = []
         self._stand_in = standing_in(self._reductions())
 
     def __repr__(self) -> str:

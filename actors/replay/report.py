@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from ..contract.envelope import Event, timestamp
+from ..contract.plain import JSONValue
 
 Missing = Literal["record", "bytes"]
 _SHOWN: Final = 200
@@ -93,7 +94,7 @@ def _first_difference(recorded: Event | None, replayed: Event | None) -> tuple[s
     return path, f"{recorded.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
 
 
-def _head(event: Event) -> dict[str, Any]:
+def _head(event: Event) -> dict[str, JSONValue]:
     names = ("id", "sequence", "version", "run_id", "session_id", "agent_id")
     return {"timestamp": timestamp(event.timestamp), **{name: getattr(event, name) for name in names}}
 
@@ -117,14 +118,14 @@ def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, 
     return next(filter(None, (first_path(before, after, inner) for inner, before, after in sides)), None)
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _item(values: Sequence[Any], index: int) -> Any:
+def _item(values: Sequence[object], index: int) -> Any:
     return values[index] if index < len(values) else ABSENT
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = "nothing" if value is ABSENT else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -42,7 +42,7 @@ class Agents:
         by_key: the agents. `find` adds those that a start brings along.
     """
 
-    by_key: dict[str, Agent[Any]]
+    by_key: dict[str, Agent[object]]
     _deps: Any
     _redactor: Redactor
     _journal: ErrorLog
@@ -51,11 +51,11 @@ class Agents:
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
 
-    def get(self, key: str) -> Agent[Any] | None:
+    def get(self, key: str) -> Agent[object] | None:
         """The agent of this key, or None."""
         return self.by_key.get(key)
 
-    def find(self, wanted: Agent[Any] | str) -> Agent[Any]:
+    def find(self, wanted: Agent[object] | str) -> Agent[object]:
         """The agent that a caller has named, or has handed in: an agent of a new key becomes known.
 
         Raises:
@@ -74,7 +74,7 @@ class Agents:
             )
         return agent
 
-    def startable(self, wanted: Agent[Any] | str) -> Agent[Any]:
+    def startable(self, wanted: Agent[object] | str) -> Agent[object]:
         """As `find`, of an agent that has a model.
 
         Raises:
@@ -84,7 +84,7 @@ class Agents:
         self.model_for(agent)
         return agent
 
-    def model_for(self, agent: Agent[Any]) -> Model:
+    def model_for(self, agent: Agent[object]) -> Model:
         """The model that an agent is to use.
 
         Raises:
@@ -97,7 +97,7 @@ class Agents:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return resolve_model(model)
 
-    def agent_for(self, info: RunInfo) -> Agent[Any]:
+    def agent_for(self, info: RunInfo) -> Agent[object]:
         """The agent of a run that is taken up.
 
         Raises:

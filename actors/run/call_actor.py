@@ -43,7 +43,7 @@ class CallActor:
     """Runs the attempts of one call, or one of a background task."""
 
     _info: RunInfo
-    _agent: Agent[Any]
+    _agent: Agent[object]
     _deps: Any
     _children: Children
     _threads: trio.CapacityLimiter
@@ -104,7 +104,7 @@ class CallActor:
         self._children.submit_input(outcome)
         return suspended
 
-    async def _invoke(self, child: Child, tool: Tool[..., Any], cue: StartCall, of_call: str | None) -> Input:
+    async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
         ended = self._limited(child, tool, cue)
@@ -125,7 +125,7 @@ class CallActor:
             return _suspended(tool, cue, value)
         return returned(call_id, attempt, value, state)
 
-    def _limited(self, child: Child, tool: Tool[..., Any], cue: StartCall) -> trio.Event:
+    def _limited(self, child: Child, tool: Tool[..., object], cue: StartCall) -> trio.Event:
         """To be set when the body has ended. One that hides from its time limit is given up, as a thread would be."""
         ended = trio.Event()
         if tool.timeout is None or not tool.is_async:
@@ -148,7 +148,7 @@ class CallActor:
         self._children.start(f"limit:{cue.call_id}:{cue.attempt}", watch, broke=None, ours=True)
         return ended
 
-    def _log(self, tool: Tool[..., Any], cue: StartCall, of_call: str | None, error: ToolFailed) -> None:
+    def _log(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> None:
         run_id, call_id = self._info.run_id, cue.call_id
         self._journal.tool_failed(
             f"tool {tool.name!r} failed in call {call_id} of run {run_id}",
@@ -165,8 +165,8 @@ class CallActor:
         )
 
     def _context(
-        self, tool: Tool[..., Any], cue: StartCall, state: WritableState, of_call: str | None
-    ) -> ToolContext[Any] | SyncToolContext[Any]:
+        self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
+    ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
             "deps": self._deps,
             "run_id": self._info.run_id,
@@ -182,7 +182,7 @@ class CallActor:
         return SyncToolContext(**facts, **_thread_reports(cue, self._children))
 
 
-def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
+def _suspended(tool: Tool[..., object], cue: StartCall, wish: Suspend) -> Input:
     """What a wish to wait comes to; one that can not be stored is a failure of the tool."""
     try:
         return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
@@ -193,7 +193,7 @@ def _suspended(tool: Tool[..., Any], cue: StartCall, wish: Suspend) -> Input:
         return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
 
-def gate_context(info: RunInfo, deps: Any, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext[Any]:
+def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
     """What a needs_approval predicate is given. It reads state and writes none."""
     return ToolContext(
         deps=deps,
@@ -243,7 +243,7 @@ def make_mailbox(call_id: str) -> Mailbox[Cue]:
     return Mailbox(f"call {call_id}", _MAILBOX)
 
 
-def returned(call_id: str, attempt: int, value: Any, state: WritableState) -> CallReturned:
+def returned(call_id: str, attempt: int, value: object, state: WritableState) -> CallReturned:
     """A body's value as JSON data and as the text that the model gets, with what it wrote to state.
 
     Never fails, for the effect has happened.

@@ -74,7 +74,7 @@ class LocalDirectory:
     roster: RunRegistry = attrs.field(init=False)
     commands: RunCommands = attrs.field(init=False)
 
-    async def agent_for(self, info: RunInfo) -> Agent[Any]:
+    async def agent_for(self, info: RunInfo) -> Agent[object]:
         """See `Agents.agent_for`."""
         return self._agents.agent_for(info)
 
@@ -82,7 +82,7 @@ class LocalDirectory:
         """See `Agents.deps_for`."""
         return await self._agents.deps_for(info)
 
-    def model_for(self, agent: Agent[Any]) -> Model:
+    def model_for(self, agent: Agent[object]) -> Model:
         """See `Agents.model_for`."""
         return self._agents.model_for(agent)
 

@@ -123,7 +123,7 @@ class ClockWatch:
         finally:
             self._sleepers.pop(sleeper, None)
 
-    async def body(self, ctx: ActorContext[Any]) -> None:
+    async def body(self, ctx: ActorContext[object]) -> None:
         """Look at the clocks, for ever."""
         ctx.ready()
         while True:  # noqa: ASYNC913 - each time round waits, or ends the loop

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import attrs
 import trio
 
 from ..agent import Agent
 from ..contract.decisions import Command, CommandResult, Decision
+from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
 from ..engine.command_rules import ArgumentCheck, CommandRules, reject
 from ..errors import StoreDown, StoreUnavailable
@@ -195,10 +196,10 @@ class RunCommands:
         return _argument_check(agent), definition
 
 
-def _argument_check(agent: Agent[Any] | None) -> ArgumentCheck:
+def _argument_check(agent: Agent[object] | None) -> ArgumentCheck:
     """How an agent's tools check edited arguments."""
 
-    def check(tool_name: str, arguments: Mapping[str, Any]) -> str | None:
+    def check(tool_name: str, arguments: JSONObject) -> str | None:
         tool = None if agent is None else agent.tool(tool_name)
         if tool is None:
             return f"the tool {tool_name!r} is not here, so its arguments can not be checked"

@@ -64,7 +64,7 @@ class EffectRunner:
 
     services: Services
     info: RunInfo
-    agent: Agent[Any] | None
+    agent: Agent[object] | None
     deps: Any
     children: Children
     history: list[Message] | None
@@ -272,7 +272,7 @@ class EffectRunner:
             self.services.journal.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
 
     def _predicate(
-        self, agent: Agent[Any], call: CallRow, effect: RunPhase, watch: HookDeadlines
+        self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines
     ) -> Callable[[], Awaitable[ApprovalNeed]] | None:
         """How to find out whether the tool itself wants an approval; None if it never does."""
         tool = agent.tool(call.tool)
@@ -292,7 +292,7 @@ class EffectRunner:
 
         return wants
 
-    async def _unanswered(self, tool: Tool[..., Any], effect: RunPhase) -> ApprovalNeed:
+    async def _unanswered(self, tool: Tool[..., object], effect: RunPhase) -> ApprovalNeed:
         """A predicate that hides from the end of its time is not asked again."""
         wanted = unanswered(tool)
         self._log_doubt(tool.name, wanted, effect)
@@ -318,13 +318,13 @@ class EffectRunner:
         name = phase_error_id(self.info.run_id, phase, step, call_id)
         return {**self._who(), "error_id": name, "phase": phase, "step": step, "call_id": call_id}
 
-    def _need_agent(self) -> Agent[Any]:
+    def _need_agent(self) -> Agent[object]:
         if self.agent is None:
             raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
         return self.agent
 
 
-def _watch(agent: Agent[Any], effect: RunPhase, given_up: frozenset[str]) -> HookDeadlines:
+def _watch(agent: Agent[object], effect: RunPhase, given_up: frozenset[str]) -> HookDeadlines:
     limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
     if effect.phase is Phase.TOOL_GATE:
         limits.append(PREDICATE_TIMEOUT)

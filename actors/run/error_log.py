@@ -33,7 +33,7 @@ class ErrorLog:
 
     _redactor: Redactor
 
-    def bug(self, logger: logging.Logger, what: str, error: BaseException, **fields: Any) -> None:
+    def bug(self, logger: logging.Logger, what: str, error: BaseException, **fields: object) -> None:
         """Code of the program, or of Greenroom, has raised what it should not: ERROR, with the traceback."""
         if logger.isEnabledFor(logging.ERROR):
             text = what if failure_text(error) in what else f"{what}: {failure_text(error)}"
@@ -44,7 +44,7 @@ class ErrorLog:
         if logger.isEnabledFor(level):
             report(logger, level, self._line(what), **fields)
 
-    def tool_failed(self, what: str, error: BaseException, *, code: str, **fields: Any) -> None:
+    def tool_failed(self, what: str, error: BaseException, *, code: str, **fields: object) -> None:
         """A body has failed. `error` is its ToolFailed, whose cause is what the body raised.
 
         A ToolError is what a tool says on purpose: INFO. Arguments that do not fit are the model's: DEBUG.
@@ -56,7 +56,7 @@ class ErrorLog:
             levels = {"tool_timeout": logging.WARNING, "invalid_arguments": logging.DEBUG}
             self.note(TOOL, levels.get(code, logging.INFO), f"{what}: {error}", code=code, **fields)
 
-    def model_failed(self, what: str, error: BaseException, **fields: Any) -> None:
+    def model_failed(self, what: str, error: BaseException, **fields: object) -> None:
         """A model could not be asked: a ModelError is how it says so (WARNING), anything else is a bug in its code."""
         if isinstance(error, ModelError):
             self.note(MODEL, logging.WARNING, f"{what}: {failure_text(error)}", code="model_error", **fields)

@@ -84,11 +84,11 @@ def _strongest(asked: HookRequest, named: list[tuple[str, Verdict | None]], igno
     return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
 
 
-def _kind(verdict: Any) -> type:
+def _kind(verdict: object) -> type:
     return next(kind for kind in _RANK if isinstance(verdict, kind))  # a program may derive its own from Suspend
 
 
-def _verdict(plugin: Plugin, answer: Any) -> Verdict | None:
+def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
     named = where(plugin, Phase.TOOL_GATE)
     try:
         match answer:

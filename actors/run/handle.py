@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Any, Final, Generic, Literal, TypeVar, overload
+from typing import Final, Generic, Literal, TypeVar, overload
 
 import attrs
 import trio
@@ -12,6 +12,7 @@ import trio
 from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..contract.plain import JSONObject
 from ..entry import checks_options
 from ..errors import UsageError
 from .commands import RunCommands
@@ -19,13 +20,13 @@ from .follow import Follower
 from .reader import RunReader
 from .view import RunView
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "decision_id", "by")
 
 
 @attrs.frozen(repr=False)
-class Run(Generic[T]):
+class Run(Generic[T_co]):
     """A run's address. Equal addresses are equal runs; keep it, copy it, make it again with `runtime.get(run_id)`.
 
     Attributes:
@@ -71,7 +72,7 @@ class Run(Generic[T]):
             async with aclosing(_decoded(follower)) as events:
                 yield events
 
-    async def wait(self) -> Completed[T] | Waiting | Failed | Cancelled:
+    async def wait(self) -> Completed[T_co] | Waiting | Failed | Cancelled:
         """Wait until the run is at rest: done, or waiting with every command acted on. Durable rows only.
 
         What a run that does not come to rest waits for is in `view().waiting_for`, and in the log `greenroom.run`.
@@ -79,16 +80,16 @@ class Run(Generic[T]):
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
-        outcome: Completed[T] | Waiting | Failed | Cancelled = await self._reader.outcome(self.id, final=False)
+        outcome: Completed[T_co] | Waiting | Failed | Cancelled = await self._reader.outcome(self.id, final=False)
         return outcome
 
-    async def result(self) -> Completed[T] | Failed | Cancelled:
+    async def result(self) -> Completed[T_co] | Failed | Cancelled:
         """Wait until the run is done, through any number of approvals.
 
         Raises:
             UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
         """
-        outcome: Completed[T] | Failed | Cancelled = await self._reader.outcome(self.id, final=True)
+        outcome: Completed[T_co] | Failed | Cancelled = await self._reader.outcome(self.id, final=True)
         return outcome
 
     async def view(self) -> RunView:
@@ -110,13 +111,13 @@ class Run(Generic[T]):
         action: ActionWord,
         /,
         *,
-        result: Any = None,
-        edited_arguments: Mapping[str, Any] | None = None,
+        result: object = None,
+        edited_arguments: JSONObject | None = None,
         reason: str | None = None,
         decision_id: str | None = None,
         by: str | None = None,
     ) -> CommandResult: ...
-    async def decide(self, target: Any, action: Any = None, /, **options: Any) -> CommandResult:
+    async def decide(self, target: object, action: object = None, /, **options: object) -> CommandResult:
         """Decide about a ticket or call.
 
         The answer says what became of it; a decision that comes too late, or does not fit, never raises and never hurts

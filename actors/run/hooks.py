@@ -69,9 +69,9 @@ class HookRequest:
     phase: Phase
     step: int
     call_id: str | None
-    agent: Agent[Any]
+    agent: Agent[object]
     snapshot: StateSnapshot
-    context: Callable[[State, tuple[CallEdit, ...]], PhaseContext[Any]]
+    context: Callable[[State, tuple[CallEdit, ...]], PhaseContext]
     watch: HookDeadlines = UNWATCHED
     tell: Callable[[str, HookFailed], None] = _untold
 
@@ -227,7 +227,7 @@ def _joined(request: RequestChanges, more: Mutation) -> RequestChanges:
     )
 
 
-def _checked(plugin: Plugin, asked: HookRequest, answer: Any) -> Mutation | None:
+def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | None:
     named = where(plugin, asked.phase)
     if answer is None:
         return None
@@ -263,7 +263,7 @@ def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
 # --- one hook --------------------------------------------------------------------------------------------------------
 
 
-async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext[Any]) -> Any:
+async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext) -> Any:
     """Call one hook within its time; an answer that comes later is none.
 
     Raises:
@@ -281,7 +281,7 @@ async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext[Any]) 
     raise HookFailed(late, level=logging.WARNING)
 
 
-async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext[Any]) -> Any:
+async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext) -> Any:
     """The supervision boundary of a hook's code."""
     try:
         return await getattr(plugin, phase.value)(ctx)

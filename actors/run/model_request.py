@@ -24,7 +24,7 @@ from .hooks import HookRequest
 
 
 def model_request(
-    agent: Agent[Any], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
+    agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
 ) -> ModelRequest:
     """The request of a step: instructions, thread and tools, as the hooks have changed them.
 
@@ -67,7 +67,7 @@ def _context(index: int, message: ContextMessage) -> Message:
 
 
 def hook_request(
-    effect: RunPhase, state: RunState, agent: Agent[Any], deps: Any, history: list[Message]
+    effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message]
 ) -> HookRequest:
     """A phase's question to its hooks, about the run as it is now."""
     rows = tuple(state.calls.values())
@@ -91,7 +91,7 @@ def hook_request(
         "read_messages": messages,
     }
 
-    def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext[Any]:
+    def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:
         calls = tuple(_edited(CallFacts.of(row), edits) for row in rows)
         call = None if row is None else CallFacts.of(row)
         if effect.phase is Phase.TOOL_GATE and call is not None:

@@ -90,8 +90,8 @@ def _need_trio() -> None:
 async def open_runtime(
     store: Store | str | Path | None = None,
     *,
-    agents: Iterable[Agent[Any]] = (),
-    deps: Any = None,
+    agents: Iterable[Agent[object]] = (),
+    deps: object = None,
     drain: float = 5.0,
     store_patience: float = 30.0,
     max_running: int | None = None,
@@ -202,7 +202,7 @@ class _Exits:
         self.lost: BaseException | None = None
         self.open = False
 
-    def told(self, ref: Ref[Any], exit_: Exit) -> None:
+    def told(self, ref: Ref[object], exit_: Exit) -> None:
         """A child of the supervisor has ended for good."""
         if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
             self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
@@ -212,14 +212,14 @@ class _Exits:
             self.lost = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
 
 
-def _log_restart(journal: ErrorLog, ref: Ref[Any], exit_: Exit, attempt: int) -> None:
+def _log_restart(journal: ErrorLog, ref: Ref[object], exit_: Exit, attempt: int) -> None:
     if isinstance(exit_, Crashed):
         what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
         found: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
         journal.bug(RUN, what, exit_.error, code="internal_error", **found)
 
 
-def _check_options(max_running: Any, **seconds: Any) -> None:
+def _check_options(max_running: object, **seconds: object) -> None:
     if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise UsageError(f"max_running={max_running!r}: give at least 1, or None for no limit")
     for name, value in seconds.items():
@@ -227,7 +227,7 @@ def _check_options(max_running: Any, **seconds: Any) -> None:
             raise UsageError(f"{name}={value!r}: give seconds, 0 or more")
 
 
-def _values(secrets: Any) -> tuple[str, ...]:
+def _values(secrets: object) -> tuple[str, ...]:
     if isinstance(secrets, str) or not isinstance(secrets, Iterable):
         raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
     values = tuple(secrets)
@@ -237,8 +237,8 @@ def _values(secrets: Any) -> tuple[str, ...]:
     return values
 
 
-def _by_key(agents: Any) -> dict[str, Agent[Any]]:
-    table: dict[str, Agent[Any]] = {}
+def _by_key(agents: object) -> dict[str, Agent[object]]:
+    table: dict[str, Agent[object]] = {}
     if isinstance(agents, str) or not isinstance(agents, Iterable):
         raise UsageError(f"agents={agents!r}: give a list of agents")
     for agent in agents:
@@ -249,7 +249,7 @@ def _by_key(agents: Any) -> dict[str, Agent[Any]]:
     return table
 
 
-async def _begin(supervisor: Supervisor, spec: ChildSpec[Any]) -> None:
+async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
     try:
         await supervisor.start_child_ready(spec)
     except (SupervisorStopping, StartFailed) as error:
@@ -272,7 +272,7 @@ async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
 
 
 async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -> None:
-    async def serve(ctx: ActorContext[Any]) -> None:
+    async def serve(ctx: ActorContext[object]) -> None:
         class Ready:
             def started(self, _: object = None) -> None:
                 ctx.ready()
@@ -291,7 +291,7 @@ async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -
 
 
 @checks_options
-async def run(agent: Agent[T], text: str, /, *, deps: Any = None) -> Completed[T] | Waiting | Failed | Cancelled:
+async def run(agent: Agent[T], text: str, /, *, deps: object = None) -> Completed[T] | Waiting | Failed | Cancelled:
     """Run an agent once in memory and return what it came to.
 
     There is nobody to decide anything: a run that asks for an approval ends here as `Waiting`, and is gone.

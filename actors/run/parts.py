@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as random_ids
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -51,7 +51,7 @@ class Parts:
     reader: RunReader
     commands: RunCommands
     starter: Starter
-    handle: Callable[[str, str], Run[Any]]
+    handle: Callable[[str, str], Run[object]]
 
     async def recover(self) -> None:
         """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""
@@ -69,8 +69,8 @@ def assemble(
     *,
     clock: Clock,
     secrets: tuple[str, ...],
-    agents: dict[str, Agent[Any]],
-    deps: Any,
+    agents: dict[str, Agent[object]],
+    deps: object,
     max_running: int | None,
     passivate_after: float | None,
     record: bool,
@@ -102,7 +102,7 @@ def assemble(
     reports = StoreReports(board, journal, roster)
     reader = RunReader(services, roster, table, reports)
 
-    def handle(run_id: str, thread_id: str) -> Run[Any]:
+    def handle(run_id: str, thread_id: str) -> Run[object]:
         return Run(run_id, thread_id, reader, commands)
 
     return Parts(

@@ -25,7 +25,7 @@ class Passivation:
         """`patience`: seconds; None: runs stay as long as the runtime is open."""
         self._patience = patience
         # by mailbox, when; a plain dict would look for its first behind all that have been taken away
-        self._resting: OrderedDict[Mailbox[Any], float] = OrderedDict()
+        self._resting: OrderedDict[Mailbox[object], float] = OrderedDict()
         self._some = trio.Event()
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Passivation:
         """The run works again, or has no owner here any more; harmless for one that did not rest."""
         self._resting.pop(mailbox, None)
 
-    async def body(self, ctx: ActorContext[Any]) -> None:
+    async def body(self, ctx: ActorContext[object]) -> None:
         """Nudge whose time has come, for ever."""
         ctx.ready()
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -24,7 +24,7 @@ BREATH: Final = 32
 """Entries that are folded before others may work."""
 
 
-async def replay_of(store: Store, run_id: str, agent: Agent[Any], redactor: Redactor, *, own: bool) -> Replay:
+async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: Redactor, *, own: bool) -> Replay:
     """The replay of a stored run with an agent.
 
     With `own` it has the mode of execution that the run had. Another agent brings its own mode, unless `start` was told

@@ -102,7 +102,7 @@ class RunActor:
     run_id: str
     orders: RunPermissions = attrs.field(factory=RunPermissions)
     born: NewRunClaim | None = None
-    agent: Agent[Any] | None = None
+    agent: Agent[object] | None = None
     deps: Any = None
     has_deps: bool = False
     abandon: str | None = None
@@ -144,7 +144,7 @@ class RunActor:
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
 
-    def attach_deps(self, agent: Agent[Any] | None, deps: Any) -> None:
+    def attach_deps(self, agent: Agent[object] | None, deps: object) -> None:
         """Give it live objects that it may not have yet."""
         self.agent = self.agent or agent
         if deps is not None and not self.has_deps:
@@ -270,7 +270,7 @@ class RunActor:
         except StoreDown:  # the runtime fails of it and says so; every run stays as it is
             return None
 
-    async def _live_objects(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[Any] | None:
+    async def _live_objects(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[object] | None:
         """The agent, with deps in place; None if the run is degraded."""
         directory, info = self.services.directory, state.info
         try:
@@ -317,7 +317,7 @@ class RunActor:
             self._asking = None
         raise RunUnavailable("deps_missing", "the provider has not answered in time")
 
-    def _first(self, agent: Agent[Any] | None, state: RunState, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
+    def _first(self, agent: Agent[object] | None, state: RunState, inbox: tuple[InboxItem, ...]) -> Sequence[Input]:
         if self.abandon is not None:
             return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:

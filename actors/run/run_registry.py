@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextvars import Context, copy_context
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -193,8 +193,8 @@ class RunRegistry:
         run_id: str,
         *,
         born: NewRunClaim | None = None,
-        agent: Agent[Any] | None = None,
-        deps: Any = None,
+        agent: Agent[object] | None = None,
+        deps: object = None,
         held: bool = False,
         abandon: str | None = None,
         burial: ForcedEnd | None = None,
@@ -258,7 +258,7 @@ class RunRegistry:
         actor.orders.admitted = False
         self._admit()
 
-    def ended(self, ref: Ref[Any], exit_: Exit) -> None:
+    def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """A child of the supervisor has ended for good; called in its last step."""
         actor, held = self._actors.get(ref.id), ref.id in self._held
         self._forget(ref.id)

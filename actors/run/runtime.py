@@ -187,7 +187,7 @@ class Runtime:
 
     @checks_options
     async def fork(
-        self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: Any = None
+        self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: object = None
     ) -> Run[Any]:
         """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
 
@@ -223,7 +223,7 @@ class Runtime:
         return await parts.starter.begin(new, agent, deps)
 
     @checks_options
-    async def resume(self, run_id: str, *, deps: Any = None) -> Run[Any]:
+    async def resume(self, run_id: str, *, deps: object = None) -> Run[Any]:
         """Work again on a run that had no agent or deps here; harmless for one that is worked on.
 
         Raises:
@@ -240,7 +240,7 @@ class Runtime:
         return parts.handle(run_id, outline.info.thread_id)
 
     @checks_options
-    async def replay(self, run_id: str, agent: Agent[Any] | None = None) -> ReplayReport:
+    async def replay(self, run_id: str, agent: Agent[object] | None = None) -> ReplayReport:
         """Run a stored run again from its record, and report the first event that does not come again.
 
         The run's machine takes again what it took, at the times that are recorded with it, and each event that comes of

@@ -23,6 +23,7 @@ from ..contract.messages import (
     not_an_object,
     read_arguments,
 )
+from ..contract.plain import JSONObject
 from ..engine.command_rules import unusable_schema
 from ..errors import UsageError
 
@@ -46,7 +47,7 @@ def text_of(value: str) -> str:
     return cleaned
 
 
-def input_of(value: Any, what: str) -> str:
+def input_of(value: object, what: str) -> str:
     """What somebody gives a run to read: a text with something in it.
 
     Providers refuse a request with a message of nothing but white space, and would do so at every later step, too: the
@@ -62,7 +63,7 @@ def input_of(value: Any, what: str) -> str:
     return text_of(value)
 
 
-def data_of(value: Any, what: str) -> Any:
+def data_of(value: object, what: str) -> Any:
     """A value as plain JSON data.
 
     Raises:
@@ -74,7 +75,7 @@ def data_of(value: Any, what: str) -> Any:
     return data
 
 
-def object_of(value: Any, what: str) -> Mapping[str, Any]:
+def object_of(value: object, what: str) -> JSONObject:
     """A value as a JSON object.
 
     Raises:
@@ -82,11 +83,11 @@ def object_of(value: Any, what: str) -> Mapping[str, Any]:
     """
     if not isinstance(value, Mapping):
         raise InvalidValue(f"{what} is {type(value).__name__}, not an object")
-    data: Mapping[str, Any] = data_of(value, what)
+    data: JSONObject = data_of(value, what)
     return data
 
 
-def _str(value: Any, what: str) -> str:
+def _str(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is {type(value).__name__}, not str")
     return text_of(value)
@@ -128,7 +129,7 @@ def suspend_of(wish: Suspend) -> Suspend:
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def response_of(response: Any) -> ModelResponse:
+def response_of(response: object) -> ModelResponse:
     """A model's answer that can become messages and calls.
 
     Raises:
@@ -150,7 +151,7 @@ _COUNTS: Final = tuple(field.name for field in attrs.fields(Usage))
 _counts: Final = attrgetter(*_COUNTS)
 
 
-def usage_of(usage: Any) -> Usage:
+def usage_of(usage: object) -> Usage:
     """A usage that can be added up.
 
     Raises:
@@ -191,7 +192,7 @@ def _call(call: CallRequest) -> CallRequest:
     )
 
 
-def _arguments(call: CallRequest) -> tuple[Mapping[str, Any], str | None]:
+def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
     """The arguments of a call, or why they are none: that is the model's fault, and goes back to it."""
     given: Any = call.arguments
     if call.fault is not None:
@@ -246,5 +247,5 @@ def checked_decision(decision: Decision) -> Decision:
         raise UsageError(f"decide: {error}; give a str") from error
 
 
-def _maybe(value: Any, what: str) -> str | None:
+def _maybe(value: object, what: str) -> str | None:
     return None if value is None else _str(value, what)

@@ -40,7 +40,7 @@ logger = logging.getLogger("greenroom.run")
 class Directory(Protocol):
     """What a run actor asks the runtime for."""
 
-    async def agent_for(self, info: RunInfo) -> Agent[Any]:
+    async def agent_for(self, info: RunInfo) -> Agent[object]:
         """The run's agent.
 
         Raises:
@@ -54,7 +54,7 @@ class Directory(Protocol):
             Degraded: they can not be had.
         """
 
-    def model_for(self, agent: Agent[Any]) -> Model:
+    def model_for(self, agent: Agent[object]) -> Model:
         """The model that the agent is to use.
 
         Raises:

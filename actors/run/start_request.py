@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 import msgspec
@@ -38,7 +38,7 @@ class StartRequest:
         UsageError: a value can not be; the message names it and the way out.
     """
 
-    agent: Agent[Any]
+    agent: Agent[object]
     text: str
     run_id: str
     thread_id: str | None = None
@@ -77,7 +77,7 @@ class StartRequest:
         return _content(self.agent.key, self.text, places, self.deadline, self.execution)
 
 
-def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: Any) -> str:
+def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: object) -> str:
     return content_digest([agent, text, *places, None if deadline is None else timestamp(deadline), mode])
 
 
@@ -91,7 +91,7 @@ def mode_given(info: RunInfo, text: str) -> bool:
     )
 
 
-def _check_id(name: str, value: Any) -> None:
+def _check_id(name: str, value: object) -> None:
     if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
         raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets as random_ids
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
@@ -37,9 +36,9 @@ class Starter:
 
     _services: Services
     _roster: RunRegistry
-    _handle: Callable[[str, str], Run[Any]]
+    _handle: Callable[[str, str], Run[object]]
 
-    async def begin(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
+    async def begin(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
         """Start a run in a new thread (`new.thread_runs` is 0); a thread name that was used already gets a suffix.
 
         Raises:
@@ -52,8 +51,8 @@ class Starter:
                 new = in_thread(new, f"{new.info.run_id}.thread.{random_ids.token_hex(4)}")
 
     async def join(
-        self, new: NewRun, agent: Agent[Any], deps: Any, may_join: Callable[[RunInfo], bool] | None
-    ) -> Run[Any]:
+        self, new: NewRun, agent: Agent[object], deps: object, may_join: Callable[[RunInfo], bool] | None
+    ) -> Run[object]:
         """Start a run in a named thread, if the caller may read what is there.
 
         Raises:
@@ -84,7 +83,7 @@ class Starter:
             raise ThreadForbidden(text)
         return thread.runs
 
-    async def _create(self, new: NewRun, agent: Agent[Any], deps: Any) -> Run[Any]:
+    async def _create(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
         """Write a run and give it an owner.
 
         Raises:

@@ -9,7 +9,7 @@ store.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -36,7 +36,7 @@ class TaskNursery:
             raise RuntimeError("the workplace is not open")
         return self._nursery
 
-    async def body(self, ctx: ActorContext[Any]) -> None:
+    async def body(self, ctx: ActorContext[object]) -> None:
         """Keep a nursery open until cancelled."""
         try:
             async with open_collapsing_nursery() as nursery:

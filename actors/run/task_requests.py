@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -15,6 +15,7 @@ import trio
 
 from ..contract.codec import normalise
 from ..contract.ids import content_digest
+from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..engine.effects import AnswerBody
 from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
@@ -89,7 +90,7 @@ class TaskPort:
         self._spawned: Counter[str] = Counter()
         self._unheard: defaultdict[str, list[int]] = defaultdict(list)  # spawns whose answer nobody got
 
-    async def start(self, tool: str, arguments: Mapping[str, Any]) -> str:
+    async def start(self, tool: str, arguments: JSONObject) -> str:
         """Spawn a task; its id, as soon as it is stored.
 
         Cancellation: the task may run; the same spawn again is that one.
@@ -137,7 +138,7 @@ class TaskPort:
         tasks: tuple[TaskView, ...] = await self._questions.ask(lambda number: TasksAsked(ask=number))
         return tasks
 
-    def start_from_thread(self, tool: str, arguments: Mapping[str, Any]) -> str:
+    def start_from_thread(self, tool: str, arguments: JSONObject) -> str:
         """As `start`, from a worker thread.
 
         Raises:

@@ -15,6 +15,7 @@ from ..contract.failures import FAILURES
 from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
+from ..contract.plain import JSONObject
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunRecord
 from ..contract.state import SCOPES
@@ -59,7 +60,7 @@ class RunView:
     tickets: tuple[Ticket, ...]
     usage: Usage
     messages: tuple[Message, ...]
-    state: Mapping[str, Any]
+    state: JSONObject
     step: int
     last_sequence: int
     pending: int
@@ -156,10 +157,10 @@ def shown_termination(termination: Termination | None, redactor: Redactor) -> Te
     return attrs.evolve(termination, detail=redactor.text(termination.detail))
 
 
-Outcome = Completed[Any] | Waiting | Failed | Cancelled
+Outcome = Completed[object] | Waiting | Failed | Cancelled
 
 
-def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor) -> Outcome:
+def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redactor) -> Outcome:
     """What a run at rest came to. Without the agent the output stays plain JSON data."""
     row = record.row
     termination = shown_termination(row.termination, redactor.within(record.info.workspace))
@@ -189,7 +190,7 @@ def make_outcome(record: RunRecord, agent: Agent[Any] | None, redactor: Redactor
             return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
 
 
-def _typed(agent: Agent[Any], value: Any) -> Any:
+def _typed(agent: Agent[object], value: object) -> Any:
     """A tool's result may be the output (tool_use): it need not have the output type."""
     try:
         return agent.parse_output(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -76,7 +76,7 @@ class WakeupTimer:
         self._deadlines.pop(run_id, None)
         self._again.pop(run_id, None)
 
-    async def body(self, ctx: ActorContext[Any]) -> None:
+    async def body(self, ctx: ActorContext[object]) -> None:
         """Wake what is due, for ever."""
         await self._look_ahead()
         ctx.ready()

@@ -32,7 +32,7 @@ def check_state(context: object, _: object, state: object) -> None:
 class Readable(Protocol[T_co]):
     """A `StateKey`, as reading sees it: a key of dicts is one of mappings, so that `{**state[key]}` has a type."""
 
-    def decode(self, data: Any, /) -> T_co:
+    def decode(self, data: object, /) -> T_co:
         """The value that JSON data is."""
 
 
@@ -47,7 +47,7 @@ class State:
 
     def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
         self._snapshot, self._known = snapshot, known or {}
-        self._own: dict[KeyId, Any] = {}
+        self._own: dict[KeyId, object] = {}
         self._used: dict[KeyId, KeySpec] = {}
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class WritableState(State):
         data = key.encode(value)
         self._add(key, Write(name=key.name, scope=key.scope, persistent=key.persistent, value=data, result=data))
 
-    def update(self, key: StateKey[Any], update: Any) -> None:
+    def update(self, key: StateKey[Any], update: object) -> None:
         """Update a commutative key.
 
         Raises:
@@ -195,7 +195,7 @@ class WritableState(State):
         return dict(self._used)
 
 
-def updated(key: StateKey[Any], update: Any) -> Write:
+def updated(key: StateKey[Any], update: object) -> Write:
     """An update as a write that has not been applied to anything.
 
     Raises:

@@ -27,7 +27,7 @@ class _Unset:
         return "UNSET"
 
 
-UNSET: Final[Any] = _Unset()
+UNSET: Final[object] = _Unset()
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class Commutative(Generic[T]):
     update: Any = None
 
 
-def commutative(reduce: Callable[[T, Any], T], update: Any = None) -> Commutative[T]:
+def commutative(reduce: Callable[[T, Any], T], update: object = None) -> Commutative[T]:
     """For `StateKey(merge=...)`: updates are reduced into the value, in whatever order they come.
 
     Args:
@@ -115,7 +115,7 @@ class StateKey(Generic[T]):
         """Itself: there is one key of a name."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> StateKey[T]:
+    def __deepcopy__(self, memo: object) -> StateKey[T]:
         """Itself, also in a copy of an agent or a plugin."""
         return self
 
@@ -124,7 +124,7 @@ class StateKey(Generic[T]):
         """Scope and name."""
         return self.spec.key
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: object) -> Any:
         """A value of the key's type as JSON data.
 
         Raises:
@@ -132,7 +132,7 @@ class StateKey(Generic[T]):
         """
         return self._encoded(value, self.type, "")
 
-    def encode_update(self, update: Any) -> Any:
+    def encode_update(self, update: object) -> Any:
         """An update as JSON data.
 
         Raises:
@@ -143,7 +143,7 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {self.name!r} is exclusive and takes no updates; use {way}")
         return self._encoded(update, self.merge.update or self.type, "update of ")
 
-    def decode(self, data: Any) -> T:
+    def decode(self, data: object) -> T:
         """The value that JSON data is; a new one each time.
 
         Raises:
@@ -172,18 +172,18 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {self.name!r} has not been written and has no default; give it one")
         return copied(self._initial)
 
-    def _encoded(self, value: Any, kind: Any, what: str) -> Any:
+    def _encoded(self, value: object, kind: object, what: str) -> Any:
         try:
             return write(value, kind)
         except NotSerializable as error:
             text = f"{what}state key {self.name!r}: {shown(value)} is no {_named(kind)}: {error}"
             raise StateError(text) from error
 
-    def _reduce(self, current: Any, update: Any) -> Any:
+    def _reduce(self, current: object, update: object) -> Any:
         if not isinstance(self.merge, Commutative):
             raise StateError(f"state key {self.name!r} is exclusive")
         return self.encode(self.merge.reduce(self.decode(current), read(self.merge.update or self.type, update)))
 
 
-def _named(kind: Any) -> str:
+def _named(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)

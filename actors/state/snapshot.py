@@ -111,7 +111,7 @@ class StateSnapshot:
 EMPTY: Final = StateSnapshot()
 
 
-def _reduced(write: Write, current: Any, keys: Keys, before: StateValue) -> tuple[Any] | WriteConflict:
+def _reduced(write: Write, current: object, keys: Keys, before: StateValue) -> tuple[Any] | WriteConflict:
     """The value of a key that has changed since the write's base, after the write."""
     spec = keys.get(write.key)
     writer = before.by or "an earlier write"

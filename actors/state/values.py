@@ -34,7 +34,7 @@ class NotSerializable(ValueError):
     """A value has no form as JSON, or not the type that it should have; the message says where."""
 
 
-def write(value: Any, kind: Any) -> Any:
+def write(value: object, kind: object) -> Any:
     """A value of a type as new JSON data (dict, list, str, int, float, bool, None).
 
     Raises:
@@ -83,7 +83,7 @@ def check_kind(kind: Any) -> None:
         failure_of_call(error)
 
 
-def _check_names(kind: Any) -> None:
+def _check_names(kind: object) -> None:
     """Keys of JSON objects are text: `dict[int, str]` could be declared, and no value of it ever written."""
     inner = get_args(kind)
     origin = get_origin(kind)
@@ -96,11 +96,11 @@ def _check_names(kind: Any) -> None:
         _check_names(one)
 
 
-def _unknown(kind: Any) -> str:
+def _unknown(kind: object) -> str:
     return f"values of {kind!r} can not be kept as JSON; use plain types, attrs classes, enums, datetimes, ..."
 
 
-def copied(data: Any) -> Any:
+def copied(data: object) -> Any:
     """JSON data again, nothing shared."""
     if type(data) is dict:
         return {key: copied(item) for key, item in data.items()}
@@ -132,7 +132,7 @@ def copied_message(message: Message) -> Message:
     return attrs.evolve(message, calls=calls)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in a message: short, whatever it is, and whatever its own `__repr__` does."""
     try:
         return _SHOWN.repr(value)
@@ -141,7 +141,7 @@ def shown(value: Any) -> str:
         return f"<a {type(value).__name__} that can not be shown>"  # noqa: ASYNC104 - the border has raised what passes
 
 
-def _json(value: Any, path: str, depth: int) -> Any:
+def _json(value: object, path: str, depth: int) -> Any:
     if depth == 0:
         raise NotSerializable(_DEEP)
     match value:
@@ -163,7 +163,7 @@ def _json(value: Any, path: str, depth: int) -> Any:
             return _json(msgspec.to_builtins(value), path, depth - 1)
 
 
-def _items(values: Iterable[Any], path: str, depth: int) -> list[Any]:
+def _items(values: Iterable[object], path: str, depth: int) -> list[Any]:
     return [_json(item, f"{path}[{index}]", depth - 1) for index, item in enumerate(values)]
 
 
@@ -184,14 +184,14 @@ def _number(value: int | float, path: str) -> int | float:  # noqa: PYI041 - two
     raise NotSerializable(f"an integer of more than 64 bits has no form as JSON; use text @ {path}")
 
 
-def _key(key: Any, path: str) -> str:
+def _key(key: object, path: str) -> str:
     name = key.value if isinstance(key, Enum) else key
     if not isinstance(name, str):
         raise NotSerializable(f"the key {shown(key)} is no text, as it has to be in JSON @ {path}")
     return _text(name, path)
 
 
-def _alike(value: Any, found: Any) -> bool:
+def _alike(value: object, found: object) -> bool:
     """True if what is read is what was written; a tuple may be read as a list."""
     if isinstance(value, list | tuple) and isinstance(found, list | tuple):
         return len(value) == len(found) and all(map(_alike, value, found))

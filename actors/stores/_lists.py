@@ -40,9 +40,9 @@ class _Where:
     """Conditions of a statement, and their values."""
 
     conditions: list[str] = attrs.field(factory=lambda: ["1"])
-    values: list[Any] = attrs.field(factory=list)
+    values: list[object] = attrs.field(factory=list)
 
-    def add(self, condition: str, *values: Any) -> None:
+    def add(self, condition: str, *values: object) -> None:
         self.conditions.append(condition)
         self.values += values
 

@@ -20,6 +20,7 @@ from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.converters import converter, row_writer
 from ..contract.decisions import InboxItem, SetResult, Suspend, Verdict
+from ..contract.plain import JSONValue
 from ..contract.recording import RecordEntry
 from ..contract.state import KeyId, Keys, KeySpec
 from ..engine.recording import Entry, RecordGap
@@ -106,7 +107,7 @@ def _struct(kind: Any) -> tuple[Write, Read]:
     ]
     reads = {name: read for name, _, _, read in fields}
 
-    def write(value: Any) -> dict[str, Any]:
+    def write(value: object) -> dict[str, JSONValue]:
         found = {}
         for name, default, write_field, _ in fields:
             given = getattr(value, name)
@@ -114,13 +115,13 @@ def _struct(kind: Any) -> tuple[Write, Read]:
                 found[name] = write_field(given)
         return found
 
-    def read(data: dict[str, Any], items: Items) -> Any:
+    def read(data: dict[str, JSONValue], items: Items) -> Any:
         return kind(**{name: reads[name](given, items) for name, given in data.items()})
 
     return write, read
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -129,7 +130,7 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else repr(float(value))
 
 
-def _verdict(value: Any) -> list[Any]:
+def _verdict(value: object) -> list[Any]:
     return [type(value).__name__, row_writer.unstructure(value)]
 
 
@@ -146,17 +147,17 @@ def _read_keys(data: Any, _: Items) -> Keys:
     return found
 
 
-def _unknown(_value: Any, _update: Any) -> Any:
+def _unknown(_value: object, _update: object) -> Any:
     raise LookupError("a stored key has no reducer; a replay puts in what is recorded")
 
 
-def _expiry(data: Any, _: Any) -> Any:
+def _expiry(data: object, _: object) -> Any:
     return data if isinstance(data, str) else converter.structure(data, SetResult)
 
 
 converter.register_structure_hook_func(lambda hint: hint == (Literal["deny", "cancel_run"] | SetResult), _expiry)
 
-_SPECIAL: Final[Mapping[Any, tuple[Write, Read]]] = {
+_SPECIAL: Final[Mapping[object, tuple[Write, Read]]] = {
     float: (_number, lambda data, _: float(data)),
     InboxItem: (lambda item: item.position, lambda position, items: items[position]),
     Keys: (_keys, _read_keys),

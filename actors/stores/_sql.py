@@ -176,12 +176,12 @@ def insert_run(
     return connection.execute(_INSERT_RUN, values).lastrowid or 0
 
 
-def add_events(connection: sqlite3.Connection, values: Sequence[Any]) -> None:
+def add_events(connection: sqlite3.Connection, values: Sequence[object]) -> None:
     """Append events: run, sequence and frame of the first, of the second, and so on, in one flat sequence."""
     _add(connection, _INSERT_EVENTS, values)
 
 
-def add_record(connection: sqlite3.Connection, values: Sequence[Any]) -> None:
+def add_record(connection: sqlite3.Connection, values: Sequence[object]) -> None:
     """Append to records: run, sequence of the newest event and body, flat as for events."""
     _add(connection, _INSERT_RECORD, values)
 

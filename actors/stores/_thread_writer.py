@@ -121,13 +121,13 @@ class ThreadWriter:
     def _soon(self, function: Any, *arguments: object) -> None:
         self._token.run_sync_soon(function, *arguments)
 
-    def _report(self, end: Any) -> None:
+    def _report(self, end: object) -> None:
         """Called in the thread with its outcome: a value, or an error."""
         self._soon(self._finish, getattr(end, "error", None))
 
     # --- in the trio thread ------------------------------------------------------------------------------------------
 
-    def _settle(self, batch: Sequence[Request], results: Sequence[Any]) -> None:
+    def _settle(self, batch: Sequence[Request], results: Sequence[object]) -> None:
         """What a thread writes that was left to itself has been settled as "down"."""
         if not self._deserted:
             self._queue.settle(batch, results)

@@ -56,8 +56,8 @@ class _Changes:
     broken: dict[int, int] = attrs.field(factory=dict)
     gone: list[str] = attrs.field(factory=list)
     commits: int = 0
-    events: list[Any] = attrs.field(factory=list)
-    record: list[Any] = attrs.field(factory=list)
+    events: list[object] = attrs.field(factory=list)
+    record: list[object] = attrs.field(factory=list)
     written: int = 0
     posts: int = 0
     size: int = 0

@@ -85,7 +85,7 @@ class _Pair:
         """True so often."""
         return self.rng.random() < chance
 
-    async def both(self, sentence: str, method: str, *args: Any, **options: Any) -> Any:
+    async def both(self, sentence: str, method: str, *args: object, **options: object) -> Any:
         """Ask both stores; the answer, which must be the same, an error included."""
         answers = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
         found, wanted = (list(one) if isinstance(one, Sequence) else one for one in answers)
@@ -189,7 +189,7 @@ class _Pair:
         *,
         gap: int = 0,
         claims: tuple[Claim, Claim] | None = None,
-        **parts: Any,
+        **parts: object,
     ) -> None:
         """A commit to both stores; what became of it must be the same."""
         found, wanted = [
@@ -253,7 +253,7 @@ class _Pair:
         return [entry for entry in await call if entry[0] in self.runs]
 
 
-async def _answered(call: Awaitable[Any]) -> Any:
+async def _answered(call: Awaitable[object]) -> Any:
     """What a call returns, or the name of what it raises."""
     try:
         return await call

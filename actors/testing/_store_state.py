@@ -25,11 +25,11 @@ from ._store_tools import (
 )
 
 
-def _own(key: str, value: Any, revision: int = 0) -> StateWrite:
+def _own(key: str, value: object, revision: int = 0) -> StateWrite:
     return StateWrite(key=key, scope="run", value=value, revision=revision)
 
 
-def _shared(key: str, value: Any, revision: int = 0) -> StateWrite:
+def _shared(key: str, value: object, revision: int = 0) -> StateWrite:
     return StateWrite(key=key, scope="thread", value=value, revision=revision)
 
 

@@ -183,7 +183,7 @@ def ticket_row(run_id: str, number: int, call_id: str) -> Ticket:
     )
 
 
-def decide(command_id: str, target: str, *, by: str = "ann", result: Any = None) -> Command:
+def decide(command_id: str, target: str, *, by: str = "ann", result: object = None) -> Command:
     """A decision to resume."""
     decision = Decision(target=target, action="resume", decision_id=command_id, result=result)
     return Command(command_id=command_id, kind="decide", decision=decision, by=by, posted_at=NOW)
@@ -231,7 +231,7 @@ class Author:
         self.store.submit(claim or self.claim, commit, frames, sent.deliver)
         return sent
 
-    async def write(self, events: int = 1, *, row: RunRow | None = None, **parts: Any) -> Receipt:
+    async def write(self, events: int = 1, *, row: RunRow | None = None, **parts: object) -> Receipt:
         """Make a commit, submit it and wait for the receipt, which must say committed."""
         receipt = await self.send(self.make(events, row=row, **parts)).receipt()
         expect((receipt.kind, receipt.error), ("committed", None), "a commit that is in order is written")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from itertools import islice
 from typing import Any, Final, get_args
@@ -30,6 +30,7 @@ from greenroom.supervision.fields import did_you_mean
 from ..abc import Model, ModelEvent, ReasoningDelta, TextDelta
 from ..contract.ids import canonical_json
 from ..contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
+from ..contract.plain import JSONObject
 from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind, UsageError
 
 KEEP: Final = 1_000
@@ -58,7 +59,7 @@ class Call:
     """A tool call; see `call` and `malformed`."""
 
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     id: str = ""
     fault: str | None = None
 
@@ -109,7 +110,7 @@ def think(s: str) -> Think:
     return Think(s)
 
 
-def call(tool: str, values: Mapping[str, Any] | None = None, /, *, id: str | None = None, **arguments: Any) -> Call:  # noqa: A002
+def call(tool: str, values: JSONObject | None = None, /, *, id: str | None = None, **arguments: object) -> Call:  # noqa: A002
     """The model calls a tool. Without an id the runtime makes one.
 
     Args:
@@ -373,7 +374,7 @@ def _parts(step: Any, where: str) -> tuple[Part, ...]:
     return parts
 
 
-def _part(part: Any, where: str) -> Part:
+def _part(part: object, where: str) -> Part:
     match part:
         case str():
             return Text(part)

@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, get_origin
 
@@ -21,6 +21,7 @@ import msgspec
 from greenroom.supervision.border import failure_of_call
 
 from ..contract.codec import message_of
+from ..contract.plain import JSONObject, JSONValue
 from ..errors import ToolDefinitionError
 from ..state.values import copied
 from .context import SyncToolContext, ToolContext
@@ -44,12 +45,12 @@ class Arguments:
         context: which context the first parameter wants; None if it wants none.
     """
 
-    schema: Mapping[str, Any]
-    context: type[ToolContext[Any] | SyncToolContext[Any]] | None
+    schema: JSONObject
+    context: type[ToolContext | SyncToolContext] | None
     _struct: type[msgspec.Struct]
-    _defaults: Mapping[str, Any]
+    _defaults: JSONObject
 
-    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """Keyword arguments as the annotated types. What is not given is left to the function's own defaults.
 
         They share nothing with `arguments`, which are the record's: a body may do with its own what it likes.
@@ -64,7 +65,7 @@ class Arguments:
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 
-    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """As `convert`, with the defaults filled in.
 
         Raises:
@@ -72,7 +73,7 @@ class Arguments:
         """
         return {**self._defaults, **self.convert(arguments)}
 
-    def check(self, arguments: Mapping[str, Any]) -> str | None:
+    def check(self, arguments: JSONObject) -> str | None:
         """None, or what is wrong with the arguments, with the path. Pure."""
         try:
             self.convert(arguments)
@@ -86,7 +87,7 @@ class Arguments:
         return f"Invalid arguments: {what}{place}. The arguments are: {known}."
 
 
-def read_arguments(function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> Arguments:
+def read_arguments(function: Callable[..., Any], name: str, namespace: JSONObject) -> Arguments:
     """Read a function's signature.
 
     Args:
@@ -118,7 +119,7 @@ def _signature(function: Callable[..., Any], name: str) -> list[inspect.Paramete
 class _Reader:
     """Collects the parameters of one function."""
 
-    def __init__(self, function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, namespace: JSONObject) -> None:
         self.function = function
         self.name = name
         bare = inspect.unwrap(function)
@@ -128,14 +129,14 @@ class _Reader:
         self.fields: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}
 
-    def context(self, parameter: inspect.Parameter) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+    def context(self, parameter: inspect.Parameter) -> type[ToolContext | SyncToolContext] | None:
         """The context class if this first parameter takes the context."""
         annotation = parameter.annotation
         if annotation is inspect.Parameter.empty:
             return ToolContext if parameter.name == "ctx" else None
         return self._context_class(parameter)
 
-    def _context_class(self, parameter: inspect.Parameter) -> type[ToolContext[Any] | SyncToolContext[Any]] | None:
+    def _context_class(self, parameter: inspect.Parameter) -> type[ToolContext | SyncToolContext] | None:
         annotation = parameter.annotation
         if isinstance(annotation, str):
             # Told by its name: the context, or what stands in its brackets, may be imported for type checkers only.
@@ -171,7 +172,7 @@ class _Reader:
         if parameter.default is not _NO_DEFAULT:
             self.defaults[name] = parameter.default
 
-    def _resolve(self, name: str, annotation: Any) -> Any:
+    def _resolve(self, name: str, annotation: object) -> Any:
         if not isinstance(annotation, str) and not isinstance(annotation, typing.ForwardRef):
             return annotation
         holder = types.SimpleNamespace(__annotations__={name: annotation})
@@ -184,7 +185,7 @@ class _Reader:
                 " above the tool",
             ) from error
 
-    def _supported(self, name: str, annotation: Any) -> Any:
+    def _supported(self, name: str, annotation: object) -> Any:
         try:
             msgspec.json.schema(annotation)
             msgspec.json.Decoder(annotation)
@@ -200,7 +201,7 @@ class _Reader:
     def fault(self, parameter: str, what: str) -> ToolDefinitionError:
         return ToolDefinitionError(f"tool {self.name!r}, parameter {parameter!r}: {what}")
 
-    def finish(self, context: type[ToolContext[Any] | SyncToolContext[Any]] | None) -> Arguments:
+    def finish(self, context: type[ToolContext | SyncToolContext] | None) -> Arguments:
         """Build the struct and its schema."""
         fields = [
             (name, annotation, msgspec.UNSET) if name in self.defaults else (name, annotation)
@@ -214,7 +215,7 @@ class _Reader:
             self._describe(name, part)
         return Arguments(schema=schema, context=context, struct=struct, defaults=self.defaults)
 
-    def _describe(self, name: str, part: dict[str, Any]) -> None:
+    def _describe(self, name: str, part: dict[str, JSONValue]) -> None:
         if self.texts.get(name):
             part.setdefault("description", self.texts[name])
         if name in self.defaults:
@@ -226,7 +227,7 @@ class _Reader:
             part["default"] = plain
 
 
-def object_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+def object_schema(struct: type[msgspec.Struct]) -> dict[str, JSONValue]:
     """The JSON Schema of a struct with the object itself at the root; other classes stand under `$defs`."""
     (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/")))

@@ -6,7 +6,7 @@ reports then goes nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import attrs
@@ -14,6 +14,7 @@ import trio
 
 from ..contract.decisions import Decision
 from ..contract.ids import idempotency_key
+from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..errors import ToolError, UsageError
 from ..state.access import WritableState, check_state
@@ -62,7 +63,7 @@ def _alone(what: str) -> UsageError:
     )
 
 
-async def _start_nothing(tool: str, arguments: Mapping[str, Any]) -> str:
+async def _start_nothing(tool: str, arguments: JSONObject) -> str:
     raise _alone(f"spawn({tool!r})")
 
 
@@ -74,7 +75,7 @@ async def _see_nothing() -> tuple[TaskView, ...]:
     raise _alone("tasks()")
 
 
-def _start_none(tool: str, arguments: Mapping[str, Any]) -> str:
+def _start_none(tool: str, arguments: JSONObject) -> str:
     raise _alone(f"spawn({tool!r})")
 
 
@@ -100,7 +101,7 @@ def _fraction(value: Any) -> float:
     return float(value)
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{where}: the text is a str, not {type(value).__name__}; use str(...) or .decode()")
     return value
@@ -143,7 +144,7 @@ class ToolContext(_ContextBase[Deps]):
 
     report_progress: Callable[[float, str], Awaitable[None]] = attrs.field(default=_nobody_hears_progress, repr=False)
     report_output: Callable[[str], Awaitable[None]] = attrs.field(default=_nobody_hears_output, repr=False)
-    start_task: Callable[[str, Mapping[str, Any]], Awaitable[str]] = attrs.field(default=_start_nothing, repr=False)
+    start_task: Callable[[str, JSONObject], Awaitable[str]] = attrs.field(default=_start_nothing, repr=False)
     stop_task: Callable[[str], Awaitable[bool]] = attrs.field(default=_stop_nothing, repr=False)
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
 
@@ -173,7 +174,7 @@ class ToolContext(_ContextBase[Deps]):
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
 
-    async def spawn(self, tool: Spawnable | str, /, **arguments: Any) -> str:
+    async def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run, and go on beside it.
 
         The task belongs to the run, not to this call: it goes on when this body has ended, and its result comes to the
@@ -244,7 +245,7 @@ class SyncToolContext(_ContextBase[Deps]):
     report_progress: Callable[[float, str], None] = attrs.field(default=_deaf_progress, repr=False)
     report_output: Callable[[str], None] = attrs.field(default=_deaf_output, repr=False)
     heed: Callable[[], None] = attrs.field(default=_carry_on, repr=False)
-    start_task: Callable[[str, Mapping[str, Any]], str] = attrs.field(default=_start_none, repr=False)
+    start_task: Callable[[str, JSONObject], str] = attrs.field(default=_start_none, repr=False)
     stop_task: Callable[[str], bool] = attrs.field(default=_stop_none, repr=False)
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
 
@@ -270,7 +271,7 @@ class SyncToolContext(_ContextBase[Deps]):
         self.heed()
         self.report_output(chunk)
 
-    def spawn(self, tool: Spawnable | str, /, **arguments: Any) -> str:
+    def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.
 
         Raises:

@@ -16,6 +16,7 @@ import attrs
 from greenroom.supervision.fields import did_you_mean
 
 from ..contract.messages import ToolInfo
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
 from .arguments import Arguments, read_arguments
@@ -26,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-Predicate = Callable[[ToolContext[Any], Mapping[str, Any]], bool | Awaitable[bool]]
+Predicate = Callable[[ToolContext, JSONObject], bool | Awaitable[bool]]
 """(ctx, arguments as the body gets them, defaults filled in) -> whether a person must approve."""
 
 EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "deploy", "secret")
@@ -114,7 +115,7 @@ class Tool(Generic[P, R_co]):
         return self._arguments.context is not None
 
     @property
-    def schema(self) -> Mapping[str, Any]:
+    def schema(self) -> JSONObject:
         """JSON Schema of the arguments object. Shared; do not change it."""
         return self._arguments.schema
 
@@ -152,11 +153,11 @@ class Tool(Generic[P, R_co]):
             check=self.check,
         )
 
-    def check(self, arguments: Mapping[str, Any]) -> str | None:
+    def check(self, arguments: JSONObject) -> str | None:
         """None, or what is wrong with the arguments, with the path. Pure."""
         return self._arguments.check(arguments)
 
-    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """JSON arguments as keyword arguments of the annotated types; what is not given is left to the defaults.
 
         Raises:
@@ -164,7 +165,7 @@ class Tool(Generic[P, R_co]):
         """
         return self._arguments.convert(arguments)
 
-    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """As `convert`, with the function's defaults filled in: what a predicate is shown.
 
         Raises:
@@ -172,7 +173,7 @@ class Tool(Generic[P, R_co]):
         """
         return self._arguments.complete(arguments)
 
-    def call(self, ctx: ToolContext[Any] | SyncToolContext[Any], arguments: Mapping[str, Any]) -> Any:
+    def call(self, ctx: ToolContext | SyncToolContext, arguments: JSONObject) -> Any:
         """Call the function with JSON arguments: the coroutine of an async tool, the result of a sync one.
 
         Raises:
@@ -227,7 +228,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     return _define(function, options, namespace)
 
 
-def _define(function: Any, options: ToolOptions, namespace: Mapping[str, Any]) -> Tool[..., Any]:
+def _define(function: Any, options: ToolOptions, namespace: Mapping[str, object]) -> Tool[..., object]:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name!r} is a tool already; decorate it once")
     if isinstance(function, str):
@@ -245,7 +246,7 @@ def _define(function: Any, options: ToolOptions, namespace: Mapping[str, Any]) -
     return Tool(function=function, is_async=is_async, arguments=arguments, **settings)
 
 
-def _name(function: Any, given: Any) -> str:
+def _name(function: object, given: object) -> str:
     name = given if given is not None else getattr(function, "__name__", None)
     if name is None:
         raise ToolDefinitionError(f"{function!r} has no name of its own; give one: tool(..., name='...')")
@@ -260,7 +261,7 @@ def _name(function: Any, given: Any) -> str:
     return name
 
 
-def _refuse_non_functions(function: Any, name: str) -> None:
+def _refuse_non_functions(function: object, name: str) -> None:
     if not (inspect.isfunction(function) or inspect.ismethod(function) or isinstance(function, functools.partial)):
         raise ToolDefinitionError(f"tool {name!r}: {function!r} is not a function; write one with def and decorate it")
     body = inspect.unwrap(function)
@@ -331,5 +332,5 @@ def _takes_two(predicate: Any) -> bool:
     return True
 
 
-def _is_seconds(value: Any) -> bool:
+def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, Final
+from typing import Final
 
 _SECTION: Final = re.compile(r"(?i)(args|arguments|parameters|params)\s*:\s*")
 _ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)")
 
 
-def first_paragraph(documented: Any) -> str:
+def first_paragraph(documented: object) -> str:
     """The first paragraph of an object's own docstring as one line; empty if there is none."""
     text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
     return " ".join(text.split("\n\n", 1)[0].split())
 
 
-def parameter_texts(documented: Any) -> dict[str, str]:
+def parameter_texts(documented: object) -> dict[str, str]:
     """Parameter name -> its text in the `Args:` section; a continued text is joined into one line."""
     lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
     starts = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]

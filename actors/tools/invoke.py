@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -18,6 +17,7 @@ from greenroom.supervision.exits import leaves
 
 from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Suspend
+from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 from ..state.values import shown
 from .context import SyncToolContext, ToolContext
@@ -66,9 +66,9 @@ class Invocation:
 
 
 async def invoke(
-    tool: Tool[..., Any],
-    ctx: ToolContext[Any] | SyncToolContext[Any],
-    arguments: Mapping[str, Any],
+    tool: Tool[..., object],
+    ctx: ToolContext | SyncToolContext,
+    arguments: JSONObject,
     *,
     limiter: trio.CapacityLimiter,
     record: Invocation | None = None,
@@ -101,15 +101,13 @@ async def invoke(
     raise out_of_time(tool)
 
 
-def out_of_time(tool: Tool[..., Any]) -> ToolFailed:
+def out_of_time(tool: Tool[..., object]) -> ToolFailed:
     """What it means that a body has not ended in its time."""
     text = f"The tool {tool.name!r} timed out after {tool.timeout or 0:g} s."
     return ToolFailed(text, code="tool_timeout", fatal=tool.ends_on_timeout)
 
 
-async def _in_task(
-    tool: Tool[..., Any], ctx: ToolContext[Any] | SyncToolContext[Any], arguments: Mapping[str, Any]
-) -> Any:
+async def _in_task(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, arguments: JSONObject) -> Any:
     try:
         return await tool.call(ctx, arguments)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of user code
@@ -117,9 +115,9 @@ async def _in_task(
 
 
 async def _in_thread(
-    tool: Tool[..., Any],
-    ctx: ToolContext[Any] | SyncToolContext[Any],
-    arguments: Mapping[str, Any],
+    tool: Tool[..., object],
+    ctx: ToolContext | SyncToolContext,
+    arguments: JSONObject,
     limiter: trio.CapacityLimiter,
     record: Invocation | None,
 ) -> Any:
@@ -138,7 +136,7 @@ async def _in_thread(
     return ended.value
 
 
-def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: ThreadBody) -> ToolContext[Any] | SyncToolContext[Any]:
+def _wired(ctx: ToolContext | SyncToolContext, body: ThreadBody) -> ToolContext | SyncToolContext:
     """The context of a thread: it hears of a cancellation when it reports, and nobody hears it once it is given up."""
     if not isinstance(ctx, SyncToolContext):
         return ctx
@@ -154,7 +152,7 @@ def _wired(ctx: ToolContext[Any] | SyncToolContext[Any], body: ThreadBody) -> To
     return attrs.evolve(ctx, report_progress=progress, report_output=output, heed=trio.from_thread.check_cancelled)
 
 
-def _settle(tool: Tool[..., Any], error: BaseException) -> Suspend:
+def _settle(tool: Tool[..., object], error: BaseException) -> Suspend:
     """What a failure of a body means: a Suspend, or a ToolFailed."""
     if isinstance(error, Suspend):
         return error
@@ -196,17 +194,17 @@ YES: Final = ApprovalNeed(True)
 NO: Final = ApprovalNeed(False)
 
 
-def doubtful(tool: Tool[..., Any], why: str, error: BaseException | None = None) -> ApprovalNeed:
+def doubtful(tool: Tool[..., object], why: str, error: BaseException | None = None) -> ApprovalNeed:
     """A tool's predicate has failed: a person is asked, and told so."""
     return ApprovalNeed(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
 
 
-def unanswered(tool: Tool[..., Any]) -> ApprovalNeed:
+def unanswered(tool: Tool[..., object]) -> ApprovalNeed:
     """It did not answer in time."""
     return doubtful(tool, f"it did not answer within {PREDICATE_TIMEOUT:g} s")
 
 
-async def wants_approval(tool: Tool[..., Any], ctx: ToolContext[Any], arguments: Mapping[str, Any]) -> ApprovalNeed:
+async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: JSONObject) -> ApprovalNeed:
     """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
 
     A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and answers that are not

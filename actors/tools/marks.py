@@ -23,10 +23,10 @@ from .definition import Tool
 
 _DIGITS: Final = 16
 """Hex digits of a mark: it tells releases of one tool apart, and the fingerprint over it is whole."""
-_known: Final[WeakKeyDictionary[Callable[..., Any], Any]] = WeakKeyDictionary()
+_known: Final[WeakKeyDictionary[Callable[..., Any], object]] = WeakKeyDictionary()
 
 
-def definition_mark(tool: Tool[..., Any]) -> str:
+def definition_mark(tool: Tool[..., object]) -> str:
     """The mark of a tool's definition (16 hex digits)."""
     parts = [tool.name, tool.description, tool.schema, tool.effect, tool.replay, tool.gate, tool.background]
     return content_digest([*parts, _code_of(tool.function)])[:_DIGITS]

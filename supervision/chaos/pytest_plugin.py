@@ -76,7 +76,7 @@ class Chaos:
         make_world: Callable[[], W],
         scenario: Callable[[W], Awaitable[object]],
         check: Check[W] = nothing_more,
-        **options: Any,
+        **options: object,
     ) -> Report:
         """Cancel the scenario before every step.
 
@@ -92,7 +92,7 @@ class Chaos:
         make_world: Callable[[], W],
         scenario: Callable[[W], Awaitable[object]],
         check: Check[W] = nothing_more,
-        **options: Any,
+        **options: object,
     ) -> Report:
         """Crash a task at every step.
 
@@ -109,7 +109,7 @@ class Chaos:
         make_world: Callable[[], W],
         scenario: Callable[[W], Awaitable[object]],
         check: Check[W] = nothing_more,
-        **options: Any,
+        **options: object,
     ) -> Report:
         """Run the scenario under many orders of its tasks, without a fault; as many as a sample has cases.
 

@@ -37,7 +37,7 @@ class _Beside(MetaPathFinder):
         return PathFinder.find_spec(fullname, [self._folder], target) if path is None else None
 
 
-def load_agent(target: str) -> Agent[Any]:
+def load_agent(target: str) -> Agent[object]:
     """The agent that is meant by `file.py`, `file.py:name`, `module` or `module:name`.
 
     What the file prints while it is imported goes to standard error.
@@ -51,7 +51,7 @@ def load_agent(target: str) -> Agent[Any]:
     return _agent_of(module, place, name)
 
 
-def load_agents(target: str) -> tuple[Agent[Any], ...]:
+def load_agents(target: str) -> tuple[Agent[object], ...]:
     """The agent that is named, or all agents of a file or module if none is, in their order there.
 
     Raises:
@@ -114,7 +114,7 @@ def _last_line(error: BaseException) -> str:
     return f"{last} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else last
 
 
-def _agent_of(module: ModuleType, place: str, name: str) -> Agent[Any]:
+def _agent_of(module: ModuleType, place: str, name: str) -> Agent[object]:
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     found = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
     if not name:

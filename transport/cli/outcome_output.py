@@ -15,7 +15,7 @@ from ..terminal import text_format
 from ..terminal.screen import Screen
 from . import exits
 
-End = gr.Completed[Any] | gr.Failed | gr.Cancelled
+End = gr.Completed[object] | gr.Failed | gr.Cancelled
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +59,7 @@ _CUT: Final = {
 """Why an answer may not be whole -> what is said below it."""
 
 
-def _completed(end: gr.Completed[Any], screen: Screen) -> ExitReport:
+def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
     stopped = {"stopped": end.code, "detail": end.detail} if isinstance(end, gr.Stopped) else {}
     cut = _CUT.get(end.finish or "")
     if stopped:
@@ -105,7 +105,7 @@ def exit_report(event: gr.Event) -> End:
     return gr.Stopped(**common, code=termination.code or "stopped", detail=termination.detail)
 
 
-def shown_output(output: Any) -> str:
+def shown_output(output: object) -> str:
     """A run's output for people."""
     if isinstance(output, str):
         return text_format.clean(output)

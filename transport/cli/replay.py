@@ -57,7 +57,7 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
     return _told(found, screen)
 
 
-def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[Any]:
+def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]:
     """The agent with the run's key in the file that is named, or the only one there.
 
     Raises:

@@ -8,7 +8,7 @@ import os
 import resource
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -40,7 +40,7 @@ class Service:
     `shown`: the token may stand in what is printed.
     """
 
-    agents: tuple[gr.Agent[Any], ...]
+    agents: tuple[gr.Agent[object], ...]
     database: Path | None
     gate: GatewayOptions
     max_running: int | None

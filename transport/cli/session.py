@@ -76,7 +76,7 @@ class RunJob:
         change: ticket -> what it does to a file, if it does.
     """
 
-    agent: gr.Agent[Any]
+    agent: gr.Agent[object]
     text: str = ""
     run_id: str | None = None
     resume: str | None = None
@@ -233,7 +233,7 @@ class Session:
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
-    async def _start(self, runtime: gr.Runtime) -> gr.Run[Any]:
+    async def _start(self, runtime: gr.Runtime) -> gr.Run[object]:
         job, store = self._job, runtime.store
         others = await store.unfinished() if isinstance(store, OneRunStore) else ()
         run = await runtime.start(
@@ -247,7 +247,7 @@ class Session:
         self._head(f"{job.agent.key}: {text_format.one_line(job.text, 200)}", run.id, note)
         return run
 
-    async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[Any]:
+    async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[object]:
         run = await runtime.get(await whole_id(runtime.store, wanted))
         view = await run.view()
         if view.agent != self._job.agent.key:
@@ -279,7 +279,7 @@ class Session:
 
     # --- staying with it ---------------------------------------------------------------------------------------------
 
-    async def _stay(self, run: gr.Run[Any]) -> int:
+    async def _stay(self, run: gr.Run[object]) -> int:
         while True:
             async with run.events(after=self._timeline.last, until="rest") as events:
                 async for event in events:
@@ -311,7 +311,7 @@ class Session:
                 self._screen.status(self._timeline.now(datetime.now(UTC)))
             await trio.sleep(FRAME)
 
-    async def _answer(self, run: gr.Run[Any], ticket_id: str) -> Literal["settled", "open", "quit"]:
+    async def _answer(self, run: gr.Run[object], ticket_id: str) -> Literal["settled", "open", "quit"]:
         """See to a ticket: settle it, leave it open for others, or hear that somebody has had enough."""
         ask_people = self._job.approve == "ask"
         while True:
@@ -340,7 +340,7 @@ class Session:
             return ticket.approve(reason="--yes")
         return None
 
-    async def _ask(self, run: gr.Run[Any], ticket: gr.Ticket) -> gr.Decision | Literal["elsewhere"] | None:
+    async def _ask(self, run: gr.Run[object], ticket: gr.Ticket) -> gr.Decision | Literal["elsewhere"] | None:
         """What somebody here decides; None: they leave it open. The question is withdrawn if others are faster."""
         change = await trio.to_thread.run_sync(self._job.change, ticket)
         question, decision = trio.CancelScope(), None
@@ -361,7 +361,7 @@ class Session:
         self._say("It was decided elsewhere.", "dim")
         return "elsewhere"
 
-    async def _watch(self, run: gr.Run[Any], ticket_id: str, question: trio.CancelScope) -> None:
+    async def _watch(self, run: gr.Run[object], ticket_id: str, question: trio.CancelScope) -> None:
         """Show what happens meanwhile; withdraw a question that is decided elsewhere, or expires."""
         try:
             async with run.events(after=self._timeline.last) as events:
@@ -403,7 +403,7 @@ class Session:
         self._say(f"resume with: {self._job.again(run_id)}")
         self._say(f"look at it:  {_typed('show', run_id, '--db', database)}", "dim")
 
-    def _told(self, status: str, exit_code: int, /, **more: Any) -> dict[str, Any]:
+    def _told(self, status: str, exit_code: int, /, **more: object) -> dict[str, Any]:
         run_id = self._run_id
         report: dict[str, Any] = {"type": "outcome", "runId": run_id, "status": status, "exit": exit_code, **more}
         if run_id is not None and self._job.database is not None and status in ("waiting", "interrupted"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, overload
 import attrs
 
 from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
@@ -134,13 +135,13 @@ class Client:
         action: ActionWord,
         /,
         *,
-        result: Any = None,
-        edited_arguments: Mapping[str, Any] | None = None,
+        result: object = None,
+        edited_arguments: JSONObject | None = None,
         reason: str | None = None,
         fingerprint: str | None = None,
         decision_id: str | None = None,
     ) -> CommandResult: ...
-    async def decide(self, run_id: str, target: Any, action: Any = None, /, **options: Any) -> CommandResult:
+    async def decide(self, run_id: str, target: object, action: object = None, /, **options: object) -> CommandResult:
         """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises.
 
         Accepted means durable: the decision acts exactly once, whatever crashes. Cancelled, it may have been sent or
@@ -390,7 +391,7 @@ class Client:
             link.lists.leave(watching)
             link.poke()
 
-    async def _get(self, path: str, query: Mapping[str, Any] | None = None, *, run_id: str = "") -> dict[str, Any]:
+    async def _get(self, path: str, query: JSONObject | None = None, *, run_id: str = "") -> dict[str, Any]:
         link = self._link
         link.check()
         return await http_requests.fetch(
@@ -455,13 +456,13 @@ def _id(given: str | None) -> str:
     return given
 
 
-def _checked(value: Any, what: str) -> str:
+def _checked(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what}={value!r:.200}: give a str")
     return text_of(value)
 
 
-def _moment(value: Any, what: str) -> str | None:
+def _moment(value: object, what: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
@@ -469,7 +470,7 @@ def _moment(value: Any, what: str) -> str | None:
     return value.isoformat()
 
 
-def _text(value: Any, what: str) -> str | None:
+def _text(value: object, what: str) -> str | None:
     return None if value is None else _checked(value, what)
 
 

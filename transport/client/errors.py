@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.errors import (
     GreenroomError,
     RunExists,
@@ -78,7 +79,7 @@ class RequestRefused(GreenroomError):
         current: what is the case instead, for a conflict.
     """
 
-    def __init__(self, message: str, *, code: str = "", retry: bool = False, current: Any = None) -> None:
+    def __init__(self, message: str, *, code: str = "", retry: bool = False, current: object = None) -> None:
         super().__init__(message)
         self.code, self.retry, self.current = code, retry, current
 
@@ -99,9 +100,7 @@ class LogReset(GreenroomError):
         snapshot: the run as of `sequence`, as GET /v1/runs/{run} has it.
     """
 
-    def __init__(
-        self, run_id: str, reason: Literal["epoch", "ahead"], sequence: int, snapshot: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, run_id: str, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
         super().__init__(
             f"the log of run {run_id} is not the one that was followed ({reason}): drop what you have of it, take the "
             f"snapshot of this error, and follow from after={sequence}"
@@ -121,7 +120,9 @@ _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
 """Error code -> what the runtime raises for it."""
 
 
-def refusal(code: str, message: str, *, run_id: str = "", retry: bool = False, current: Any = None) -> GreenroomError:
+def refusal(
+    code: str, message: str, *, run_id: str = "", retry: bool = False, current: object = None
+) -> GreenroomError:
     """The error for a refused request."""
     if code == "unknown_run":
         return UnknownRun(run_id)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal
 
 import trio
 
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.errors import GreenroomError
 
 from .errors import LogReset
@@ -90,7 +91,7 @@ class EventIterator(AsyncIterator[Event]):
             self._full = True
         self._tell()
 
-    def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: Mapping[str, Any]) -> None:
+    def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
         """The log is another one: what waits is of one that is gone."""
         self._waiting.clear()
         self._bytes, self._full = 0, False

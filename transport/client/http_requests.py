@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -17,6 +16,7 @@ from greenroom.actors.contract.codec import SchemaError, parse
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.run.view import RunView
 
@@ -34,7 +34,7 @@ _CHUNK: Final = 64 * 1024
 async def fetch(
     address: Endpoint,
     path: str,
-    query: Mapping[str, Any] | None = None,
+    query: JSONObject | None = None,
     *,
     token: str | None,
     context: ssl.SSLContext | None = None,
@@ -100,7 +100,7 @@ def run_path(run_id: str) -> str:
     return f"/v1/runs/{quote(run_id, safe='')}"
 
 
-def view_of(address: Endpoint, data: Mapping[str, Any]) -> RunView:
+def view_of(address: Endpoint, data: JSONObject) -> RunView:
     """The snapshot of a run: messages and state do not leave the process of the run, and are empty here.
 
     Raises:
@@ -132,7 +132,7 @@ def view_of(address: Endpoint, data: Mapping[str, Any]) -> RunView:
         raise _unreadable(address, "run", error) from error
 
 
-def lines_of(address: Endpoint, data: Mapping[str, Any]) -> ListedRuns:
+def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
     """A page of runs.
 
     Raises:

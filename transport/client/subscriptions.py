@@ -26,12 +26,13 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
 from math import inf
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import attrs
 
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.errors import GreenroomError, RunDegradedError, UnknownRun
 
 from ..protocol.down import Error, Reset, Subscribed, Unsubscribed
@@ -62,7 +63,7 @@ class EventReader(Protocol):
     def take(self, event: Event, size: int) -> None:
         """Take the event that follows its cursor; `size` is that of its frame."""
 
-    def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: Mapping[str, Any]) -> None:
+    def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
         """Forget what was before; what follows comes after `sequence`."""
 
     def end(self, error: Callable[[], GreenroomError] | None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from greenroom.actors.contract.plain import JSONObject
 
 from .files import MARK
 
 
-def merged(counts: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
+def merged(counts: Sequence[JSONObject], key: str) -> Counter[str]:
     """One table from those of several folders."""
     total: Counter[str] = Counter()
     for count in counts:
@@ -17,7 +18,7 @@ def merged(counts: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
     return total
 
 
-def summary(counts: Sequence[Mapping[str, Any]]) -> str:
+def summary(counts: Sequence[JSONObject]) -> str:
     """The census in one sentence."""
     lines, files = merged(counts, "lines"), merged(counts, "files")
     if not files:
@@ -32,7 +33,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def report(folder: str, counts: Sequence[Mapping[str, Any]], notes: Sequence[str], faults: Sequence[str]) -> str:
+def report(folder: str, counts: Sequence[JSONObject], notes: Sequence[str], faults: Sequence[str]) -> str:
     """The whole page.
 
     Args:
@@ -73,7 +74,7 @@ def _by_size(lines: Counter[str]) -> list[str]:
     return sorted(lines, key=lambda name: (-lines[name], name))
 
 
-def _place(count: Mapping[str, Any]) -> str:
+def _place(count: JSONObject) -> str:
     path = str(count["path"])
     if path == ".":
         return "everything" if count["deep"] else "(top)"

@@ -65,7 +65,7 @@ def begin(
     parent_run_id: str | None = None,
     known: Sequence[Payload] = (),
     agreed: int | None = None,
-    shared: Any = None,
+    shared: object = None,
     asked: str | None = None,
     sent: Mapping[str, str] | None = None,
     answered: Collection[str] = (),

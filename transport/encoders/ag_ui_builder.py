@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.plain import JSONObject
 
 from .ag_ui_history import RunHistory, call_name, made_by, messages
 from .ag_ui_interrupts import interrupt
@@ -15,7 +16,7 @@ from .ag_ui_interrupts import interrupt
 PROTOCOL_VERSION: Final = "1.0"
 
 Sent = dict[str, Any]
-Payload = Mapping[str, Any]
+Payload = JSONObject
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +78,7 @@ class AgUiBuilder:
         if usage.total:
             self.usage = {**self.usage, model: self.usage.get(model, Usage()) + usage}
 
-    def put(self, kind: str, **fields: Any) -> None:
+    def put(self, kind: str, **fields: object) -> None:
         """Tell an event; what is None is left out."""
         event: Sent = {"type": kind, "timestamp": self.history.at, **fields}
         self.told.append({name: value for name, value in event.items() if value is not None})
@@ -193,7 +194,7 @@ class AgUiBuilder:
             shared = {**(shared or {}), "greenroom": facts}
         self.put("STATE_SNAPSHOT", snapshot=shared)
 
-    def _finished(self, **fields: Any) -> None:
+    def _finished(self, **fields: object) -> None:
         self.put(
             "RUN_FINISHED", threadId=self.state.thread_id, runId=self.state.run_id, **fields, usage=_usage(self.usage)
         )

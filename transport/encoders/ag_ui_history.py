@@ -23,12 +23,13 @@ from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.ids import message_id
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.plain import JSONObject
 
 _encode = msgspec.json.Encoder().encode
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-Payload = Mapping[str, Any]
+Payload = JSONObject
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +48,7 @@ class HistoryEntry:
     text: str | None = None
     calls: tuple[tuple[str, str, str], ...] = ()
     call: str | None = None
-    failed: Mapping[str, Any] | None = None
+    failed: JSONObject | None = None
 
 
 @attrs.frozen(kw_only=True)

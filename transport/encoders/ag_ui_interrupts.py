@@ -22,8 +22,9 @@ from typing import Any, Final
 import attrs
 
 from greenroom.actors.contract.decisions import Action, ActionWord, action_of
+from greenroom.actors.contract.plain import JSONObject
 
-Payload = Mapping[str, Any]
+Payload = JSONObject
 
 _REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
 """Reason of a ticket -> the protocol's own word; the others are told as `greenroom:<reason>`."""
@@ -56,7 +57,7 @@ class DecisionDraft:
 
     action: Action
     result: Any = None
-    edited_arguments: Mapping[str, Any] | None = None
+    edited_arguments: JSONObject | None = None
     reason: str | None = None
     fingerprint: str | None = None
 
@@ -111,7 +112,7 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
     }
 
 
-def decision_draft(resume_mode: str, status: str, payload: Any) -> DecisionDraft:
+def decision_draft(resume_mode: str, status: str, payload: object) -> DecisionDraft:
     """What an answer to an interrupt asks for.
 
     Args:
@@ -129,7 +130,7 @@ def decision_draft(resume_mode: str, status: str, payload: Any) -> DecisionDraft
     return _approval(payload)
 
 
-def _approval(payload: Any) -> DecisionDraft:
+def _approval(payload: object) -> DecisionDraft:
     if not isinstance(payload, Mapping):
         raise ValueError('payload must be an object such as {"approved": true}')  # noqa: TRY004 - a client's mistake
     unknown = sorted(payload.keys() - _KINDS.keys() - {"result"})
@@ -152,7 +153,7 @@ def _approval(payload: Any) -> DecisionDraft:
     )
 
 
-def _action(payload: Mapping[str, Any]) -> Action:
+def _action(payload: JSONObject) -> Action:
     """What an approval's `approved` or `action` asks for."""
     given = [name for name in ("approved", "action") if name in payload]
     if not given:
@@ -168,6 +169,6 @@ def _action(payload: Mapping[str, Any]) -> Action:
         raise ValueError(f"payload.{error}") from error
 
 
-def _reason_of(payload: Any) -> str | None:
+def _reason_of(payload: object) -> str | None:
     reason = payload.get("reason") if isinstance(payload, Mapping) else None
     return reason if isinstance(reason, str) else None

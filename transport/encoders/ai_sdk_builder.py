@@ -8,11 +8,12 @@ from typing import Any, Final, Literal
 import attrs
 
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.plain import JSONObject
 
 Version = Literal["v6", "v7"]
 VERSIONS: Final[tuple[Version, ...]] = ("v6", "v7")
 Part = dict[str, Any]
-Payload = Mapping[str, Any]
+Payload = JSONObject
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +37,7 @@ class StreamedCall:
     """A call of the current step: what was asked for, what the reader has of it, and what its newest ticket wants."""
 
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     part: ToolPart = attrs.field(factory=ToolPart)
     ticket: str | None = None
     wants: Literal["nothing", "approval", "output"] = "nothing"
@@ -60,7 +61,7 @@ class StreamEnd:
     status: str
     reason: str
     last: tuple[Part, ...] = ()
-    facts: Mapping[str, Any] = attrs.field(factory=dict)
+    facts: JSONObject = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -115,11 +116,11 @@ class AiSdkBuilder:
         changes = {name: getattr(self, name) for name in (*names, "thread_id", "agent_id")}
         return attrs.evolve(self.before, **changes)
 
-    def say(self, kind: str, **fields: Any) -> None:
+    def say(self, kind: str, **fields: object) -> None:
         """One part. Fields that are None are left out: clients refuse them."""
         self.parts.append({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
 
-    def data(self, name: str, part_id: str, data: Any) -> None:
+    def data(self, name: str, part_id: str, data: object) -> None:
         """A data part that stays in the message, in place of the one with the same id."""
         part = {"type": f"data-{name}", "id": part_id, "data": data}
         self.kept = {**self.kept, (name, part_id): part}

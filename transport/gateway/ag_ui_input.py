@@ -8,13 +8,15 @@ not known are passed over, as the protocol asks; what has the wrong kind is refu
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, get_args, get_origin
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
+
+from greenroom.actors.contract.plain import JSONObject
 
 from ..protocol.codes import Refused
 
@@ -25,19 +27,19 @@ ANSWERS: Final = ("assistant", "tool")
 
 
 def _one_of(*names: str) -> Callable[[Any, Any, str], None]:
-    def check(_: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+    def check(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
         if value not in names:
             raise ValueError(f"{attribute.name} {value!r:.40} is not known; use one of {', '.join(names)}")
 
     return check
 
 
-def _not_empty(_: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+def _not_empty(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if not value:
         raise ValueError(f"{attribute.name} is empty")
 
 
-def _content(_: Any, __: Any, value: Any) -> None:
+def _content(_: object, __: object, value: object) -> None:
     parts = value if isinstance(value, list) else []
     if not (value is None or isinstance(value, str | list | dict)) or not all(isinstance(part, dict) for part in parts):
         raise TypeError("content must be a string or a list of parts")
@@ -58,7 +60,7 @@ class SentCall:
     id: str
     function: CalledFunction
     type: str = "function"
-    metadata: Mapping[str, Any] | None = None
+    metadata: JSONObject | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -73,7 +75,7 @@ class SentMessage:
     toolCallId: str | None = None  # noqa: N815
     error: str | None = None
     encryptedValue: str | None = None  # noqa: N815
-    metadata: Mapping[str, Any] | None = None
+    metadata: JSONObject | None = None
     subagentRunId: str | None = None  # noqa: N815
 
     def __attrs_post_init__(self) -> None:
@@ -90,7 +92,7 @@ class ResumeEntry:
     interruptId: str = attrs.field(validator=_not_empty)  # noqa: N815
     status: str = attrs.field(validator=_one_of(*STATUSES))
     payload: Any = None
-    metadata: Mapping[str, Any] | None = None
+    metadata: JSONObject | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -111,8 +113,8 @@ class RunAgentInput:
     protocolVersion: str | None = None  # noqa: N815
     parentRunId: str | None = None  # noqa: N815
     state: Any = None
-    tools: tuple[Mapping[str, Any], ...] | None = None
-    context: tuple[Mapping[str, Any], ...] | None = None
+    tools: tuple[JSONObject, ...] | None = None
+    context: tuple[JSONObject, ...] | None = None
     forwardedProps: Any = None  # noqa: N815
     resume: tuple[ResumeEntry, ...] | None = None
 
@@ -122,27 +124,27 @@ class RunAgentInput:
 _converter = cattrs.Converter()
 
 
-def _text(value: Any, _: Any) -> str:
+def _text(value: object, _: object) -> str:
     if not isinstance(value, str):
         raise TypeError("expected a string")
     return value
 
 
-def _object(value: Any, _: Any) -> Mapping[str, Any]:
+def _object(value: object, _: object) -> JSONObject:
     if not isinstance(value, dict):
         raise TypeError("expected an object")
     return value
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: object) -> bool:
     return get_origin(kind) is tuple
 
 
-def _list_of(kind: Any) -> Callable[[Any, Any], Any]:
+def _list_of(kind: object) -> Callable[[Any, Any], Any]:
     """Of a JSON list only: a text or an object could be gone through, too."""
     whole: Any = types.GenericAlias(list, get_args(kind)[:1])
 
-    def structure(value: Any, _: Any) -> tuple[Any, ...]:
+    def structure(value: object, _: object) -> tuple[object, ...]:
         if not isinstance(value, list):
             raise TypeError("expected a list")
         return tuple(_converter.structure(value, whole))
@@ -154,7 +156,7 @@ def _without_nulls(cls: type[Any]) -> Callable[[Any, Any], Any]:
     """An absent field and a null are the same."""
     whole = make_dict_structure_fn(cls, _converter)
 
-    def structure(value: Any, _: Any) -> Any:
+    def structure(value: object, _: object) -> Any:
         if not isinstance(value, dict):
             raise TypeError("expected an object")
         return whole({name: one for name, one in value.items() if one is not None}, cls)
@@ -163,13 +165,13 @@ def _without_nulls(cls: type[Any]) -> Callable[[Any, Any], Any]:
 
 
 _converter.register_structure_hook(str, _text)
-_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
+_converter.register_structure_hook_func(lambda kind: kind == JSONObject, _object)
 _converter.register_structure_hook_factory(_is_list, _list_of)
 for _class in (CalledFunction, SentCall, SentMessage, ResumeEntry, RunAgentInput):
     _converter.register_structure_hook(_class, _without_nulls(_class))
 
 
-def read_input(data: Mapping[str, Any]) -> RunAgentInput:
+def read_input(data: JSONObject) -> RunAgentInput:
     """What a body asks for.
 
     Raises:

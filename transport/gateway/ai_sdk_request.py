@@ -11,10 +11,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from greenroom.actors.contract.plain import JSONObject
+
 from ..encoders.ai_sdk_builder import ToolPart
 from ..protocol.codes import Refused
 
-Json = Mapping[str, Any]
+Json = JSONObject
 _ANSWERED: Final = ("approval-responded", "output-available", "output-error")
 
 
@@ -209,9 +211,9 @@ def _sequence(message: Json) -> int | None:
     return None
 
 
-def _object(value: Any) -> Json:
+def _object(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -12,6 +11,7 @@ import attrs
 import greenroom as gr
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.run.listing import query_of
@@ -74,7 +74,7 @@ class Api:
             return view
         return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
 
-    def query(self, who: Principal, asked: Mapping[str, Any]) -> gr.RunQuery:
+    def query(self, who: Principal, asked: JSONObject) -> gr.RunQuery:
         """What a list is to hold, from what came in; names are those of the frame `watch`.
 
         Raises:
@@ -253,7 +253,7 @@ class Api:
             current = await self._decided(command.run, command.target)
         return Refused(str(code), answer.detail or f"the command was rejected: {code}", current=current)
 
-    async def _decided(self, run_id: str, target: str) -> Mapping[str, Any] | None:
+    async def _decided(self, run_id: str, target: str) -> JSONObject | None:
         """How a ticket was decided, for whoever came too late."""
         ticket = await self.runtime.reader.ticket(run_id, target)
         if ticket is None:
@@ -263,7 +263,7 @@ class Api:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, run_id: str) -> gr.Run[Any]:
+    async def _run(self, run_id: str) -> gr.Run[object]:
         try:
             return await self.runtime.get(run_id)
         except gr.UnknownRun as error:

@@ -15,6 +15,7 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import ResumeMode, TicketReason
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.contract.waiting_for import WaitKind
 
@@ -40,13 +41,13 @@ class OpenTicket(ResponseBody, frozen=True, kw_only=True):
     ticket_id: str
     call_id: str | None
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: JSONObject
     fingerprint: str
     reason: TicketReason
     action: str
     message: str
-    parameters: Mapping[str, Any]
-    response_schema: Mapping[str, Any] | None
+    parameters: JSONObject
+    response_schema: JSONObject | None
     resume_mode: ResumeMode
     requested_at: datetime
     expires_at: datetime | None

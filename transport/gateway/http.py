@@ -69,7 +69,7 @@ class Request:
             raise Refused("bad_message", "the body must be a JSON object")
         return data
 
-    def read(self, cls: type[Any], what: str) -> Any:
+    def read(self, cls: type[object], what: str) -> Any:
         """The body as an attrs class of plain fields; unknown ones are refused.
 
         Raises:
@@ -144,7 +144,7 @@ class Route(Generic[G]):
     scope: Scope | Literal["any"] | None
     summary: str
     tag: str = "runs"
-    body: type[Any] | str | None = None
+    body: type[object] | str | None = None
     query: Mapping[str, str] = attrs.field(factory=dict)
     headers: Mapping[str, str] = attrs.field(factory=dict)
     answers: Mapping[int, tuple[str, str | tuple[str, ...] | None]] = attrs.field(factory=dict)
@@ -195,7 +195,7 @@ def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
     raise Refused("bad_message", f"the query field {unknown!r:.100} is not known here{hint}")
 
 
-def answer(data: Any, *, status: int = 200) -> Response:
+def answer(data: object, *, status: int = 200) -> Response:
     """A JSON response."""
     return Response(status=status, body=_encode(data))
 

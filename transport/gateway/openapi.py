@@ -80,7 +80,7 @@ def openapi(routes: Sequence[Route[Any]]) -> Schema:
     }
 
 
-def _operation(route: Route[Any]) -> Schema:
+def _operation(route: Route[object]) -> Schema:
     found: Schema = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
@@ -100,7 +100,7 @@ def _operation(route: Route[Any]) -> Schema:
     return found
 
 
-def _params(route: Route[Any]) -> list[Schema]:
+def _params(route: Route[object]) -> list[Schema]:
     return [
         {"name": name, "in": "path", "required": True, "schema": PARAMS[name]}
         for name in re.findall(r"\{(\w+)\}", route.template)
@@ -114,7 +114,7 @@ def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> 
     ]
 
 
-def _responses(route: Route[Any]) -> Schema:
+def _responses(route: Route[object]) -> Schema:
     taken: Schema = {}
     for status, (text, content) in sorted(route.answers.items()):
         taken[str(status)] = {"description": text}
@@ -144,14 +144,14 @@ def _refused() -> Schema:
     }
 
 
-def _schemas(routes: Iterable[Route[Any]]) -> dict[str, Schema]:
+def _schemas(routes: Iterable[Route[object]]) -> dict[str, Schema]:
     bodies = components(BODIES.values(), TEMPLATE)
     asked = [route.body for route in routes if isinstance(route.body, type)]
     taken = {name: schema for cls in asked for name, schema in _taken(cls).items()}
     return apart({**bodies, **FREE}, taken, command_schemas(), event_components(), payload_components())
 
 
-def _taken(cls: type[Any]) -> dict[str, Schema]:
+def _taken(cls: type[object]) -> dict[str, Schema]:
     """A request's body. Of the protocol's own frames no unknown field is let pass, and the header may hold the id.
 
     The run that is forked is named by the path.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import msgspec
 import greenroom as gr
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.events import TERMINAL_EVENTS
+from greenroom.actors.contract.plain import JSONObject
 
 from ..protocol import up
 from ..protocol.codes import Refused
@@ -148,7 +149,7 @@ async def events(gateway: Gateway, request: Request) -> Response | Streamed:
     frames = await reader.events(run, after=after, limit=limit, max_bytes=PAGE_BYTES)
     newest = frames or await reader.events(run, after=max(0, after - 1), limit=1)
     last = after + len(frames)
-    page: Mapping[str, Any] = {
+    page: JSONObject = {
         "run": run,
         "epoch": gateway.epoch,
         "events": [msgspec.Raw(frame) for frame in frames],

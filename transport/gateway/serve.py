@@ -126,7 +126,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
 
 
 async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
-    def told(ref: Ref[Any], exit_: Exit, _: int = 0) -> None:
+    def told(ref: Ref[object], exit_: Exit, _: int = 0) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
 
@@ -163,7 +163,7 @@ class Acceptor:
     def __repr__(self) -> str:
         return f"<Hall on {len(self._sockets)} sockets>"
 
-    async def body(self, ctx: ActorContext[Any]) -> None:
+    async def body(self, ctx: ActorContext[object]) -> None:
         """Take in connections until closed, and keep them until cancelled."""
         listeners = [trio.SocketListener(socket.dup()) for socket in self._sockets]
         async with open_collapsing_nursery() as nursery:
@@ -184,7 +184,7 @@ class Acceptor:
 
 
 def _lists(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
-    async def body(ctx: ActorContext[Any]) -> None:
+    async def body(ctx: ActorContext[object]) -> None:
         ctx.ready()
         await gateway.feed.run()
         await trio.sleep_forever()
@@ -193,7 +193,7 @@ def _lists(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
 
 
 def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
-    async def body(ctx: ActorContext[Any]) -> None:
+    async def body(ctx: ActorContext[object]) -> None:
         ctx.ready()
         while True:
             await trio.sleep(PULSE * gateway.limits.heartbeat_seconds)

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from greenroom.actors.contract.plain import JSONObject
+
 from .lines import Counts, RunLine
 
 
@@ -57,7 +59,7 @@ class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
     run: str
     reason: Literal["epoch", "ahead"]
     sequence: int
-    snapshot: Mapping[str, Any]
+    snapshot: JSONObject
     id: str | None = None
 
 

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from greenroom.actors.contract.plain import JSONObject
+
 from .codes import CLOSE_CODES, ERRORS, SUBPROTOCOL
 from .down import DOWN
 from .up import COMMANDS, UP
@@ -23,13 +25,13 @@ ELSEWHERE: Final = ("id", "run")
 """Fields of a command that stand in the header and the path when it comes as a POST."""
 
 
-def components(classes: Iterable[type[Any]], template: str) -> dict[str, Schema]:
+def components(classes: Iterable[type[object]], template: str) -> dict[str, Schema]:
     """Name -> schema of these classes and of all that they are made of; `template` makes a reference of `{name}`."""
     _, found = msgspec.json.schema_components(classes, ref_template=template)
     return {name: tidied(schema) for name, schema in found.items()}
 
 
-def tidied(schema: Any) -> Any:
+def tidied(schema: object) -> Any:
     """The schema as plain JSON data, with what a docstring says of its fields at the fields."""
     match schema:
         case {"description": str(text), **rest}:
@@ -60,7 +62,7 @@ def _described(schema: Schema, fields: Mapping[str, str]) -> Schema:
     return {**schema, "properties": properties}
 
 
-def moved(schema: Any, old: str, new: str) -> Any:
+def moved(schema: object, old: str, new: str) -> Any:
     """The schema with references that begin with `old` beginning with `new`."""
     match schema:
         case dict():
@@ -88,7 +90,7 @@ def down_schemas() -> dict[str, Schema]:
     return {kind: {**_whole(known[cls.__name__], known), "title": kind} for kind, cls in DOWN.items()}
 
 
-def _whole(schema: Any, known: Mapping[str, Schema]) -> Any:
+def _whole(schema: object, known: Mapping[str, Schema]) -> Any:
     """The schema with what it refers to in the places of the references."""
     match schema:
         case {"$ref": str(name)}:
@@ -144,7 +146,7 @@ def _yes(said: bool) -> str:
     return "yes" if said else ""
 
 
-def _closed(kind: str, schema: Mapping[str, Any]) -> Schema:
+def _closed(kind: str, schema: JSONObject) -> Schema:
     return {
         **schema,
         "title": kind,
@@ -154,7 +156,7 @@ def _closed(kind: str, schema: Mapping[str, Any]) -> Schema:
     }
 
 
-def _without(schema: Mapping[str, Any], names: Iterable[str]) -> Schema:
+def _without(schema: JSONObject, names: Iterable[str]) -> Schema:
     dropped = frozenset(names)
     return {
         **schema,

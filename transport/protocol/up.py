@@ -16,6 +16,7 @@ from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
 
 from greenroom.actors.contract.decisions import ActionWord
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.supervision.fields import did_you_mean
 
 from .codes import Refused
@@ -148,7 +149,7 @@ class Decide:
     target: str
     action: ActionWord
     result: Any = None
-    edited_arguments: Mapping[str, Any] | None = None
+    edited_arguments: JSONObject | None = None
     reason: str | None = None
     fingerprint: str | None = None
 
@@ -197,7 +198,7 @@ COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "pause": Pause,
 }
 """The commands to a run; POST /v1/runs/{run}/commands takes the same ones."""
-UP: Final[Mapping[str, type[Any]]] = {
+UP: Final[Mapping[str, type[object]]] = {
     "hello": Hello,
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
@@ -214,7 +215,7 @@ _converter = cattrs.Converter(forbid_extra_keys=True)
 
 
 def _exact(kind: type) -> Any:
-    def structure(value: Any, _: Any) -> Any:
+    def structure(value: object, _: object) -> Any:
         if type(value) is not kind:
             raise TypeError(f"expected {_SAID[kind]}")
         return value
@@ -227,25 +228,25 @@ for _kind in _SAID:
     _converter.register_structure_hook(_kind, _exact(_kind))
 
 
-def _object(value: Any, _: Any) -> Any:
+def _object(value: object, _: object) -> Any:
     if not isinstance(value, dict):
         raise TypeError("expected an object")
     return value
 
 
-def _is_choice(kind: Any) -> bool:
+def _is_choice(kind: object) -> bool:
     origin: Any = get_origin(kind)
     return origin is Literal
 
 
-def _one_of(value: Any, kind: Any) -> Any:
+def _one_of(value: object, kind: object) -> Any:
     known = get_args(kind)
     if value not in known:
         raise ValueError(f"{value!r:.40} is not known; {did_you_mean(value, known)}use {' or '.join(map(repr, known))}")
     return value
 
 
-_converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], _object)
+_converter.register_structure_hook_func(lambda kind: kind == JSONObject, _object)
 _converter.register_structure_hook_func(_is_choice, _one_of)
 for _class in UP.values():
     _converter.register_structure_hook(
@@ -272,7 +273,7 @@ def parse(text: str | bytes) -> dict[str, Any]:
     return data
 
 
-def read(data: Mapping[str, Any]) -> Up:
+def read(data: JSONObject) -> Up:
     """The frame that an object holds.
 
     Raises:
@@ -286,7 +287,7 @@ def read(data: Mapping[str, Any]) -> Up:
     return frame
 
 
-def read_command(data: Mapping[str, Any]) -> RunCommand:
+def read_command(data: JSONObject) -> RunCommand:
     """The command to a run that an object holds.
 
     Raises:
@@ -301,7 +302,7 @@ def read_command(data: Mapping[str, Any]) -> RunCommand:
     return command
 
 
-def structure(data: Mapping[str, Any], cls: type[Any], what: str) -> Any:
+def structure(data: JSONObject, cls: type[Any], what: str) -> Any:
     """An object as an attrs class of plain fields.
 
     Raises:
@@ -327,5 +328,5 @@ def _explain(error: BaseException, kind: type | None) -> str:
             return format_exception(error, kind)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "(missing)" if value is None else f"{value!r:.40}"

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TextIO
 import attrs
 
 from greenroom.actors.contract.envelope import Event, timestamp
+from greenroom.actors.contract.plain import JSONObject
 
 from . import text_format
 from .timeline import Kind, Line
@@ -119,7 +120,7 @@ class Screen:
     def status(self, text: str) -> None:
         """Say what goes on right now, or nothing if empty. Only a terminal shows it."""
 
-    def outcome(self, data: Mapping[str, Any]) -> None:
+    def outcome(self, data: JSONObject) -> None:
         """The run's outcome for programs."""
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class JsonScreen(Screen):
     def row(self, text: str = "", style: Style = "") -> None:
         """Say nothing: what is for people goes to no program."""
 
-    def outcome(self, data: Mapping[str, Any]) -> None:
+    def outcome(self, data: JSONObject) -> None:
         """Write an object."""
         self._write(json.dumps(data, default=_plain) + "\n")
 
@@ -188,7 +189,7 @@ class HidingScreen(Screen):
         """Say what goes on right now, or nothing if empty."""
         self._screen.status(self._hide(text))
 
-    def outcome(self, data: Mapping[str, Any]) -> None:
+    def outcome(self, data: JSONObject) -> None:
         """The run's outcome for programs."""
         self._screen.outcome(self._hidden(json.loads(json.dumps(data, default=_plain))))
 
@@ -196,7 +197,7 @@ class HidingScreen(Screen):
         """Leave the terminal as it was."""
         self._screen.close()
 
-    def _hidden(self, data: Any) -> Any:
+    def _hidden(self, data: object) -> Any:
         match data:
             case str():
                 return self._hide(data)

@@ -6,7 +6,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from greenroom.actors.contract.plain import JSONObject
 
 _HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that are not seen, or that change how others are seen."""
@@ -94,7 +96,7 @@ def breaks(text: str, width: int) -> list[int]:
     return found
 
 
-def value(data: Any, width: int) -> str:
+def value(data: object, width: int) -> str:
     """A JSON value in one line: texts that are long or have several lines are told by their size."""
     if isinstance(data, str):
         if "\n" in data or len(data) > max(width, 60):
@@ -103,12 +105,12 @@ def value(data: Any, width: int) -> str:
     return one_line(json.dumps(data, ensure_ascii=False, default=str), width)
 
 
-def arguments(given: Mapping[str, Any], width: int = 60) -> str:
+def arguments(given: JSONObject, width: int = 60) -> str:
     """The arguments of a call in one line, at most `width` columns."""
     return cut(" ".join(f"{one_line(name, 30)}={value(data, 40)}" for name, data in given.items()), width)
 
 
-def result(data: Any, width: int) -> str:
+def result(data: object, width: int) -> str:
     """A call's result in one line; of an object its `summary` if it has one."""
     if isinstance(data, Mapping) and isinstance(data.get("summary"), str):
         return one_line(data["summary"], width)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import attrs
 
 from greenroom.actors.contract.envelope import Event
+from greenroom.actors.contract.plain import JSONObject
 
 from . import text_format
 
@@ -102,15 +103,15 @@ class Timeline:
 
     # --- one method per event type -----------------------------------------------------------------------------------
 
-    def _asked(self, event: Event, _: Mapping[str, Any], __: float) -> Iterator[Line]:
+    def _asked(self, event: Event, _: JSONObject, __: float) -> Iterator[Line]:
         self._thinking = event.timestamp
         yield from ()
 
-    def _answered(self, _: Event, __: Mapping[str, Any], ___: float) -> Iterator[Line]:
+    def _answered(self, _: Event, __: JSONObject, ___: float) -> Iterator[Line]:
         self._thinking = None
         yield from ()
 
-    def _again(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _again(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         self._thinking = event.timestamp
         detail, delay = payload.get("detail") or payload["code"], payload.get("delay_ms", 0) / 1000
         when = f" in {text_format.duration(delay)}" if delay else ""
@@ -118,49 +119,49 @@ class Timeline:
             at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {text_format.one_line(detail, 120)}"
         )
 
-    def _message(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+    def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         """What is said before calls becomes a line with the first call; a last word is the run's output."""
         if payload["role"] == "assistant":
             self._said = payload["text"].strip()
         yield from ()
 
-    def _called(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _called(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         if self._said:
             yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(self._said))
             self._said = ""
         tool = self._tools[payload["call_id"]] = text_format.one_line(payload["tool"], 40)
         self._calls[payload["call_id"]] = _CallLine(tool, text_format.arguments(payload["arguments"]))
 
-    def _started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         call = self._call(payload)
         call.since = event.timestamp
         attempt = payload["attempt"]
         again = f"attempt {attempt}" if attempt > 1 else ""
         yield Line(at=at, kind="start", who=call.tool, what=call.arguments, outcome=again)
 
-    def _progress(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+    def _progress(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         text = text_format.one_line(payload.get("text", ""), 40)
         self._call(payload).progress = f"{payload['fraction']:.0%} {text}".rstrip()
         yield from ()
 
-    def _output(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _output(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         call = self._call(payload)
         *whole, call.half_line = (call.half_line + payload["text"]).split("\n")
         for text in whole:
             yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(text))
 
-    def _resumed(self, _: Event, payload: Mapping[str, Any], __: float) -> Iterator[Line]:
+    def _resumed(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         """A decision, or a plugin, may have given the call other arguments: from now on it is told with those."""
         if payload.get("arguments") is not None:
             self._call(payload).arguments = text_format.arguments(payload["arguments"])
         yield from ()
 
-    def _edited(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _edited(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         yield from self._resumed(event, payload, at)
         call, by = self._call(payload), text_format.one_line(payload["by"], 40)
         yield Line(at=at, kind="note", who=call.tool, what=f"{by} changed its arguments: {call.arguments}")
 
-    def _result(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _result(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         call = self._call(payload)
         if call.half_line:
             yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(call.half_line))
@@ -175,7 +176,7 @@ class Timeline:
         kind = _ENDS[payload["status"]]
         yield Line(at=at, kind=kind, who=call.tool, what=call.arguments, outcome=outcome, seconds=seconds)
 
-    def _task_started(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _task_started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         """A task is told like a call, under its own id."""
         tool = self._tools[payload["task_id"]] = text_format.one_line(payload["tool"], 40)
         task = self._calls[payload["task_id"]] = _CallLine(
@@ -185,16 +186,16 @@ class Timeline:
         how = f"in the background, attempt {attempt}" if attempt > 1 else "in the background"
         yield Line(at=at, kind="start", who=tool, what=task.arguments, outcome=how)
 
-    def _task_progress(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _task_progress(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         yield from self._progress(event, {**payload, "call_id": payload["task_id"]}, at)
 
-    def _task_output(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _task_output(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         yield from self._output(event, {**payload, "call_id": payload["task_id"]}, at)
 
-    def _task_finished(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _task_finished(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         yield from self._result(event, {**payload, "call_id": payload["task_id"]}, at)
 
-    def _requested(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
         self._tickets[payload["ticket_id"]] = tool
         if payload.get("call_id") is None:
@@ -208,7 +209,7 @@ class Timeline:
         why = "nobody knows whether it took effect" if unknown else "waits for a decision"
         yield Line(at=at, kind="wait", who=tool, what=text_format.arguments(payload["arguments"]), outcome=why)
 
-    def _resolved(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _resolved(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         how, by, reason = payload["resolution"], payload.get("by"), payload.get("reason")
         text = (
             how
@@ -221,31 +222,31 @@ class Timeline:
             self._refused.add(payload["call_id"])
         yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticket_id"], "decision"), outcome=text)
 
-    def _noted(self, event: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _noted(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         detail = payload.get("detail") or payload.get("reason") or payload.get("text") or payload.get("mode") or ""
         what = f"{_NOTES[event.type]}: {text_format.one_line(str(detail), 200)}" if detail else _NOTES[event.type]
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
-    def _overruled(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _overruled(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         plugin, by = text_format.one_line(payload["plugin"], 40), text_format.one_line(payload["by"], 40)
         what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
         yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
 
-    def _conflict(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _conflict(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         """It comes after the result of the call that wrote, or from the hooks of a phase."""
         writer = payload["writer"]
         what = f"what it wrote to state was dropped: {text_format.one_line(payload['detail'], 160)}"
         what += "; it runs again" if payload.get("retried") else ""
         yield Line(at=at, kind="note", who=self._tools.get(writer, text_format.one_line(writer, 40)), what=what)
 
-    def _overrun(self, _: Event, payload: Mapping[str, Any], at: float) -> Iterator[Line]:
+    def _overrun(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         grace = text_format.duration(payload["grace_seconds"])
         who = text_format.one_line(payload.get("tool") or self.agent, 40)
         yield Line(
             at=at, kind="note", who=who, what=f"did not end within its grace of {grace}; its late result is dropped"
         )
 
-    def _call(self, payload: Mapping[str, Any]) -> _CallLine:
+    def _call(self, payload: JSONObject) -> _CallLine:
         """The call of an event; a timeline that began in the middle has not heard of it."""
         tool = text_format.one_line(payload.get("tool") or payload["call_id"], 40)
         return self._calls.setdefault(payload["call_id"], _CallLine(tool, ""))
@@ -263,7 +264,7 @@ _NOTES: Final = {
     "run.decision.refused": "a decision did not act",
 }
 
-_HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, Mapping[str, Any], float], Iterator[Line]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Iterator[Line]]]] = {
     "run.inference.started": Timeline._asked,
     "run.inference.completed": Timeline._answered,
     "run.inference.retried": Timeline._again,
