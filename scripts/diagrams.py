@@ -10,9 +10,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallRule, CallStatus
+from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallPosition, CallRule, CallStatus
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
-from greenroom.actors.contract.phases import CallPosition, Phase
+from greenroom.actors.contract.phases import Phase
 
 State = TypeVar("State", bound=StrEnum)
 TABLES = "tests/support/timeline.py"

@@ -17,7 +17,26 @@ from typing import Final
 import attrs
 
 from .lifecycle import IllegalTransition, RunStatus
-from .phases import CallPosition, Phase
+from .phases import Phase
+
+
+class CallPosition(StrEnum):
+    """The position of one call inside `RunPosition.TOOLS`. `POSITIONS` is the table.
+
+    Private to the engine; clients see `CallStatus`.
+    """
+
+    NEW = "new"  # its gates have not been asked
+    GATING = "gating"  # a gate is being asked
+    PROVISIONAL = "provisional"  # a gate said block, deny or set_result behind calls that have not run: asked again
+    ALLOWED = "allowed"  # may start as soon as the execution mode lets it
+    BEFORE = "before"  # before_tool_execute hooks
+    BODY = "body"  # the tool's own code
+    MERGING = "merging"  # its body has returned; whether it runs again depends on the merge of what it wrote to state
+    PARKED = "parked"  # suspended, waits for a decision
+    HELD = "held"  # decided, waits for the other decisions of its batch
+    AFTER = "after"  # after_tool_execute hooks
+    SETTLED = "settled"
 
 
 class CallStatus(StrEnum):

@@ -65,22 +65,3 @@ PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
     RunPosition.RUN_END: Phase.RUN_END,
 }
 """The run-level phases; entering one of these cursors runs its hooks, if there are any."""
-
-
-class CallPosition(StrEnum):
-    """The position of one call inside `RunPosition.TOOLS`. `POSITIONS` in `calls.py` is the table of them.
-
-    Private to the engine; clients see `CallStatus`.
-    """
-
-    NEW = "new"  # its gates have not been asked
-    GATING = "gating"  # a gate is being asked
-    PROVISIONAL = "provisional"  # a gate said block, deny or set_result behind calls that have not run: asked again
-    ALLOWED = "allowed"  # may start as soon as the execution mode lets it
-    BEFORE = "before"  # before_tool_execute hooks
-    BODY = "body"  # the tool's own code
-    MERGING = "merging"  # its body has returned; whether it runs again depends on the merge of what it wrote to state
-    PARKED = "parked"  # suspended, waits for a decision
-    HELD = "held"  # decided, waits for the other decisions of its batch
-    AFTER = "after"  # after_tool_execute hooks
-    SETTLED = "settled"

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import attrs
 import msgspec
 
-from .calls import POSITIONS, CallRule, CallStatus, open_status
+from .calls import POSITIONS, CallPosition, CallRule, CallStatus, open_status
 from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
-from .phases import CallPosition, RunPosition
+from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .recording import RecordEntry
 from .spec import ExecutionMode

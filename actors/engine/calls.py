@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
-from ..contract.phases import CallPosition, RunPosition
+from ..contract.phases import RunPosition
 from ..contract.rows import CallRow
 from .decisions import cancelled, early_decisions, release_held, supersede
 from .gates import ask_again, ask_gates, gate_new, outdated

@@ -7,11 +7,12 @@ inbox. One that can not act any more leaves a `run.decision.refused`; nothing is
 from __future__ import annotations
 
 from ..contract import events as ev
+from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.pending_input import text_size
-from ..contract.phases import BETWEEN_STEPS, LEAVING, CallPosition
+from ..contract.phases import BETWEEN_STEPS, LEAVING
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .decisions import act, cancelled, expire, refuse
 from .pauses import decide_hold, expire_hold, find_hold, pause

@@ -7,12 +7,11 @@ from typing import Final
 import attrs
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import CallPosition
 from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext, PendingCancel
 from .command_rules import CommandRules

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import CallPosition, Phase
+from ..contract.phases import Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted

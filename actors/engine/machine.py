@@ -13,8 +13,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
+from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket
-from ..contract.phases import CallPosition, RunPosition
+from ..contract.phases import RunPosition
 from ..contract.spec import AgentSpec
 from .calls import advance_calls
 from .commands import cancel_unowned, command_arrived

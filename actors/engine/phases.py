@@ -9,10 +9,10 @@ from __future__ import annotations
 import attrs
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import PHASE_OF, CallPosition, Phase, RunPosition
+from ..contract.phases import PHASE_OF, Phase, RunPosition
 from ..contract.rows import CallRow
 from .calls import advance_calls
 from .effects import RunPhase

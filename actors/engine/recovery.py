@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import LEAVING, CallPosition, Phase, RunPosition
+from ..contract.phases import LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow
 from .calls import advance_calls
 from .effects import ParkCall, RunPhase

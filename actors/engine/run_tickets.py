@@ -11,9 +11,9 @@ from typing import Final
 
 import attrs
 
+from ..contract.calls import CallPosition
 from ..contract.decisions import Suspend, Ticket, TicketReason
 from ..contract.ids import fingerprint
-from ..contract.phases import CallPosition
 from .state import StepBuilder
 from .tickets import Resolution, announce, closed, new_ticket
 

@@ -9,8 +9,7 @@ conflict has not ended before its batch is merged (`CallPosition.MERGING`).
 from __future__ import annotations
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
-from ..contract.phases import CallPosition
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.rows import CallRow
 from ..contract.state import Batch
 from ..contract.tasks import TaskRow

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..contract import events as ev
+from ..contract.calls import CallPosition
 from ..contract.ids import task_id
-from ..contract.phases import LEAVING, CallPosition
+from ..contract.phases import LEAVING
 from ..contract.rows import CallRow
 from ..contract.tasks import MAX_SPAWNS, TaskRow, shown_tasks
 from .denials import doubted

@@ -18,11 +18,10 @@ from typing import Any, Final, Literal
 import attrs
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.excerpt import Large, shown_value
 from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
-from ..contract.phases import CallPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
 from .denials import doubted

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.failures import FAILURES
 from ..contract.ids import error_id
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import LEAVING, CallPosition, Phase, RunPosition
+from ..contract.phases import LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import Lost
 from .denials import doubted

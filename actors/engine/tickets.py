@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 import attrs
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
-from ..contract.phases import CallPosition, Phase
+from ..contract.phases import Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds

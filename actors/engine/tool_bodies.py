@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..contract import events as ev
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.ids import body_error_id
-from ..contract.phases import CallPosition, Phase
+from ..contract.phases import Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
 from .denials import doubted

@@ -13,11 +13,12 @@ import trio
 from greenroom.supervision import Mailbox
 
 from ..abc import Receipt
+from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.excerpt import is_large
 from ..contract.lifecycle import TERMINAL, RunStatus
-from ..contract.phases import LEAVING, PHASE_OF, CallPosition, RunPosition
+from ..contract.phases import LEAVING, PHASE_OF, RunPosition
 from ..contract.rows import Claim, RunRecord
 from ..contract.spec import AgentSpec
 from ..engine.effects import (

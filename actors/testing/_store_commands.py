@@ -8,9 +8,9 @@ import attrs
 import trio
 
 from ..abc import RunQuery, Store
+from ..contract.calls import CallPosition
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
-from ..contract.phases import CallPosition
 from ..contract.rows import CommandContext
 from ..contract.state import StateWrite
 from ..contract.tasks import TaskRow

@@ -7,9 +7,8 @@ import msgspec
 import trio
 
 from ..abc import Created, Store
-from ..contract.calls import CallStatus
+from ..contract.calls import CallPosition, CallStatus
 from ..contract.lifecycle import Stage
-from ..contract.phases import CallPosition
 from ..contract.rows import RunRecord
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy, UnknownRun

@@ -11,10 +11,10 @@ import attrs
 import trio
 
 from ..abc import Receipt, Store
+from ..contract.calls import CallPosition
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import CallRequest, Message
-from ..contract.phases import CallPosition
 from ..contract.rows import (
     CallRow,
     Claim,

@@ -155,3 +155,27 @@ def test_no_document_and_no_module_names_a_place_on_somebodys_machine(root: Path
 def test_names_of_tests_are_the_same_in_every_process(request: pytest.FixtureRequest) -> None:
     """Processes share the tests by name (`make test`); an address in a name is another one in each of them."""
     assert [item.nodeid for item in request.session.items if re.search(r"0x[0-9a-f]{6}", item.nodeid)] == []
+
+
+def test_no_class_name_is_used_twice(root: Path) -> None:
+    """One name, one meaning (docs/glossary.md): a reader who searches for a class finds one class."""
+    homes: dict[str, list[str]] = {}
+    for path in modules(root, *PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(f"{path.relative_to(root)}:{node.lineno}")
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_every_name_in_code_of_the_glossary_exists(root: Path) -> None:
+    """A word that lost its class, or whose class was renamed, is found."""
+    text = (root / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| **")]
+    named = {name for row in rows for name in re.findall(r"`([A-Z]\w+)(?:\.\w+)?`", row[3])}
+    files = {name for row in rows for name in re.findall(r"`((?:\w+/)*\w+\.py)`", row[3])}
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules(root, *PACKAGES))
+    defined = set(re.findall(r"^class (\w+)|^([A-Z]\w+)(?=: TypeAlias| = )", code, re.MULTILINE))
+    assert len(rows) > 50
+    assert named <= {name for pair in defined for name in pair if name}
+    paths = {str(path.relative_to(root)) for path in modules(root, *PACKAGES)}
+    assert [name for name in files if not any(path.endswith(name) for path in paths)] == []

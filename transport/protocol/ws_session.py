@@ -92,7 +92,7 @@ class SessionPhase(enum.Enum):
 
 
 @attrs.define(eq=False)
-class PendingRequest:
+class OpenRequest:
     """The frame whose answer is under way; `id` and `run` as the client has sent them, if they are texts.
 
     Attributes:
@@ -118,7 +118,7 @@ class WebSocketSession:
         self._server = server
         self._limits = limits
         self._phase = SessionPhase.NEW
-        self._request: PendingRequest | None = None
+        self._request: OpenRequest | None = None
         self._bye: down.Bye | None = None
         self._budget = 2 * limits.messages_per_second
         self._counted = now
@@ -241,12 +241,12 @@ class WebSocketSession:
             return self.leave(codes.UNAUTHENTICATED, "the first frame must be hello with the token")
         if hello.protocol not in ("", SUBPROTOCOL):
             return self.leave(codes.WRONG_PROTOCOL, f"here is {SUBPROTOCOL} spoken")
-        self._request = PendingRequest(id=None, run=None, frame=hello)
+        self._request = OpenRequest(id=None, run=None, frame=hello)
         return (Authenticate(hello.token),)
 
     def _asked(self, data: Mapping[str, Any]) -> Actions:
         name, run = data.get("id"), data.get("run")
-        request = self._request = PendingRequest(
+        request = self._request = OpenRequest(
             id=name if isinstance(name, str) else None, run=run if isinstance(run, str) else None
         )
         count = CountFrame(data.get("type"))
@@ -313,7 +313,7 @@ class WebSocketSession:
         if frame is not None:
             self.output.put(frame)
 
-    def _pending(self) -> PendingRequest | None:
+    def _pending(self) -> OpenRequest | None:
         """The request that a fact is about; None if the session was closed meanwhile.
 
         Raises:

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import codec
-from greenroom.actors.contract.calls import POSITIONS, SETTLED, CallStatus
+from greenroom.actors.contract.calls import POSITIONS, SETTLED, CallPosition, CallStatus
 from greenroom.actors.contract.codec import NewerSchema, SchemaError
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest, Message, Usage
-from greenroom.actors.contract.phases import CallPosition
 from greenroom.actors.contract.rows import CallRow, Counters, RunInfo, RunRow
 from greenroom.actors.contract.state import StateWrite
 

@@ -8,13 +8,14 @@ from greenroom.actors.contract.calls import (
     CALLS,
     POSITIONS,
     SETTLED,
+    CallPosition,
     CallStatus,
     check_move,
     open_status,
 )
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallPosition, Phase
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.rows import CallRow
 
 # position | may go to

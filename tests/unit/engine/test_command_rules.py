@@ -7,11 +7,10 @@ import attrs
 import pytest
 
 from greenroom.actors.contract import codec
-from greenroom.actors.contract.calls import SETTLED, CallStatus
+from greenroom.actors.contract.calls import SETTLED, CallPosition, CallStatus
 from greenroom.actors.contract.decisions import REJECTIONS, Command, CommandResult, Decision, Ticket
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallPosition
 from greenroom.actors.contract.rows import CallRow, CommandContext
 from greenroom.actors.engine.command_rules import MAX_PENDING, CommandRules, accept, schema_fault
 

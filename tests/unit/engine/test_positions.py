@@ -9,11 +9,11 @@ import attrs
 import msgspec
 import pytest
 
-from greenroom.actors.contract.calls import POSITIONS, CallStatus, check_move
+from greenroom.actors.contract.calls import POSITIONS, CallPosition, CallStatus, check_move
 from greenroom.actors.contract.decisions import Deny
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallPosition, Phase
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.rows import CallRow
 from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
 from greenroom.actors.engine import calls, decisions, gates, state, termination, tool_bodies

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.calls import CallPosition
 from greenroom.actors.contract.decisions import Allow, Block
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallPosition, Phase
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
 from greenroom.actors.contract.state import KeyId, KeySpec
 from greenroom.actors.engine.inputs import PhaseDone

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.phases import CallPosition, RunPosition
+from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.row_forms import changed, opened, sealed
 from greenroom.actors.contract.rows import CallFields, CallRow, CounterFields, Counters, RunFields, RunRow
 from greenroom.actors.contract.spec import AgentSpec

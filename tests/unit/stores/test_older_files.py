@@ -10,8 +10,7 @@ import attrs
 import pytest
 
 from greenroom.actors.contract import codec
-from greenroom.actors.contract.calls import CallStatus
-from greenroom.actors.contract.phases import CallPosition
+from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.rows import NewRun
 from greenroom.actors.stores._schema import MIGRATIONS
 from greenroom.actors.stores._sqlite_open import CHECKED_WHOLE
