@@ -1,4 +1,4 @@
-"""Actors and supervisors on trio. Knows nothing of agents."""
+"""Actors and supervisors on trio. This layer knows nothing about agents."""
 
 from .ask import ask as ask
 from .border import failure_of as failure_of

@@ -1,8 +1,11 @@
-"""The wrapper around an actor's body: incarnations, restarts in place, and one synchronous step at the end.
+"""The wrapper around an actor's body: incarnations, restarts in place, and one synchronous exit step.
 
-One task per actor, one cancel scope per incarnation, no nursery. The scope is shielded: it is a segment of the
-supervisor's ring, so an outer cancellation reaches the supervisor's body alone and an actor is only ever cancelled
-on purpose.
+An actor is one task with one cancel scope per incarnation and no nursery. The scope is shielded: the scope belongs to
+the supervisor's ring (see `supervisor`), so an outer cancellation reaches only the supervisor's body, and an actor is
+cancelled only on request.
+
+    incarnation ends -> Host.decide -> Restart: a new incarnation in the same task, with the same ref and mailbox
+                                    -> Stop, Escalate: conclude() publishes the exit; the task returns
 """
 
 from __future__ import annotations
@@ -27,26 +30,27 @@ M = TypeVar("M")
 
 
 class Host(Protocol):
-    """What the wrapper asks of the supervisor; both are synchronous and are called by the child's own task."""
+    """The part of a supervisor that the wrapper calls. Both methods are synchronous and run in the child's task."""
 
     def decide(self, cell: AnyCell, exit_: Exit) -> Decision:
-        """What happens after this incarnation's exit."""
+        """Return the decision that follows the exit of an incarnation."""
 
     def child_ended(self, cell: AnyCell, exit_: Exit, dead_letters: int) -> None:
-        """The child has ended for good; called last in its exit step."""
+        """Record the final exit of a child; the last call of the child's exit step."""
 
 
 @define(eq=False)
 class ChildRecord(Generic[M]):
-    """A child as its supervisor and its wrapper see it. Private to the package.
+    """The state that a supervisor and a wrapper share about one child. Private to the package.
 
     Attributes:
-        request: Set once, when it is asked to end: the exit it then has, unless it crashes or finishes first.
-        booting: Resolved by `ready`; a child that ends while it is set is not restarted.
-        was_ready: It has called `ready` at least once.
-        window: Its own restarts, once there are any; None before that, and if it shares the supervisor's window.
-        last_failure: The exit of the incarnation before.
-        stubborn: Set when it has overrun its budget.
+        request: The first request to end; names the exit of the child unless the child crashes or finishes first.
+        booting: Resolved by `ready`. A child that ends while `booting` is set is not restarted.
+        was_ready: True once `ready` has been called.
+        window: Restarts of this child; None before the first restart and for a child that shares the supervisor's
+            window.
+        last_failure: Exit of the previous incarnation.
+        stubborn: Set when the child has overrun its budget.
     """
 
     spec: ChildSpec[M]
@@ -68,20 +72,20 @@ class ChildRecord(Generic[M]):
         self.scope = trio.CancelScope(shield=True)
 
     def ask_to_end(self, request: Shutdown | ActorCancelled) -> None:
-        """Cancel the incarnation and refuse further ones; the first request names the exit."""
+        """Cancel the incarnation and prevent further ones. The first request names the exit."""
         if self.request is None:
             self.request = request
             self.scope.cancel("stopped by its supervisor" if isinstance(request, Shutdown) else request.reason)
 
     def is_ready(self) -> None:
-        """The body has called `ready`: end the wait of `start_child_ready`, if there is one."""
+        """Record that the body has called `ready`, and end the wait of `start_child_ready`, if there is one."""
         self.was_ready = True
         booting, self.booting = self.booting, None
         if booting is not None:
             booting.send(None)
 
     def await_stack(self) -> tuple[str, ...]:
-        """Where the actor stands, outermost frame first, `file:line:function`."""
+        """Return the await stack of the actor, outermost frame first, as `file:line:function`."""
         if self.task is None:
             return ()
         return tuple(
@@ -89,13 +93,17 @@ class ChildRecord(Generic[M]):
         )
 
     def renew(self, failure: Exit) -> None:
-        """Prepare the next incarnation: everything fresh but ref and mailbox."""
+        """Prepare the next incarnation. Only ref and mailbox are kept."""
         self.last_failure = failure
         self.attempt += 1
         self.scope = trio.CancelScope(shield=True)
 
     def conclude(self, exit_: Exit) -> None:
-        """The last synchronous step: everything that others must see, and no await."""
+        """Publish the final exit in one synchronous step.
+
+        There is no await in this method: the exit, the free name, the failed asks and the supervisor's bookkeeping
+        become visible to other tasks at the same time, and a racing cancellation cannot separate them.
+        """
         if self.stubborn is not None and not isinstance(exit_, Unresponsive):
             self.stubborn = exit_ = evolve(self.stubborn, late=exit_)
         booting, self.booting = self.booting, None
@@ -110,11 +118,11 @@ AnyCell: TypeAlias = ChildRecord[Any]
 
 
 async def run_actor(cell: AnyCell) -> None:
-    """The task of an actor: from the first incarnation to the published exit.
+    """Run an actor from the first incarnation to the published exit.
 
     Raises:
-        BaseException: Only what no actor may keep (`border.passes_through`, an outer Cancelled). The exit is published
-            first.
+        BaseException: Only an exception that no actor may keep (`border.passes_through`, an outer Cancelled). The exit
+            is published first.
     """
     cell.task = trio.lowlevel.current_task()
     if cell.spec.shutdown == "brutal":
@@ -136,14 +144,14 @@ async def run_actor(cell: AnyCell) -> None:
 
 
 async def _incarnate(cell: AnyCell, pause: float | None) -> Exit:
-    """One incarnation; from the body's end to the return there is no checkpoint."""
-    if cell.request is not None:  # asked to end before it began: its body must not act
+    """Run one incarnation and return its exit. There is no checkpoint between the end of the body and the return."""
+    if cell.request is not None:  # cancelled before the first step: the body must not run at all
         return cell.request
     scope, failure = cell.scope, None
     with scope:
         try:
             if pause is not None:
-                await trio.sleep(pause)  # a checkpoint even for 0.0: a crash loop must not starve the others
+                await trio.sleep(pause)  # a checkpoint even for 0.0: a crash loop must not starve other tasks
             await cell.spec.start(
                 ActorContext(
                     ref=cell.ref,

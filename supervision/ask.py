@@ -1,4 +1,4 @@
-"""Ask: a tell with a one-shot reply. The asker gets the answer, a failure, or the target's exit."""
+"""Ask: a tell with a one-shot reply. The asker receives the answer, a failure, or the target's exit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 async def ask(ref: Ref[M], make_message: Callable[[Reply[T]], M]) -> T:
-    """Tell `ref` the message that `make_message` builds around a reply, and wait for the answer.
+    """Send `ref` the message that `make_message` builds around a reply, and wait for the answer.
 
-    There is no timeout argument: put a cancel scope around it. The message may be handled although the asker has
-    gone; its answer is then dropped. If the actor crashes after it has popped the message without answering and is
-    restarted, the question is open until the asker's deadline; an actor that peeks, answers and pops is asked again
-    by its own mailbox.
+    There is no timeout argument: put a cancel scope around the call. A message whose asker was cancelled may still be
+    handled; the answer is then dropped. If the actor pops the message, crashes before it answers and is restarted, the
+    ask stays open until the asker's deadline. An actor that peeks, answers and then pops sees the message again after a
+    restart.
 
     Raises:
-        ActorExited: The target has ended for good, before or while it was asked.
+        ActorExited: The target ended for good, before or during the ask.
         MailboxFull: The target's mailbox is full; nothing was delivered.
-        BaseException: What the target failed the reply with.
+        BaseException: The error that the target passed to `Reply.fail`.
     """
     reply: Reply[T] = Reply()
     message = make_message(reply)

@@ -1,23 +1,23 @@
-"""The border to code of the user's: what an exception that leaves such code means, decided in one place.
+"""The border to user code: decides what an exception that leaves user code means.
 
-A tool, a hook, a predicate, a model, an actor's body, a callback may raise anything, also what is no `Exception`:
-argparse ends with SystemExit, a bridge to asyncio hands on `asyncio.CancelledError`, a bug raises GeneratorExit. Let
-through, each of these would unwind every task of the process for the fault of one call. So exactly three things pass
-the border, and everything else is the failure of the code that raised it:
+A tool, a hook, a predicate, a model, an actor's body or a callback may raise any BaseException: argparse raises
+SystemExit, a bridge to asyncio passes on `asyncio.CancelledError`, a bug raises GeneratorExit. Unchecked, each of these
+would unwind every task of the process because of one call. Therefore exactly three kinds of exception pass the border,
+and every other exception is a failure of the code that raised it:
 
-* a real Ctrl-C: a KeyboardInterrupt that the SIGINT handler has raised (`is_interrupt`);
+* a real Ctrl-C: a KeyboardInterrupt raised by the SIGINT handler (`is_interrupt`);
 * a `trio.Cancelled` of a cancel scope around the border (`is_stray` finds the others);
-* a GeneratorExit by which Python closes a coroutine whose program is gone: outside of any trio task.
+* a GeneratorExit outside of any trio task: Python closes a coroutine whose event loop has ended.
 
-How a real Ctrl-C is recognised. Python runs signal handlers in the main thread, between two instructions of whatever
-runs there, so a SIGINT may surface inside a tool. Trio installs a handler of its own, and the interrupt that this
-handler raises has its frame at the inner end of the traceback; so has the one that trio raises in the main task when
-the signal has met protected code. A `raise KeyboardInterrupt` of a tool has no such frame, and nothing from a worker
-thread has. A program with a SIGINT handler of its own that raises is recognised by that handler's frame
-(`note_handler`). If Python's default handler is at work inside of trio, which leaves no frame, every KeyboardInterrupt
-counts as real: an operator must always be able to stop a program.
+How a real Ctrl-C is recognised. Python runs signal handlers in the main thread, between two instructions of the code
+that runs there, so a SIGINT may surface inside a tool. Trio installs its own handler, and the interrupt that this
+handler raises has the handler's frame at the inner end of its traceback; so has the interrupt that trio raises in the
+main task after the signal arrived in protected code. A `raise KeyboardInterrupt` in a tool has no such frame, and
+neither has an interrupt from a worker thread. If a program installs a SIGINT handler of its own that raises, the frame
+of that handler identifies the interrupt (`note_handler`). If Python's default handler, which leaves no frame, is active
+inside trio, every KeyboardInterrupt counts as real: an operator must always be able to stop a program.
 
-No I/O and no await here: pure code calls this, too.
+This module does no I/O and has no await, so pure code may call it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from .exits import STRAY, flatten, is_stray, leaves
 from .nursery import raise_bare
 
 CHAIN: Final = 100
-"""Links that are followed from an exception to its cause: a chain may be a circle."""
+"""Maximum number of links followed from an exception to its causes; a chain of causes may be circular."""
 
 _CALL: Final = "__call__"
 _TRIO: Final = "trio._core."
-"""Begins the name of the modules in which trio raises the interrupts that it delivers."""
+"""Prefix of the modules in which trio raises the interrupts that it delivers."""
 
 
 class _Handlers:
-    """The SIGINT handlers that have been seen at work.
+    """The SIGINT handlers that were installed when a supervisor was opened.
 
     Attributes:
-        codes: of those that are written in Python.
-        bare: Python's default handler is at work inside of trio; what it raises has no frame of its own.
+        codes: Code objects of the handlers written in Python.
+        bare: True if Python's default handler is active inside trio; the interrupts that it raises have no frame of
+            their own.
     """
 
     def __init__(self) -> None:
@@ -58,11 +59,12 @@ _handlers: Final = _Handlers()
 
 
 def note_handler(handler: object, *, bare: bool) -> None:
-    """Remember a SIGINT handler, so that the interrupts that it raises are recognised.
+    """Register a SIGINT handler, so that the interrupts that it raises are recognised.
 
     Args:
-        handler: as `signal.getsignal(signal.SIGINT)` has it; anything but a function or callable object is ignored.
-        bare: it is Python's default handler, and this is the thread that it interrupts.
+        handler: As returned by `signal.getsignal(signal.SIGINT)`; anything but a function or callable object is
+            ignored.
+        bare: True if `handler` is Python's default handler and the current thread is the thread that SIGINT interrupts.
     """
     _handlers.bare = bare
     while isinstance(handler, functools.partial):
@@ -73,10 +75,11 @@ def note_handler(handler: object, *, bare: bool) -> None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """True for a real Ctrl-C: a KeyboardInterrupt that a SIGINT handler has raised, or one raised while it was handled.
+    """Return True for a real Ctrl-C.
 
-    A bare `raise KeyboardInterrupt` in a tool is none; a tool that catches the real one and raises it again, or another
-    KeyboardInterrupt in its place, hands it on.
+    A KeyboardInterrupt is real if a SIGINT handler raised it, or if it was raised while a real one was handled. A bare
+    `raise KeyboardInterrupt` in a tool is not real. A tool that catches a real interrupt and raises it, or another
+    KeyboardInterrupt in its place, passes the interrupt on.
     """
     seen: BaseException | None = error
     for _ in range(CHAIN):
@@ -84,7 +87,8 @@ def is_interrupt(error: BaseException) -> bool:
             return False
         if _handlers.bare or _from_handler(seen):
             return True
-        seen = seen.__context__ if seen.__cause__ is None else seen.__cause__  # an error may be false
+        # `is None`: bool() of a foreign exception may be False
+        seen = seen.__context__ if seen.__cause__ is None else seen.__cause__
     return False
 
 
@@ -97,7 +101,7 @@ def _from_handler(error: BaseException) -> bool:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """Outermost first."""
+    """Yield the frames of a traceback, outermost first."""
     step = error.__traceback__
     while step is not None:
         yield step.tb_frame
@@ -105,21 +109,21 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def failure_of(error: BaseException) -> BaseException:
-    """What an exception that has left user code means: the failure of that code.
+    """Return the failure that an exception from user code means, or raise an exception that must pass the border.
 
-    To be called in the task in which the code ran, in the handler that has caught the exception.
+    Call this function in the task that ran the code, in the handler that caught the exception.
 
     Args:
-        error: what was caught; groups are flattened, and a cancellation beside a real error is dropped (a cancellation
-            that races a failure must not hide it, and is delivered again at the next checkpoint).
+        error: The caught exception. Groups are flattened, and a cancellation beside a real error is dropped: a
+            cancellation that races a failure must not hide the failure, and is delivered again at the next checkpoint.
 
     Returns:
-        The one failure, or one flat group of several. It need not be an `Exception`.
+        The one failure, or one flat group of several. The failure need not be an `Exception`.
 
     Raises:
-        KeyboardInterrupt: a real Ctrl-C is in it.
-        trio.Cancelled: there is nothing else in it, and a scope around the caller is cancelled.
-        GeneratorExit: the coroutine is being closed outside of a trio task.
+        KeyboardInterrupt: `error` contains a real Ctrl-C.
+        trio.Cancelled: `error` contains nothing else, and a scope around the caller is cancelled.
+        GeneratorExit: The coroutine is being closed outside of a trio task.
     """
     real = flatten(error)
     passing = passing_in(real)
@@ -133,10 +137,10 @@ def failure_of(error: BaseException) -> BaseException:
 
 
 def failure_of_call(error: BaseException) -> BaseException:
-    """As `failure_of`, for a function that was called and does not await: no cancellation can be meant for its caller.
+    """Do the same as `failure_of` for a synchronous function, which cannot deliver a cancellation to its caller.
 
     Raises:
-        KeyboardInterrupt: a real Ctrl-C is in it.
+        KeyboardInterrupt: `error` contains a real Ctrl-C.
     """
     for leaf in leaves(error):
         if is_interrupt(leaf):
@@ -145,13 +149,17 @@ def failure_of_call(error: BaseException) -> BaseException:
 
 
 def passes_through(error: BaseException) -> bool:
-    """True for what no actor may keep: a real Ctrl-C, a GeneratorExit outside of trio, a broken trio."""
+    """Return True for what no actor may keep: a real Ctrl-C, a GeneratorExit outside of trio, a trio internal error."""
     return passing_in(error) is not None or any(isinstance(leaf, trio.TrioInternalError) for leaf in leaves(error))
 
 
 def passing_in(error: BaseException) -> BaseException | None:
-    """What no border may keep, cancellations aside: a real Ctrl-C, or a GeneratorExit outside of a trio task."""
-    if isinstance(error, Exception):  # an Exception, and a group of nothing else: the usual case
+    """Return the leaf that must pass every border, or None.
+
+    Such a leaf is a real Ctrl-C, or a GeneratorExit outside of a trio task. Cancellations are not considered here; see
+    `failure_of`.
+    """
+    if isinstance(error, Exception):  # fast path: an Exception, or a group of nothing but Exceptions
         return None
     for leaf in leaves(error):
         if is_interrupt(leaf) or (isinstance(leaf, GeneratorExit) and not trio.lowlevel.in_trio_task()):

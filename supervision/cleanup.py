@@ -6,8 +6,9 @@
         with cleanup(2.0, what="close the session"):
             await session.close()
 
-Without the shield the first await in a `finally` raises `Cancelled` again and the rest is skipped; without the bound
-a clean-up that hangs holds everybody up. What does not fit in the budget is cancelled and reported.
+Without the shield, the first await in a `finally` of a cancelled task raises `Cancelled` again and the rest is skipped.
+Without the bound, a clean-up that hangs blocks the stop of all other tasks. A clean-up that exceeds its budget is
+cancelled and reported.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ logger = logging.getLogger("greenroom.supervision")
 
 @frozen(kw_only=True)
 class Overrun:
-    """A clean-up that was cut off.
+    """A clean-up that was cancelled because its budget was exhausted.
 
     Attributes:
-        what: What it was doing.
-        budget: Seconds it had.
+        what: Description of the clean-up.
+        budget: The budget, in seconds.
         task: Name of the task.
     """
 
@@ -41,11 +42,11 @@ class Overrun:
 
 
 brutally_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("brutally_stopped", default=None)
-"""Set by the wrapper of a child with `shutdown="brutal"`: answers whether it has been asked to end."""
+"""Set by the wrapper of a child with `shutdown="brutal"`; returns True once the child has been asked to end."""
 
 
 def report_overrun(overrun: Overrun) -> None:
-    """The default report: one warning in the log."""
+    """Log one warning; the default of `on_overrun`."""
     what = f"clean-up overran its {overrun.budget} s in {overrun.task}: {overrun.what}"
     report(logger, logging.WARNING, what, task=overrun.task)
 
@@ -56,8 +57,8 @@ def cleanup(
 ) -> Iterator[trio.CancelScope]:
     """Run the block shielded for at most `budget` seconds (0 in a child that is being stopped brutally).
 
-    Cancellation: the outer one is not seen inside and takes effect at the next checkpoint after the block. On
-    overrun the block is cancelled, `on_overrun` is called, and execution goes on after the block.
+    Cancellation: an outer cancellation is not visible inside the block and takes effect at the next checkpoint after
+    the block. On overrun the block is cancelled, `on_overrun` is called, and execution continues after the block.
     """
     brutal = brutally_stopped.get()
     if brutal is not None and brutal():

@@ -1,4 +1,4 @@
-"""`ActorContext`: what an actor's body gets."""
+"""`ActorContext`: the argument of an actor's body."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ M = TypeVar("M")
 
 @define(eq=False)
 class ActorContext(Generic[M]):
-    """What a body gets; a new one per incarnation.
+    """The argument of an actor's body; each incarnation receives a new context.
 
     Attributes:
-        ref: The actor's own address; the same in all incarnations.
-        mailbox: The actor's mailbox; the same in all incarnations, unpopped messages included.
-        attempt: 0 for the first incarnation.
-        scope: Cancel scope of this incarnation; the body may cancel itself or set a deadline.
-        previous: How the incarnation before this one ended.
+        ref: Address of the actor; the same in all incarnations.
+        mailbox: Mailbox of the actor; the same in all incarnations, with the messages that are not popped.
+        attempt: Number of incarnations before this one; 0 for the first.
+        scope: Cancel scope of this incarnation; the body may cancel the scope or set a deadline.
+        previous: Exit of the previous incarnation; None for the first.
     """
 
     ref: Ref[M]
@@ -38,5 +38,5 @@ class ActorContext(Generic[M]):
         return f"<ActorContext of {self.ref.name!r}, attempt {self.attempt}>"
 
     def ready(self) -> None:
-        """Initialisation is over: `start_child_ready` returns. Harmless when nothing waits, and when called again."""
+        """Declare the initialisation complete: `start_child_ready` returns. Repeated calls have no effect."""
         self._on_ready()

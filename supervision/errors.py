@@ -1,4 +1,4 @@
-"""The errors of the kernel. Each names the value that was refused and the way out."""
+"""The errors of the supervision layer. Each message names the rejected value and a remedy."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 class SupervisionError(Exception):
-    """Base of every error that this package raises by itself. It comes whole out of a pickle."""
+    """Base class of the errors that this package raises. Instances survive pickling with all attributes."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return restored, (type(self), self.args, vars(self))
 
 
 class InvalidSpec(SupervisionError, ValueError):
-    """A specification has a field with an invalid value; the message names both, and the values that are allowed."""
+    """A specification has a field with an invalid value; the message names the field, the value and allowed values."""
 
 
 class MailboxFull(SupervisionError):
-    """A tell was refused because the actor has not kept up. Nothing was delivered.
+    """The mailbox of the actor is full. Nothing was delivered.
 
     Attributes:
         actor: Name of the actor.
-        capacity: How many messages its mailbox holds.
+        capacity: Maximum number of messages in the mailbox.
     """
 
     def __init__(self, actor: str, capacity: int) -> None:
@@ -38,7 +38,7 @@ class MailboxFull(SupervisionError):
 
 
 class MailboxEmpty(SupervisionError):
-    """`peek` or `pop` on an empty mailbox: the consumer did not look at `len(mailbox)` first."""
+    """`peek` or `pop` was called on an empty mailbox. The consumer must check `len(mailbox)` first."""
 
     def __init__(self, actor: str) -> None:
         self.actor = actor
@@ -46,11 +46,11 @@ class MailboxEmpty(SupervisionError):
 
 
 class ActorExited(SupervisionError):
-    """The actor has ended for good; a message or a question can not reach it.
+    """The actor has ended for good and receives no messages.
 
     Attributes:
         actor: Name of the actor.
-        exit: Why it ended.
+        exit: Why the actor ended.
     """
 
     def __init__(self, actor: str, exit_: Exit | None) -> None:
@@ -60,7 +60,7 @@ class ActorExited(SupervisionError):
 
 
 class NameTaken(SupervisionError):
-    """The registry already holds a live actor of that name."""
+    """The registry already contains a live actor with this name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,7 +81,7 @@ class DuplicateChild(SupervisionError):
 
 
 class UnknownChild(SupervisionError, LookupError):
-    """No live child of this supervisor has that id."""
+    """This supervisor has no live child with that id."""
 
     def __init__(self, supervisor: str, child: str) -> None:
         self.supervisor = supervisor
@@ -90,7 +90,7 @@ class UnknownChild(SupervisionError, LookupError):
 
 
 class TooManyChildren(SupervisionError):
-    """`max_children` live children are there already."""
+    """The supervisor already has `max_children` live children."""
 
     def __init__(self, supervisor: str, limit: int) -> None:
         self.supervisor = supervisor
@@ -99,7 +99,7 @@ class TooManyChildren(SupervisionError):
 
 
 class SupervisorStopping(SupervisionError):
-    """The supervisor is stopping and takes no more children."""
+    """The supervisor is stopping and starts no children."""
 
     def __init__(self, supervisor: str) -> None:
         self.supervisor = supervisor
@@ -107,11 +107,11 @@ class SupervisorStopping(SupervisionError):
 
 
 class StartFailed(SupervisionError):
-    """A child ended before it had called `ctx.ready()`; it is not restarted. The crash, if any, is `__cause__`.
+    """A child ended before it called `ctx.ready()` and is not restarted. The crash, if any, is `__cause__`.
 
     Attributes:
         child: Id of the child.
-        exit: How it ended.
+        exit: How the child ended.
     """
 
     def __init__(self, child: str, exit_: Exit) -> None:
@@ -121,12 +121,12 @@ class StartFailed(SupervisionError):
 
 
 class SupervisorGaveUp(SupervisionError):
-    """A child exceeded its restart intensity and the supervisor escalates. The last crash is `__cause__`.
+    """A child exceeded its restart intensity and the supervisor escalated. The last crash is `__cause__`.
 
     Attributes:
         supervisor: Name of the supervisor.
         child: Id of the child.
-        exit: The child's exit.
+        exit: Exit of the child.
     """
 
     def __init__(self, supervisor: str, child: str, exit_: Exit) -> None:

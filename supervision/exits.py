@@ -1,16 +1,16 @@
-"""Why an actor ended: a closed union, and the rules that turn exceptions into it.
+"""Why an actor ended: a closed union, and the rules that turn exceptions into a member of the union.
 
-A nursery reports failure by exception groups and knows one reaction, to cancel everybody. An actor's crash is
-instead a value that its supervisor decides upon, so groups stop at the actor's boundary:
+A nursery reports failures as exception groups and has one reaction, to cancel all its tasks. The crash of an actor is
+instead a value that the supervisor decides upon, so groups end at the actor's boundary:
 
-* a group is flattened and its `trio.Cancelled` leaves are dropped as soon as one real error is among them (a
-  cancellation that races a crash must not hide it);
-* a group of nothing but `Cancelled` collapses to one of its leaves. Trio formats `repr(error)` into a cancel reason
-  at every nursery level, which is quadratic in the depth and, on CPython 3.11, a RecursionError inside trio at 300
-  to 400 levels (python-trio/trio#3290). With the collapse 5,000 levels unwind in linear time.
+* A group is flattened, and its `trio.Cancelled` leaves are dropped as soon as one real error is among the leaves (a
+  cancellation that races a crash must not hide the crash).
+* A group of nothing but `Cancelled` collapses to one of its leaves. Trio formats `repr(error)` into a cancel reason at
+  every nursery level, which is quadratic in the depth and, on CPython 3.11, a RecursionError inside trio at 300 to 400
+  levels (python-trio/trio#3290). With the collapse 5,000 levels unwind in linear time.
 
-Everything here walks groups with a stack of its own: depth is bounded by memory, never by the interpreter's
-recursion limit.
+All functions walk groups with an explicit stack: depth is bounded by memory, never by the interpreter's recursion
+limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import trio
 from attrs import frozen
 
 STRAY: Final = "it let a cancellation out that was not its own"
-"""What is said of code that has done so (`is_stray`)."""
+"""Message of the failure of code that raised a `Cancelled` from a foreign scope (`is_stray`)."""
 
 
 @frozen(kw_only=True)
@@ -33,16 +33,16 @@ class Normal:
 
 @frozen(kw_only=True)
 class Shutdown:
-    """The supervisor asked it to end because the supervisor, or this child, is being stopped."""
+    """The supervisor stopped this child, or is being stopped itself."""
 
 
 @frozen(kw_only=True)
 class ActorCancelled:
-    """Somebody cancelled this very actor.
+    """This actor was cancelled on request.
 
     Attributes:
-        reason: Why, in words for an operator.
-        by: Who asked (a principal, an actor's name).
+        reason: The reason, as a text for an operator.
+        by: The requester: a principal or the name of an actor.
     """
 
     reason: str
@@ -51,10 +51,10 @@ class ActorCancelled:
 
 @frozen(kw_only=True)
 class Crashed:
-    """The body raised.
+    """The body raised an exception.
 
     Attributes:
-        error: The one error that escaped, or a flat group of several; traceback included.
+        error: The error that escaped, or a flat group of several; traceback included.
     """
 
     error: BaseException
@@ -62,11 +62,11 @@ class Crashed:
 
 @frozen(kw_only=True)
 class GaveUp:
-    """It crashed more often than its intensity allows and is not restarted again.
+    """The child ended more often than its restart intensity allows and is not restarted.
 
     Attributes:
         error: The last crash; None if the last incarnation of a permanent child returned instead.
-        restarts: How many times it had been restarted.
+        restarts: Number of restarts so far.
     """
 
     error: BaseException | None
@@ -75,11 +75,11 @@ class GaveUp:
 
 @frozen(kw_only=True)
 class Unresponsive:
-    """It did not end within its budget after it had been cancelled (a thread, a shield that does not end).
+    """The child did not end within its budget after its cancellation (a thread, or a shield without end).
 
     Attributes:
-        stack: Where it stood when the budget ran out, outermost frame first, one `file:line:function` each.
-        late: How it ended in the end, if it has; its results come too late to count.
+        stack: Await stack at the end of the budget, outermost frame first, one `file:line:function` each.
+        late: The exit that followed later, if any. Results that arrive after the budget are dropped.
     """
 
     stack: tuple[str, ...]
@@ -90,7 +90,7 @@ Exit: TypeAlias = Normal | Shutdown | ActorCancelled | Crashed | GaveUp | Unresp
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors inside `error` that are not groups, in order; an error that is no group yields itself."""
+    """Yield the errors inside `error` that are not groups, in order; an error that is not a group yields itself."""
     stack = [error]
     while stack:
         top = stack.pop()
@@ -101,7 +101,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
-    """One `Cancelled` leaf if `error` consists of nothing else, otherwise None."""
+    """Return one `Cancelled` leaf if `error` consists of nothing else, otherwise None."""
     found: trio.Cancelled | None = None
     for leaf in leaves(error):
         if not isinstance(leaf, trio.Cancelled):
@@ -111,24 +111,28 @@ def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
 
 
 def is_stray(error: BaseException) -> bool:
-    """True for a `Cancelled` that no scope around the caller has sent: user code has kept it from somewhere else.
+    """Return True for a `Cancelled` that no scope around the caller has delivered.
 
-    Nobody above may see it: a nursery would take it for its own, end all its tasks, and say nothing.
+    User code kept such an exception from another scope. A stray `Cancelled` must not propagate: a nursery would mistake
+    it for a cancellation of its own, end all its tasks, and raise nothing.
     """
     return isinstance(error, trio.Cancelled) and trio.current_effective_deadline() > -math.inf
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What an error was raised from, or the error itself. An exception of foreign code may be false: ask for None."""
+    """Return the exception that an error was raised from, or the error itself.
+
+    The check is for None and not for truth, because bool() of a foreign exception may be False.
+    """
     return error if error.__cause__ is None else error.__cause__
 
 
 def flatten(error: BaseException) -> BaseException:
-    """The failure inside `error` without nesting and without cancellations.
+    """Return the failure inside `error` without nesting and without cancellations.
 
     Returns:
-        The single real error, or one flat group of several; one `Cancelled` if there is nothing else; `error` itself
-        if it is no group.
+        The single real error, or one flat group of several; one `Cancelled` if there is nothing else; `error` itself if
+        `error` is not a group.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -141,5 +145,5 @@ def flatten(error: BaseException) -> BaseException:
 
 
 def is_failure(exit_: Exit) -> bool:
-    """True if a transient child is restarted after this exit."""
+    """Return True if a transient child is restarted after this exit."""
     return isinstance(exit_, Crashed)

@@ -1,4 +1,4 @@
-"""Checks of the fields of a specification. A refusal names the field, its value and what is allowed."""
+"""Validators for the fields of a specification. An error names the field, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .errors import InvalidSpec
 
 Field: TypeAlias = "Attribute[Any]"
 Check = Callable[[object, Field, object], None]
-"""A validator of attrs."""
+"""An attrs validator."""
 
 
 def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> str:
-    """A question for the middle of a message, with a blank behind it; empty if none of the known words is near."""
+    """Return "did you mean ...? " with a trailing blank for a message; empty if no known word is similar."""
     near = get_close_matches(str(word)[:100], list(known), n=1)
     if not near:
         return ""
@@ -24,7 +24,7 @@ def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> 
 
 
 def at_least(least: float) -> Check:
-    """The field is a number, and this one or more."""
+    """Return a validator for numbers that are at least `least`."""
 
     def check(_: object, attribute: Field, value: object) -> None:
         if not isinstance(value, int | float) or not value >= least:
@@ -34,7 +34,7 @@ def at_least(least: float) -> Check:
 
 
 def more_than(bound: float) -> Check:
-    """The field is a number above this one."""
+    """Return a validator for numbers greater than `bound`."""
 
     def check(_: object, attribute: Field, value: object) -> None:
         if not isinstance(value, int | float) or not value > bound:
@@ -44,7 +44,7 @@ def more_than(bound: float) -> Check:
 
 
 def one_of(*known: str) -> Check:
-    """The field is one of these words."""
+    """Return a validator for one of the words `known`."""
 
     def check(_: object, attribute: Field, value: object) -> None:
         if value not in known:
@@ -55,6 +55,6 @@ def one_of(*known: str) -> Check:
 
 
 def a_text(_: object, attribute: Field, value: object) -> None:
-    """The field is a str."""
+    """Validate that a field is a str."""
     if not isinstance(value, str):
         raise InvalidSpec(f"{attribute.name}={value!r:.100}: give a str")

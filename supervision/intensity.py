@@ -1,4 +1,4 @@
-"""Restart intensity: how many restarts within how many seconds are still repair and not a loop. Pure, immutable."""
+"""Restart intensity: the number of restarts in a period that counts as repair and not as a loop. Pure, immutable."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .fields import at_least, more_than
 
 @frozen(kw_only=True)
 class Intensity:
-    """At most `max_restarts` restarts within any `within` seconds (OTP: more than that is one too many).
+    """At most `max_restarts` restarts within any `within` seconds; the next restart exceeds the intensity (as in OTP).
 
     Attributes:
-        max_restarts: 0 means: never restarted.
+        max_restarts: Restarts; 0 means that the child is never restarted.
         within: Seconds.
 
     Raises:
@@ -25,23 +25,23 @@ class Intensity:
 
 @frozen(kw_only=True)
 class Window:
-    """The restarts that still count, oldest first, in seconds of the caller's clock."""
+    """The restarts within the last `within` seconds, oldest first, in seconds of the caller's clock."""
 
     intensity: Intensity = field(factory=Intensity)
     times: tuple[float, ...] = ()
 
     def at(self, now: float) -> Window:
-        """This window with what is older than `within` seconds forgotten."""
+        """Return this window without the restarts that are older than `within` seconds."""
         start = now - self.intensity.within
         if not self.times or self.times[0] > start:
             return self
         return evolve(self, times=tuple(time for time in self.times if time > start))
 
     def record(self, now: float) -> Window:
-        """This window with one more restart."""
+        """Return this window with one more restart."""
         current = self.at(now)
         return evolve(current, times=(*current.times, now))
 
     def allows(self, now: float) -> bool:
-        """True if one more restart now is within the intensity."""
+        """Return True if one more restart now is within the intensity."""
         return len(self.at(now).times) < self.intensity.max_restarts

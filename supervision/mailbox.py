@@ -1,9 +1,15 @@
-"""A bounded mailbox whose consumer peeks, works, and pops in the stretch in which it commits.
+"""A bounded mailbox whose consumer peeks, works, and pops in the same synchronous stretch as the commit.
 
-The buffer is a bounded trio memory channel; the consumer drains it with `receive_nowait` into a deque that belongs
-to the mailbox and outlives any incarnation of the actor. Waking up carries no message: a consumer that is cancelled
-or crashes between being woken and running has taken nothing. A message leaves the mailbox in `pop` and nowhere else,
-hence delivery is at-least-once across restarts and first-in first-out per sender.
+The buffer is a bounded trio memory channel; the consumer drains the channel with `receive_nowait` into a deque that
+belongs to the mailbox and outlives every incarnation of the actor. A wake-up carries no message: a consumer that is
+cancelled or crashes between the wake-up and its next step has taken nothing. A message leaves the mailbox in `pop` and
+nowhere else, hence delivery is at least once across restarts and in order per sender.
+
+    while True:
+        await mailbox.wait()
+        while len(mailbox):
+            handle(mailbox.peek())  # no await between handle and pop
+            mailbox.pop()
 """
 
 from __future__ import annotations
@@ -22,31 +28,34 @@ from .exits import Exit
 M = TypeVar("M")
 
 CAPACITY = 1024
-"""Messages. An actor that is this far behind has stopped keeping up, and its senders should hear of it."""
+"""Default capacity, in messages. An actor that is this far behind cannot keep up, and its senders should receive an
+error.
+"""
 
 FAIR_TURNS = 64
-"""How many times `wait` may return without yielding: about 0.3 ms of small messages, then it is the others' turn."""
+"""Number of times `wait` may return without yielding: about 0.3 ms of small messages before other tasks run."""
 
 _Stamped = tuple[float, M]
 
 
 @define(eq=False)
 class Mailbox(Generic[M]):
-    """Many senders, one consumer. All methods must be called from the trio thread.
+    """A queue with many senders and one consumer. All methods must be called from the trio thread.
 
-    When it is full, `tell` raises `MailboxFull`; it never waits and never drops. `nudge` is never refused.
+    If the mailbox is full, `tell` raises `MailboxFull`; `tell` never waits and never drops. `nudge` always succeeds.
     """
 
     owner: str = "?"
     capacity: int = CAPACITY
-    _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)  # opened by the first message: most get none,
+    # opened by the first message: most mailboxes get none,
+    _send: trio.MemorySendChannel[_Stamped[M]] = field(init=False)
     _receive: trio.MemoryReceiveChannel[_Stamped[M]] = field(init=False)  # and an empty channel is 1.8 KB
     _pending: deque[_Stamped[M]] | None = field(init=False, default=None)  # an empty deque is 0.6 KB per parked actor
     _depth: int = field(init=False, default=0)
     _nudged: bool = field(init=False, default=False)
     _parked: Task | None = field(init=False, default=None)
     _turns: int = field(init=False, default=FAIR_TURNS)
-    _now: Callable[[], float] | None = field(init=False, default=None)  # the clock, looked up with the first message
+    _now: Callable[[], float] | None = field(init=False, default=None)  # the clock, resolved with the first message
     _closed: bool = field(init=False, default=False)
     _exit: Exit | None = field(init=False, default=None)
 
@@ -68,16 +77,16 @@ class Mailbox(Generic[M]):
 
     @property
     def oldest_age(self) -> float:
-        """Seconds since the oldest unpopped message was told; 0.0 if there is none."""
+        """Seconds since the delivery of the oldest unpopped message; 0.0 if the mailbox is empty."""
         if not self._depth:
             return 0.0
         return trio.current_time() - self._drain()[0][0]
 
     def tell(self, message: M) -> None:
-        """Deliver `message`, now, without waiting.
+        """Deliver `message` immediately, without waiting.
 
-        Delivered means: it is in the mailbox and stays there over restarts until the consumer pops it. It is lost
-        only with the actor's final exit, where it counts as a dead letter.
+        A delivered message is in the mailbox and stays there over restarts until the consumer pops the message. Only
+        the actor's final exit loses a message, which then counts as a dead letter.
 
         Raises:
             MailboxFull: `capacity` messages are unpopped; nothing was delivered.
@@ -92,27 +101,26 @@ class Mailbox(Generic[M]):
             self._wake()
 
     def nudge(self) -> None:
-        """Wake the consumer without a message: there is something for it in a slot of its own.
+        """Wake the consumer without a message: work is pending in a slot outside of the mailbox.
 
-        Never refused, never queued: any number of nudges before the consumer looks are one. A no-op after the final
-        exit.
+        A nudge is never rejected and never queued: any number of nudges before the consumer looks count once. Has no
+        effect after the final exit.
         """
         self._nudged = True
         if self._parked is not None:
             self._wake()
 
     def heed(self) -> None:
-        """All slots have been looked at: a nudge that came before is used up. Messages stay."""
+        """Clear the nudge: the consumer has looked at all its slots. Messages stay."""
         self._nudged = False
 
     async def wait(self) -> None:
-        """Return when a message is pending or a nudge has come; takes nothing.
+        """Return when a message is pending or a nudge was given. Takes no message.
 
-        A nudge is used up by the `wait` that returns for it; an incarnation that begins should look at its slots
-        before its first `wait`. Returns without yielding while there is work, but yields at least once in
-        `FAIR_TURNS` calls.
+        The `wait` that returns for a nudge clears the nudge; a new incarnation should look at its slots before its
+        first `wait`. Returns without yielding while there is work, but yields at least once in `FAIR_TURNS` calls.
 
-        Cancellation: a cancelled wait has had no effect; messages and nudges stay.
+        Cancellation: a cancelled wait has no effect; messages and nudges stay.
         """
         if not self._depth and not self._nudged:
             if self._parked is not None:
@@ -128,25 +136,27 @@ class Mailbox(Generic[M]):
         self._nudged = False
 
     def peek(self) -> M:
-        """The oldest message; it stays.
+        """Return the oldest message without removing it.
 
         Raises:
-            MailboxEmpty: Nothing is pending.
+            MailboxEmpty: No message is pending.
         """
         return (self._pending or self._drain())[0][1]
 
     def pop(self) -> M:
-        """Remove and return the oldest message. Call it in the synchronous stretch in which its effect is committed.
+        """Remove and return the oldest message.
+
+        Call `pop` in the synchronous stretch that commits the message's effect.
 
         Raises:
-            MailboxEmpty: Nothing is pending.
+            MailboxEmpty: No message is pending.
         """
         pending = self._pending or self._drain()
         self._depth -= 1
         return pending.popleft()[1]
 
     def close(self, exit_: Exit | None = None) -> int:
-        """Refuse everything from now on; returns the number of messages that nobody will handle (dead letters)."""
+        """Reject all further messages, and return the number of unhandled messages (dead letters)."""
         if not self._closed:
             self._closed = True
             self._exit = exit_
@@ -158,7 +168,7 @@ class Mailbox(Generic[M]):
         return self._depth
 
     def undelivered(self) -> tuple[M, ...]:
-        """What is still unpopped, oldest first; it stays. After `close`: the dead letters."""
+        """Return the unpopped messages, oldest first, without removing them. After `close`: the dead letters."""
         return tuple(message for _, message in self._drain()) if self._depth else ()
 
     def _open(self) -> Callable[[], float]:
@@ -167,7 +177,11 @@ class Mailbox(Generic[M]):
         return self._now
 
     def _drain(self) -> deque[_Stamped[M]]:
-        """Move the channel's buffer into the pending deque; there is at least one message or the caller is at fault."""
+        """Move the channel's buffer into the pending deque.
+
+        Raises:
+            MailboxEmpty: No message is pending.
+        """
         if not self._depth:
             raise MailboxEmpty(self.owner)
         if self._pending is None:

@@ -1,4 +1,4 @@
-"""A nursery that keeps its bookkeeping to itself: one error leaves bare, cancellations leave as one `Cancelled`."""
+"""A nursery without wrapping: one error leaves bare, cancellations leave as one `Cancelled`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .exits import sole_cancellation
 
 
 def unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Undo the one level that a nursery has put around its tasks' errors.
+    """Remove the one group level that a nursery has put around the errors of its tasks.
 
     Returns:
-        The one error that is not a cancellation (a group that a task itself has raised stays as it is); one
-        `Cancelled` if there is nothing else; a group of the real errors if there are several.
+        The one error that is not a cancellation (a group that a task itself raised is kept); one `Cancelled` if there
+        is nothing else; a group of the real errors if there are several.
     """
     real = [error for error in group.exceptions if sole_cancellation(error) is None]
     if len(real) == 1:
@@ -27,7 +27,7 @@ def unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def raise_bare(error: BaseException) -> NoReturn:
-    """Raise `error` as it was: the group that is being handled does not become its context."""
+    """Raise `error` unchanged: the group that is being handled does not become its `__context__`."""
     context = error.__context__
     try:
         raise error
@@ -38,10 +38,10 @@ def raise_bare(error: BaseException) -> NoReturn:
 
 @asynccontextmanager
 async def open_collapsing_nursery() -> AsyncIterator[trio.Nursery]:
-    """`trio.open_nursery` for inside of actors.
+    """Open a nursery for use inside actors.
 
-    One failing task cancels the others, as always. Then the error leaves bare; an all-Cancelled group leaves as one
-    `Cancelled`, which keeps nested cancellation linear (see `exits`).
+    If a task fails, the other tasks are cancelled, as in `trio.open_nursery`. The error then leaves bare; a group of
+    nothing but `Cancelled` leaves as one `Cancelled`, which keeps nested cancellation linear (see `exits`).
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
-"""`publish`: what a package exports says that it is from there, not from the module that holds its code.
+"""`publish`: set the `__module__` of exported names to the package, not to the module that contains the code.
 
-Tracebacks, `help`, the `repr` of a class and pickles name `__module__`. Users import from the package, and its inner
-modules may move. Trio does the same to what it exports.
+Tracebacks, `help`, the `repr` of a class and pickles show `__module__`. Users import from the package, and its inner
+modules may move. Trio does the same for its exports.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import FunctionType
 def publish(package: str, namespace: Mapping[str, object], names: Iterable[str]) -> None:
     """Set `__module__` of the classes and functions that `package` exports under `names`.
 
-    Call it at the end of the package's `__init__`. What has another name there than its own (an alias), and what is
-    neither class nor function, stays as it is.
+    Call `publish` at the end of the package's `__init__`. An alias (exported under a name other than its own) and a
+    value that is neither class nor function are left unchanged.
     """
     for name in names:
         value = namespace[name]
@@ -27,10 +27,11 @@ def publish(package: str, namespace: Mapping[str, object], names: Iterable[str])
 
 
 def _resolve_annotations(cls: type) -> None:
-    """Replace annotations that are text by what they mean.
+    """Replace string annotations by the types that they name.
 
-    `typing.get_type_hints`, attrs and msgspec look the names of such a text up in the module that `__module__` names,
-    and the package does not have them all. A text that names what is imported for type checkers only stays as it is.
+    `typing.get_type_hints`, attrs and msgspec resolve the names in a string annotation in the module that `__module__`
+    names, and the package does not contain all of them. An annotation that names a type imported for type checkers only
+    is left unchanged.
     """
     annotations: dict[str, object] = vars(cls).get("__annotations__", {})
     names = {**vars(cls), **vars(sys.modules[cls.__module__])}
@@ -43,7 +44,7 @@ def _resolve_annotations(cls: type) -> None:
 
 
 def restored(cls: type[BaseException], args: tuple[object, ...], attributes: Mapping[str, object]) -> BaseException:
-    """An exception out of a pickle, without calling its `__init__`, whose arguments are not those that `args` keeps."""
+    """Rebuild a pickled exception without calling its `__init__`, whose parameters differ from `args`."""
     error = cls.__new__(cls, *args)
     vars(error).update(attributes)
     return error

@@ -1,4 +1,4 @@
-"""The address of an actor: tell it, watch it, learn how it ended. A ref outlives restarts and the actor itself."""
+"""The address of an actor: send messages, monitor the actor, read its exit. A ref outlives restarts and the actor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("greenroom.supervision")
 
 
 def call_watcher(watcher: Callable[..., None], *args: object) -> None:
-    """Call foreign code in a step that has to be completed; what it raises is logged, for others wait to be told."""
+    """Call foreign code in a step that must be completed, and log its exception: other watchers are still waiting."""
     try:
         watcher(*args)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of a watcher's code
@@ -36,11 +36,11 @@ def call_watcher(watcher: Callable[..., None], *args: object) -> None:
 
 @define(eq=False)
 class Ref(Generic[M_contra]):
-    """Address of one actor.
+    """The address of one actor.
 
     Attributes:
-        id: Unique among the live children of its supervisor.
-        name: Unique in the registry, `<supervisor>/<id>` unless the spec says otherwise.
+        id: Unique among the live children of the supervisor.
+        name: Unique in the registry; `<supervisor>/<id>` unless the spec has another name.
     """
 
     id: str
@@ -58,12 +58,12 @@ class Ref(Generic[M_contra]):
 
     @property
     def exit(self) -> Exit | None:
-        """How the actor ended; None while it lives, restarts included."""
+        """The actor's final exit; None while the actor is alive, restarts included."""
         return self._exit
 
     @property
     def exited(self) -> trio.Event:
-        """Set in the actor's last synchronous step, after registry, asks and supervisor have been told."""
+        """Set in the actor's exit step, after names are freed and asks have failed, and before monitors run."""
         if self._event is None:
             self._event = trio.Event()
             if self._exit is not None:
@@ -72,16 +72,16 @@ class Ref(Generic[M_contra]):
 
     @property
     def depth(self) -> int:
-        """Messages in its mailbox."""
+        """Number of messages in the mailbox."""
         return len(self._mailbox)
 
     @property
     def oldest_age(self) -> float:
-        """Seconds since the oldest unpopped message was told; 0.0 if there is none."""
+        """Seconds since the delivery of the oldest unpopped message; 0.0 if the mailbox is empty."""
         return self._mailbox.oldest_age
 
     def tell(self, message: M_contra) -> None:
-        """Deliver `message`, now, without waiting; see `Mailbox.tell`.
+        """Deliver `message` immediately, without waiting; see `Mailbox.tell`.
 
         Raises:
             MailboxFull: The mailbox is full; nothing was delivered.
@@ -90,16 +90,16 @@ class Ref(Generic[M_contra]):
         self._mailbox.tell(message)
 
     def nudge(self) -> None:
-        """Wake the actor without a message; never refused, a no-op when it has ended. See `Mailbox.nudge`."""
+        """Wake the actor without a message. Never rejected; no effect after the actor's exit. See `Mailbox.nudge`."""
         self._mailbox.nudge()
 
     def monitor(self, callback: Monitor) -> Callable[[], None]:
-        """Have `callback(ref, exit)` called once, synchronously, in the actor's last step; at once if it has ended.
+        """Call `callback(ref, exit)` once, synchronously, in the actor's exit step; at once if the actor has ended.
 
-        Restarts are not exits. A callback must not raise; what it raises is logged and nobody else is harmed.
+        Restarts are not exits. A callback must not raise; an exception is logged and does not affect other callbacks.
 
         Returns:
-            A function that takes the monitor back; harmless at any time and any number of times.
+            A function that removes the monitor; it may be called at any time and repeatedly.
         """
         if self._exit is not None:
             call_watcher(callback, self, self._exit)
@@ -116,9 +116,9 @@ class Ref(Generic[M_contra]):
         return demonitor
 
     def on_release(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called in the exit step before anybody is told: for names, limiter tokens.
+        """Call `callback()` in the exit step before watchers are notified; meant for names and limiter tokens.
 
-        At once if it has ended.
+        The call is immediate if the actor has ended.
         """
         if self._exit is not None:
             call_watcher(callback)
@@ -128,11 +128,11 @@ class Ref(Generic[M_contra]):
         self._releases.append(callback)
 
     def undelivered(self) -> tuple[object, ...]:
-        """The messages in its mailbox; after the exit: its dead letters."""
+        """Return the messages in the mailbox; after the exit, the dead letters."""
         return self._mailbox.undelivered()
 
     def hold_reply(self, reply: Reply[Any]) -> None:
-        """Answer for `reply`: it is failed when the actor ends before it is resolved.
+        """Fail `reply` with `ActorExited` if the actor ends before `reply` is resolved.
 
         Raises:
             ActorExited: The actor has ended already.
@@ -144,14 +144,14 @@ class Ref(Generic[M_contra]):
         self._replies[reply] = None
 
     def release_reply(self, reply: Reply[Any]) -> None:
-        """Stop answering for `reply`; harmless if it is not held."""
+        """Stop holding `reply`; has no effect if `reply` is not held."""
         if self._replies is not None:
             self._replies.pop(reply, None)
 
     def conclude(self, exit_: Exit) -> int:
-        """The kernel's own: publish the exit, in one synchronous step; returns the number of dead letters.
+        """Publish the exit in one synchronous step, and return the number of dead letters. For the wrapper only.
 
-        Order: mailbox refuses, names are free, asks fail, event, monitors.
+        Order: the mailbox closes, names become free, asks fail, `exited` is set, monitors run.
         """
         if self._exit is not None:
             raise RuntimeError(f"{self.name!r} has ended once already")

@@ -1,4 +1,4 @@
-"""Unique names for live actors. A name is free again in the same synchronous step in which its actor exits."""
+"""Unique names for live actors. A name becomes free in the same synchronous step in which its actor exits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ref import AnyRef, Ref
 
 @define(eq=False)
 class Registry:
-    """A table of names; pass one along instead of keeping a global."""
+    """A table of names. Pass a registry as an argument instead of keeping a global."""
 
     _refs: dict[str, Ref[object]] = field(init=False, factory=dict)
 
@@ -24,10 +24,10 @@ class Registry:
         return name in self._refs
 
     def register(self, name: str, ref: AnyRef) -> None:
-        """Give a live actor a name until it exits; an actor may have several.
+        """Register a live actor under `name` until its exit; an actor may have several names.
 
         Raises:
-            NameTaken: A live actor has it.
+            NameTaken: Another live actor has the name.
             ActorExited: `ref` has ended already.
         """
         if name in self._refs:
@@ -38,15 +38,15 @@ class Registry:
         ref.on_release(lambda: self._forget(name, ref))
 
     def unregister(self, name: str) -> bool:
-        """Free a name before its actor exits; False if nobody has it."""
+        """Free a name before its actor exits; return False if the name is not registered."""
         return self._refs.pop(name, None) is not None
 
     def whereis(self, name: str) -> AnyRef | None:
-        """The live actor of that name."""
+        """Return the live actor with that name, or None."""
         return self._refs.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """All names, in order of registration."""
+        """Return all names, in order of registration."""
         return tuple(self._refs)
 
     def _forget(self, name: str, ref: AnyRef) -> None:

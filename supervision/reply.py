@@ -1,4 +1,4 @@
-"""`Reply`: a one-shot answer that one task waits for."""
+"""`Reply`: a one-shot answer that one task awaits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @define(eq=False)
 class Reply(Generic[T]):
-    """A one-shot reply: the first `send` or `fail` wins; later ones, and those that come too late, are harmless."""
+    """A one-shot reply. The first `send` or `fail` wins; later calls have no effect."""
 
     _done: bool = field(init=False, default=False)
     _value: T | None = field(init=False, default=None)
@@ -24,34 +24,34 @@ class Reply(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """True if it is resolved or its asker has gone; an answer would reach nobody."""
+        """True if the reply is resolved or abandoned; a further answer would be dropped."""
         return self._done
 
     def send(self, value: T) -> bool:
-        """Answer; never waits, never raises. Returns False if the reply is resolved or its asker has gone."""
+        """Resolve with a value; never waits, never raises. Return False if already resolved or abandoned."""
         if self._done:
             return False
         self._value = value
         return self._resolve()
 
     def fail(self, error: BaseException) -> bool:
-        """Answer with an error that is raised in the asker; never waits, never raises. Returns False as `send` does."""
+        """Resolve with an error that `wait` raises; never waits, never raises. Return False as `send` does."""
         if self._done:
             return False
         self._error = error
         return self._resolve()
 
     def abandon(self) -> None:
-        """The asker has gone: nobody will read an answer."""
+        """Mark the reply as abandoned by its asker: later answers are dropped."""
         self._done = True
 
     async def wait(self) -> T:
-        """Wait for the answer; one task may wait.
+        """Wait for the answer; only one task may wait.
 
         Raises:
-            BaseException: What `fail` was given.
+            BaseException: The error passed to `fail`.
 
-        Cancellation: nothing is lost, a later `wait` gets the answer.
+        Cancellation: nothing is lost; a later `wait` returns the answer.
         """
         if self._done:
             await checkpoint()

@@ -1,7 +1,7 @@
-"""One way to the log: standard `logging`, and nothing that a handler does comes back.
+"""Logging that never raises: standard `logging`, with errors of handlers contained.
 
-A handler is code of the program: it may raise, and a log line is written in places that must be completed. What a
-handler raises is said on standard error, as `logging` itself does, and goes no further.
+A log handler is code of the program and may raise, but log lines are written in steps that must be completed. An error
+of a handler is reported on standard error, as `logging` itself does, and does not propagate.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from .exits import leaves
 
 
 def report(logger: logging.Logger, level: int, message: str, *, traceback: str | None = None, **fields: object) -> None:
-    """Write one line, if anybody listens. Costs one look at the logger's level otherwise. Never raises.
+    """Write one log line if the level is enabled; otherwise the cost is one check of the logger's level.
 
     Args:
-        logger: where to.
-        level: one of `logging`'s.
-        message: ready to be read; no formatting happens.
-        traceback: text that formatters put behind the line. It is free of secrets already, which a formatter that was
-            given the exception would not be.
-        fields: attributes of the record, for formatters and filters; None is left out.
+        logger: The logger.
+        level: A level of `logging`.
+        message: The complete text; no formatting happens.
+        traceback: Text that formatters append to the line. The text is already redacted; a formatter that receives the
+            exception itself would print secrets.
+        fields: Attributes of the log record, for formatters and filters; None values are left out.
 
     Raises:
-        KeyboardInterrupt: a real Ctrl-C has met a handler.
+        KeyboardInterrupt: A real Ctrl-C arrived in a handler.
     """
     try:
         if not logger.isEnabledFor(level):
@@ -43,13 +43,13 @@ def report(logger: logging.Logger, level: int, message: str, *, traceback: str |
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback of an exception of foreign code, its causes included. Never raises.
+    """Return the traceback of a foreign exception as text, causes included.
 
-    Python asks the exception and its causes for their truth, text and notes; what answers with an exception of its own
-    keeps its place in the code, and loses the rest.
+    Formatting calls `__bool__`, `__str__` and `__notes__` of the exception and of its causes. If one of these methods
+    raises, the text has the frames and the type but not the message.
 
     Raises:
-        KeyboardInterrupt: a real Ctrl-C has come meanwhile.
+        KeyboardInterrupt: A real Ctrl-C arrived meanwhile.
     """
     try:
         return "".join(tracebacks.format_exception(error)).rstrip("\n")
@@ -61,5 +61,5 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _clean(text: str) -> str:
-    """A lone surrogate (of a file name that is no UTF-8) would make the handler of a file lose the whole line."""
+    """Escape lone surrogates (from a file name that is not UTF-8), because a file handler would lose the whole line."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What a supervisor is told about a child: values only."""
+"""The specification of a child: values only."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ OnGiveUp = Literal["report", "escalate"]
 Brutal = Literal["brutal"]
 
 SHUTDOWN = 5.0
-"""Seconds between a stop request and the report that a child is stubborn; OTP's default for workers."""
+"""Seconds between a stop request and the report of the child as unresponsive; OTP's default for workers."""
 
 
 @frozen(kw_only=True)
 class Backoff:
-    """How long to wait before the n-th restart within the window: `initial * factor ** (n - 1)`, capped, with jitter.
+    """The delay before the n-th restart within the window: `initial * factor ** (n - 1)`, capped, with jitter.
 
-    It resets by itself: restarts that have left the intensity window are not counted.
+    The delay resets without an explicit action: restarts that have left the intensity window are not counted.
 
     Attributes:
         initial: Seconds before the first restart.
         factor: Growth per restart.
         maximum: Upper bound in seconds, before jitter.
-        jitter: Share of the delay that is random; 0.1 means +-10 %.
+        jitter: Random share of the delay; 0.1 means +-10 %.
 
     Raises:
         InvalidSpec: A field has an invalid value.
@@ -46,8 +46,8 @@ class Backoff:
     jitter: float = field(default=0.1, validator=at_least(0))
 
     def delay(self, nth: int, chance: float = 0.5) -> float:
-        """Seconds before the `nth` restart (1, 2, ...); `chance` in [0, 1) chooses within the jitter."""
-        # 64 doublings pass any maximum; the cap keeps the power a float
+        """Return the seconds before the `nth` restart (1, 2, ...); `chance` in [0, 1) selects a point in the jitter."""
+        # 64 doublings exceed any sensible maximum; without the cap, a large `nth` would overflow the float
         base = min(self.maximum, self.initial * self.factor ** min(nth - 1, 64))
         return base * (1.0 + self.jitter * (2.0 * chance - 1.0))
 
@@ -60,20 +60,21 @@ def _shutdown_is_valid(_: object, __: object, value: object) -> None:
 
 @frozen(kw_only=True)
 class ChildSpec(Generic[M]):
-    """One child.
+    """The specification of one child.
 
     Attributes:
         id: Unique among the live children of the supervisor.
-        start: The body: `async def start(ctx)`. It is called once per incarnation and rebuilds its state each time.
+        start: The body, `async def start(ctx)`. Called once per incarnation; rebuilds its state each time.
         name: Name in the registry and of the task; default `<supervisor>/<id>`.
-        restart: permanent: always, transient: after a crash, temporary: never. Who was asked to end is never restarted.
-        shutdown: Seconds it gets to end once it is cancelled; "brutal": its clean-up helpers get none; math.inf: for
-            supervisors, whose own children have budgets.
-        max_restarts: With `within`: a restart intensity of its own instead of the supervisor's.
+        restart: permanent: always restarted; transient: restarted after a crash; temporary: never restarted. A child
+            that was asked to end is never restarted.
+        shutdown: Seconds between the cancellation of the child and its report as unresponsive. "brutal": clean-up
+            helpers get no time; math.inf: for supervisors, whose own children have budgets.
+        max_restarts: With `within`, a restart intensity of the child's own instead of the supervisor's.
         within: Seconds.
-        backoff: Wait before restarts; None: restart at once.
-        capacity: Messages its mailbox holds.
-        on_give_up: What exceeding the intensity means: report: this child ends with `GaveUp`; escalate: the
+        backoff: Delay before restarts; None restarts at once.
+        capacity: Capacity of the mailbox, in messages.
+        on_give_up: Reaction when the intensity is exceeded. report: only this child ends, with `GaveUp`; escalate: the
             supervisor ends too. None: escalate for static children, report for dynamic ones.
 
     Raises:
@@ -93,11 +94,11 @@ class ChildSpec(Generic[M]):
 
     @property
     def has_own_intensity(self) -> bool:
-        """True if the child does not share its supervisor's intensity."""
+        """True if the child does not share the supervisor's intensity."""
         return self.max_restarts is not None or self.within is not None
 
     def intensity(self, default: Intensity) -> Intensity:
-        """Its intensity, with what it leaves open taken from `default`."""
+        """Return the child's intensity; unset fields are taken from `default`."""
         if not self.has_own_intensity:
             return default
         return Intensity(

@@ -4,10 +4,10 @@
 |---|---|---|---|
 | Normal | restart | stop | stop |
 | Crashed | restart | restart | stop |
-| Shutdown, Cancelled, GaveUp, Stubborn | stop | stop | stop |
+| Shutdown, ActorCancelled, GaveUp, Unresponsive | stop | stop | stop |
 
-A restart that the window does not allow is an escalation; what that means for the supervisor (report, or end itself)
-is its policy.
+A restart that the window does not allow is an escalation. The supervisor's policy decides whether an escalation is only
+reported or ends the supervisor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .spec import ChildSpec
 
 @frozen(kw_only=True)
 class Restart:
-    """Begin the next incarnation `after` seconds; `window` replaces the one that was asked."""
+    """Start the next incarnation `after` seconds from now; `window` replaces the window passed to `decide`."""
 
     after: float
     window: Window
@@ -31,14 +31,14 @@ class Restart:
 
 @frozen(kw_only=True)
 class Stop:
-    """The child has ended, with this exit."""
+    """The child has ended with this exit."""
 
     exit: Exit
 
 
 @frozen(kw_only=True)
 class Escalate:
-    """The child has ended because it may not be restarted again."""
+    """The child has ended because a further restart would exceed the intensity."""
 
     exit: GaveUp
 
@@ -47,7 +47,7 @@ Decision: TypeAlias = Restart | Stop | Escalate
 
 
 def wants_restart(spec: ChildSpec[Any], exit_: Exit) -> bool:
-    """The table above."""
+    """Return True if the table above has "restart" for this exit."""
     match exit_:
         case Normal():
             return spec.restart == "permanent"
@@ -62,14 +62,14 @@ def wants_restart(spec: ChildSpec[Any], exit_: Exit) -> bool:
 def decide(
     spec: ChildSpec[Any], exit_: Exit, window: Window, now: float, *, restarts: int = 0, chance: float = 0.5
 ) -> Decision:
-    """What happens after `exit_`.
+    """Return the decision after `exit_`.
 
     Args:
-        spec: The child's.
+        spec: Specification of the child.
         exit_: How the incarnation ended.
         window: The restarts that count against the intensity (the child's own, or the supervisor's).
         now: Seconds, on the clock of `window`.
-        restarts: How often this child has been restarted, for the report.
+        restarts: Number of earlier restarts of this child, for the report.
         chance: In [0, 1): the random part of a backoff.
     """
     if not wants_restart(spec, exit_):

@@ -4,20 +4,20 @@
         writer = await sup.start_child_ready(ChildSpec(id="writer", start=write))   # static
         run = sup.start_child(ChildSpec(id="run-1", start=run_body))                # dynamic
 
-The ring. A plain nursery hands an outer cancellation to all children in the same tick; an ordered stop is then
-impossible. Here the scope of every incarnation is shielded, so the body of the `async with` block alone hears it.
-However the block ends, the supervisor then refuses new children and stops those it has, shielded: dynamic children
-first, concurrently, in slices, under one budget; then static children in reverse start order, each within its own
-budget. Then the block is left as it would have been: with the body's exception, bare; with the outer `Cancelled`; or
-with `SupervisorGaveUp`. An error is never replaced by a cancellation.
+The ring. A plain nursery passes an outer cancellation to all children in the same tick; an ordered stop is then
+impossible. Here the scope of every incarnation is shielded, so an outer cancellation reaches only the body of the
+`async with` block. When the block ends, for any reason, the supervisor refuses new children and stops the existing
+ones, shielded: dynamic children first, concurrently, in slices, under one budget; then static children in reverse start
+order, each within its own budget. The block then raises what it would have raised: the body's exception, bare; the
+outer `Cancelled`; or `SupervisorGaveUp`. A cancellation never replaces an error.
 
-Whoever interrupts the stop itself (a KeyboardInterrupt) ends its order: all children are asked to end at once, and the
-block is left with the interrupt when they have.
+An interruption of the stop itself (a KeyboardInterrupt) ends the order: all children are asked to end at once, and the
+block raises the interrupt when all children have ended.
 
-Trio can not kill. A child that has not ended within its budget (a thread, a shield without end) is recorded as
-stubborn with its stack, `on_stubborn` is called, and the order of the stop goes on; but the block is left only when
-it has ended at last, because a nursery has no orphans. Whoever must not wait for it ends the process from
-`on_stubborn`.
+Trio cannot kill a task. A child that has not ended within its budget (a thread, a shield without end) is recorded as
+stubborn with its await stack, `on_stubborn` is called, and the ordered stop continues. The block, however, ends only
+when that child has ended, because a nursery has no orphans. A program that must not wait that long ends the process
+from `on_stubborn`.
 """
 
 from __future__ import annotations
@@ -71,13 +71,16 @@ M = TypeVar("M")
 logger = logging.getLogger("greenroom.supervision")
 
 SLICE = 50
-"""Children cancelled between two checkpoints: 10,000 at once pause everybody for 0.23 s, slices of 50 for 0.06 s."""
+"""Children cancelled between two checkpoints.
+
+Cancelling 10,000 at once blocks all tasks for 0.23 s, slices of 50 for 0.06 s.
+"""
 
 STOP_BUDGET = 5.0
-"""Seconds that all dynamic children together get to end, as long as OTP gives one worker."""
+"""Seconds for all dynamic children together to end; OTP's default for one worker."""
 
 BRUTAL_GRACE = 1.0
-"""Seconds for a brutally stopped child to unwind: it gets no clean-up, but its frames still have to be left."""
+"""Seconds for a brutally stopped child to unwind: clean-up helpers get no time, but the frames must still be left."""
 
 
 @define(eq=False)
@@ -93,10 +96,10 @@ class _Counters:
 
 @define(eq=False)
 class Supervisor:
-    """Made by `open_supervisor`. Every method must be called from the trio thread; any task may call.
+    """A running supervisor, created by `open_supervisor`. Any task of the trio thread may call its methods.
 
     Attributes:
-        name: Prefix of its children's names.
+        name: Prefix of the children's names.
     """
 
     name: str
@@ -121,34 +124,35 @@ class Supervisor:
     # --- children ---------------------------------------------------------------------------------
 
     def start_child(self, spec: ChildSpec[M]) -> Ref[M]:
-        """Start a dynamic child and return its address, at once; its body runs from the next tick on.
+        """Start a dynamic child and return its address at once; its body first runs in the next tick.
 
-        Messages may be told before it runs. Dynamic children have a restart window each, are stopped before the
-        static ones, all together, and by default end with `GaveUp` without harm to the supervisor.
+        Messages may be sent before the body runs. Each dynamic child has a restart window of its own. Dynamic children
+        are stopped before the static ones, all together, and by default end with `GaveUp` without affecting the
+        supervisor.
 
         Raises:
-            SupervisorStopping: No more children.
+            SupervisorStopping: The supervisor is stopping.
             DuplicateChild: A live child has that id.
-            TooManyChildren: `max_children` are alive.
-            NameTaken: The registry has a live actor of that name.
+            TooManyChildren: `max_children` children are alive.
+            NameTaken: The registry has a live actor with that name.
         """
         return self._start(spec, static=False, booting=None).ref
 
     async def start_child_ready(self, spec: ChildSpec[M]) -> Ref[M]:
         """Start a static child and wait until it has called `ctx.ready()`.
 
-        Static children share the supervisor's restart window unless they have their own, are stopped in reverse
-        start order after all dynamic ones, and by default escalate when they exceed the window. A child that ends
+        Static children share the supervisor's restart window unless they have one of their own, are stopped in reverse
+        start order after all dynamic children, and by default escalate when the window is exceeded. A child that ends
         before it is ready is not restarted.
 
         Raises:
-            StartFailed: It ended before it was ready; from its crash, if it crashed.
-            SupervisorStopping: No more children.
+            StartFailed: The child ended before it was ready; raised from the crash, if there was a crash.
+            SupervisorStopping: The supervisor is stopping.
             DuplicateChild: A live child has that id.
-            TooManyChildren: `max_children` are alive.
-            NameTaken: The registry has a live actor of that name.
+            TooManyChildren: `max_children` children are alive.
+            NameTaken: The registry has a live actor with that name.
 
-        Cancellation: the child is stopped within its budget before `Cancelled` leaves; nothing is left started.
+        Cancellation: the child is stopped within its budget before `Cancelled` is raised; no child is left running.
         """
         booting: Reply[None] = Reply()
         cell = self._start(spec, static=True, booting=booting)
@@ -164,16 +168,18 @@ class Supervisor:
         return cell.ref
 
     async def start_children(self, specs: Iterable[ChildSpec[Any]]) -> tuple[AnyRef, ...]:
-        """`start_child_ready` for each, in order; if one fails, those already started are stopped in reverse order.
+        """Call `start_child_ready` for each spec, in order.
+
+        If one fails, the children already started are stopped in reverse order.
 
         Raises:
-            StartFailed: One ended before it was ready; none of `specs` is running.
-            SupervisorStopping: No more children.
+            StartFailed: A child ended before it was ready; none of `specs` is running.
+            SupervisorStopping: The supervisor is stopping.
             DuplicateChild: A live child has that id.
-            TooManyChildren: `max_children` are alive.
-            NameTaken: The registry has a live actor of that name.
+            TooManyChildren: `max_children` children are alive.
+            NameTaken: The registry has a live actor with that name.
 
-        Cancellation: as a failure.
+        Cancellation: handled as a failure.
         """
         started: list[ChildRecord[object]] = []
         try:
@@ -188,12 +194,13 @@ class Supervisor:
         return tuple(cell.ref for cell in started)
 
     def cancel_child(self, child_id: str, *, reason: str, by: str) -> bool:
-        """Cancel a child: no restart; its exit is `ActorCancelled(reason, by)` unless it crashes or finishes first.
+        """Cancel a child without restart.
 
-        Synchronous; watch `ref.exited` for the end. A later request does not change an earlier one's reason.
+        The exit is `ActorCancelled(reason, by)` unless the child crashes or finishes first. Synchronous; await
+        `ref.exited` for the end. A later request does not change the reason of an earlier one.
 
         Returns:
-            False if there is no such live child: it may have ended by itself.
+            False if there is no live child with that id; the child may have ended already.
         """
         cell = self._find(child_id)
         if cell is None:
@@ -202,15 +209,15 @@ class Supervisor:
         return True
 
     async def stop_child(self, child_id: str) -> Exit:
-        """Ask a child to end and wait for it within its own budget.
+        """Ask a child to end and wait for its exit within the child's budget.
 
         Returns:
-            Its exit; `Unresponsive` if it has overrun the budget (it may still end later).
+            The child's exit; `Unresponsive` if the child has overrun its budget (the child may still end later).
 
         Raises:
-            UnknownChild: There is no such live child.
+            UnknownChild: There is no live child with that id.
 
-        Cancellation: the request stands, only the waiting ends.
+        Cancellation: the request remains in effect; only the waiting ends.
         """
         cell = self._find(child_id)
         if cell is None:
@@ -218,31 +225,34 @@ class Supervisor:
         return await self._stop_cell(cell, Shutdown())
 
     async def join(self) -> None:
-        """Wait until there is no dynamic child."""
+        """Wait until there is no dynamic child.
+
+        Cancellation: has no effect on children.
+        """
         await self._dynamic_gone()
         await checkpoint()
 
     # --- views ------------------------------------------------------------------------------------
 
     def get(self, child_id: str) -> AnyRef | None:
-        """The live child of that id."""
+        """Return the live child with that id, or None."""
         cell = self._find(child_id)
         return None if cell is None else cell.ref
 
     def which_children(self) -> tuple[ChildInfo, ...]:
-        """All live children, static ones first, each kind in start order."""
+        """Return all live children, static ones first, each kind in start order."""
         return tuple(_info(cell) for children in (self._static, self._dynamic) for cell in children.values())
 
     def count_children(self) -> ChildCount:
-        """How many there are; O(1) but for the stubborn ones of a supervisor that is stopping."""
+        """Return the numbers of live children; O(1), except for stubborn children of a stopping supervisor."""
         stubborn = len(self._stubborn()) if self._counters.overruns else 0
         return ChildCount(static=len(self._static), dynamic=len(self._dynamic), stubborn=stubborn)
 
     def await_stack(self, child_id: str) -> tuple[str, ...]:
-        """Where a child stands now, outermost frame first; empty if it has not run yet.
+        """Return the await stack of a child, outermost frame first; empty before the child's first step.
 
         Raises:
-            UnknownChild: There is no such live child.
+            UnknownChild: There is no live child with that id.
         """
         cell = self._find(child_id)
         if cell is None:
@@ -250,7 +260,7 @@ class Supervisor:
         return cell.await_stack()
 
     def statistics(self) -> SupervisorStatistics:
-        """Counters and what is alive, as frozen values."""
+        """Return the counters and the live children, as frozen values."""
         return SupervisorStatistics(
             **asdict(self._counters), live=self.count_children(), stubborn=self._stubborn(), stopping=self._stopping
         )
@@ -258,7 +268,7 @@ class Supervisor:
     # --- called by the wrapper of a child, in the child's task ------------------------------------
 
     def decide(self, cell: AnyCell, exit_: Exit) -> Decision:
-        """The wrapper's question after an incarnation (`Host`)."""
+        """Decide what follows the exit of an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
         if self._stopping or cell.request is not None or cell.booting is not None:
@@ -282,7 +292,7 @@ class Supervisor:
         return decision
 
     def child_ended(self, cell: AnyCell, exit_: Exit, dead_letters: int) -> None:
-        """The wrapper's last step (`Host`)."""
+        """Remove an ended child (`Host`)."""
         children = self._static if cell.static else self._dynamic
         del children[cell.spec.id]
         self._counters.ended += 1
@@ -328,7 +338,7 @@ class Supervisor:
         )
 
     def _gave_up(self, cell: AnyCell, exit_: GaveUp) -> None:
-        """A child has exceeded its intensity: report by its exit, or end with it."""
+        """Report a child that has exceeded its intensity, and end the supervisor if the policy is to escalate."""
         text = f"{cell.ref.name} has ended for good after {exit_.restarts} restarts ({_kind(exit_.error)})"
         report(logger, logging.ERROR, text, child=cell.ref.name, restarts=exit_.restarts)
         self._counters.gave_up += 1
@@ -339,21 +349,24 @@ class Supervisor:
             self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
 
     def _log_restart(self, cell: AnyCell, exit_: Exit) -> None:
-        """Without the error's text, which may name what is a secret: whoever owns the supervisor can log that."""
+        """Log a restart without the error's text, which may contain secrets.
+
+        The supervisor's owner may log the text.
+        """
         number = cell.attempt + 1
         why = f"crashed ({_kind(exit_.error)})" if isinstance(exit_, Crashed) else "ended"
         text = f"{cell.ref.name} {why}; restart {number} follows"
         report(logger, logging.WARNING, text, child=cell.ref.name, attempt=number)
 
     async def _stop_all(self) -> None:
-        """Dynamic children, then static ones in reverse start order. The caller is shielded."""
+        """Stop dynamic children, then static ones in reverse start order. The caller is shielded."""
         self._stopping = True
         await self._stop_dynamic()
         for cell in reversed(list(self._static.values())):
             await self._stop_cell(cell, Shutdown())
 
     async def _stop_dynamic(self) -> None:
-        """All together, newest first, a slice per tick, under one budget."""
+        """Stop all dynamic children together, newest first, a slice per tick, under one budget."""
         cells = list(reversed(self._dynamic.values()))
         size = self._options.slice_size
         with trio.move_on_after(self._options.stop_budget):
@@ -367,7 +380,7 @@ class Supervisor:
             self._mark_stubborn(cell)
 
     def _stop_at_once(self) -> None:
-        """Who stopped them in order has been interrupted, and nobody else could reach them behind their shields."""
+        """Ask all children to end, after an interrupted stop: an outer cancellation does not pass their shields."""
         for children in (self._dynamic, self._static):
             for cell in children.values():
                 cell.ask_to_end(Shutdown())
@@ -395,7 +408,7 @@ class Supervisor:
         return cell.stubborn
 
     def _failed(self) -> SupervisorGaveUp | None:
-        """The supervisor's own error, if a child has escalated."""
+        """Return the error of the supervisor if a child has escalated, otherwise None."""
         if self._failure is None:
             return None
         cell, exit_ = self._failure
@@ -409,7 +422,7 @@ def _kind(error: BaseException | None) -> str:
 
 
 def _following(error: BaseException, before: BaseException | None) -> BaseException:
-    """An error that goes before the body's own, which becomes its context instead of being lost."""
+    """Return `error` with the body's error as its context, so that the body's error is not lost."""
     if before is not None and error.__context__ is None and sole_cancellation(before) is None:
         error.__context__ = before
     return error
@@ -435,7 +448,7 @@ def _info(cell: AnyCell) -> ChildInfo:
 
 
 def _note_interrupts() -> None:
-    """Let the border recognise the interrupts of the program's SIGINT handler, whoever has installed it."""
+    """Register the program's SIGINT handler with the border, so that its interrupts are recognised."""
     handler = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
     note_handler(handler, bare=in_main and handler is signal.default_int_handler)
@@ -457,30 +470,33 @@ async def open_supervisor(
     on_restart: OnRestart | None = None,
     on_stubborn: OnStubborn | None = None,
 ) -> AsyncIterator[Supervisor]:
-    """A supervisor for the time of the block; leaving it, however, stops all children first (see the module's page).
+    """Open a supervisor for the block; when the block ends, for any reason, all children are stopped first.
 
     Args:
         name: Prefix of the children's names.
-        max_restarts: With `within`, the restart intensity: of all static children together, of each dynamic child
-            for itself.
+        max_restarts: With `within`, the restart intensity of all static children together and of each dynamic child
+            alone.
         within: Seconds.
-        stop_budget: Seconds that all dynamic children together get to end.
-        slice_size: Dynamic children that are cancelled between two checkpoints.
-        max_children: Live children, None for no limit.
+        stop_budget: Seconds for all dynamic children together to end.
+        slice_size: Dynamic children cancelled between two checkpoints.
+        max_children: Maximum number of live children; None for no limit.
         on_give_up: Default of `ChildSpec.on_give_up`.
-        registry: Where children are registered by name from start to exit.
-        rng: Source of the jitter of backoffs; give a seeded one for a reproducible run.
-        on_exit: Called with (ref, exit) at each child's final exit, in its last synchronous step. Hooks must not raise.
-        on_restart: Called with (ref, exit, attempt) before each restart; `attempt` is the one to come.
+        registry: Registry in which children are registered by name from start to exit.
+        rng: Source of the jitter of backoffs; pass a seeded one for a reproducible program.
+        on_exit: Called with (ref, exit) at each child's final exit, in the exit step. Callbacks must not raise.
+        on_restart: Called with (ref, exit, attempt) before each restart; `attempt` is the number of the next
+            incarnation.
         on_stubborn: Called with (ref, stubborn) when a child has overrun its budget.
 
     Raises:
-        SupervisorGaveUp: A child exceeded its intensity and the policy was to escalate; the last crash is
-            `__cause__`. The body has been cancelled; an error of its own goes first and carries a note.
+        SupervisorGaveUp: A child exceeded its intensity and the policy was to escalate; the last crash is `__cause__`.
+            The body has been cancelled; if the body raised an error of its own, that error is raised instead, with a
+            note.
+        InvalidSpec: An argument has an invalid value.
         BaseException: The body's exception, bare.
 
-    Cancellation: an outer one is heard by the body alone and leaves as one bare `Cancelled` when all children have
-        ended.
+    Cancellation: an outer cancellation reaches only the body, and leaves as one bare `Cancelled` after all children
+    have ended.
     """
     options = Options(
         intensity=Intensity(max_restarts=max_restarts, within=within),
@@ -510,7 +526,7 @@ async def open_supervisor(
             except BaseException as error:  # noqa: ASYNC103, BLE001 - a KeyboardInterrupt; raised below
                 supervisor._stop_at_once()
                 body_error = _following(error, body_error)
-    except BaseExceptionGroup as group:  # only what no actor may keep
+    except BaseExceptionGroup as group:  # only exceptions that no actor may keep
         raise_bare(_following(unwrap(group), body_error))
     failed = supervisor._failed()
     if body_error is None:

@@ -1,4 +1,4 @@
-"""What a supervisor is told and what it shows: frozen values, no behaviour."""
+"""The options and the views of a supervisor: frozen values, no behaviour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ChildState = Literal["booting", "running", "stopping", "stubborn"]
 
 @frozen(kw_only=True)
 class Options:
-    """What `open_supervisor` was told; see there."""
+    """The arguments of `open_supervisor`; documented there."""
 
     intensity: Intensity
     stop_budget: float = field(validator=at_least(0))
@@ -41,14 +41,14 @@ class Options:
 
 @frozen(kw_only=True)
 class ChildInfo:
-    """One live child, as it is now.
+    """A snapshot of one live child.
 
     Attributes:
-        state: booting until `ready` in `start_child_ready`; stopping once asked to end; stubborn once over its budget.
-        restarts: Incarnations before this one.
-        depth: Messages in its mailbox.
-        oldest_age: Seconds the oldest of them has waited.
-        last_exit: How the incarnation before ended.
+        state: booting until `ready` in `start_child_ready`; stopping after a request to end; stubborn after its budget.
+        restarts: Number of incarnations before this one.
+        depth: Messages in the mailbox.
+        oldest_age: Seconds since the delivery of the oldest message.
+        last_exit: Exit of the previous incarnation.
     """
 
     id: str
@@ -63,7 +63,7 @@ class ChildInfo:
 
 @frozen(kw_only=True)
 class ChildCount:
-    """Live children by kind; stubborn ones are counted in their kind, too."""
+    """Numbers of live children by kind; stubborn children are also counted in their kind."""
 
     static: int
     dynamic: int
@@ -71,17 +71,18 @@ class ChildCount:
 
     @property
     def total(self) -> int:
-        """All live children."""
+        """Number of all live children."""
         return self.static + self.dynamic
 
 
 @frozen(kw_only=True)
 class SupervisorStatistics:
-    """Counters since the start, and what is alive now.
+    """Counters since the start, and the children that are alive now.
 
     Attributes:
-        stubborn: Ids of the live children that have overrun their budgets; the block can not be left before they end.
-        dead_letters: Messages that were in mailboxes at their actors' exits.
+        stubborn: Ids of the live children that have overrun their budgets; the supervisor's block cannot end before
+            them.
+        dead_letters: Messages that were in mailboxes at the exits of their actors.
     """
 
     started: int = 0

@@ -1,8 +1,8 @@
-"""Every private name of trio that the kit uses, in one place, with a self-test that fails loudly when trio changes.
+"""The private names of trio that the chaos kit uses, in one module, with a self-test that detects changes of trio.
 
-Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, of a MockClock `_autojump`, and of a task
-`_abort_func`, `_attempt_abort`, `_next_send`, `_next_send_fn`. Nothing else in this package touches them; the cancel
-sweep itself needs only the first three.
+Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, `_autojump` of a MockClock, and
+`_abort_func`, `_attempt_abort`, `_next_send` and `_next_send_fn` of a task. No other module of this package uses them;
+the cancel sweep needs only the first three.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import trio.testing
 Injection = Literal["aborted", "replaced", "unabortable", "not-started"]
 
 SYSTEM_TASKS = frozenset({"<init>", "trio._core._entry_queue.EntryQueue.task", "<TrioToken.run_sync_soon task>"})
-"""Names of trio's own tasks: their steps are no steps of the program."""
+"""Names of trio's own tasks; their steps are not steps of the program."""
 
 
 class TrioChangedError(AssertionError):
-    """The installed trio is not the one that the kit was written for; results of sweeps would be worthless."""
+    """The installed trio differs from the versions that the kit supports; results of sweeps would be meaningless."""
 
 
 def self_test() -> None:
-    """Check that every private name is there, and that seeding really decides the schedule; not inside of `trio.run`.
+    """Check that every private name exists and that the seed decides the schedule. Call this outside of `trio.run`.
 
     Raises:
-        TrioChangedError: A name is gone, or it has no effect any more.
+        TrioChangedError: A name is missing or no longer has an effect.
     """
     for name in ("_ALLOW_DETERMINISTIC_SCHEDULING", "_r"):
         if not hasattr(trio_run, name):
@@ -115,11 +115,11 @@ def deterministic(seed: int) -> Iterator[None]:
 
 
 def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
-    """Make `task` see `error` at its present checkpoint.
+    """Raise `error` in `task` at its present checkpoint.
 
-    A parked task's operation is aborted, as a cancellation would; a runnable task is resumed with the error instead
-    of the result of its completed operation. A task before its first step can not be crashed, nor one whose
-    operation refuses.
+    The operation of a parked task is aborted, as by a cancellation; a runnable task resumes with the error instead of
+    the result of its completed operation. A task before its first step cannot be crashed, nor a task whose operation
+    rejects the abort.
     """
 
     def throw() -> NoReturn:
@@ -136,9 +136,9 @@ def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
 
 
 def before_jump(clock: trio.testing.MockClock, may_jump: Callable[[], bool]) -> None:
-    """Ask `may_jump()` each time all tasks are blocked, before `clock` jumps to the next deadline; False puts it off.
+    """Call `may_jump()` each time all tasks are blocked, before `clock` jumps to the next deadline.
 
-    MockClock can not be subclassed, and the run loop calls this method of the instance.
+    False postpones the jump. MockClock cannot be subclassed, and the run loop calls this method on the instance.
     """
     jump = clock._autojump
 
@@ -150,6 +150,6 @@ def before_jump(clock: trio.testing.MockClock, may_jump: Callable[[], bool]) -> 
 
 
 def is_parked(task: trio.lowlevel.Task) -> bool:
-    """True if the task waits and a cancellation would wake it; False if it is runnable or between two steps."""
+    """Return True if the task is parked and can be woken by a cancellation; False if runnable or between two steps."""
     private: Any = task
     return private._abort_func is not None

@@ -1,6 +1,6 @@
-"""Faults at exact steps. A step is what a task does between two yields; other code acts only between steps.
+"""Faults at exact steps. A step is the code that a task runs between two yields; other tasks run only between steps.
 
-A cancellation between steps k-1 and k, for every k, is therefore every cancellation that this schedule can meet.
+The cancellations between steps k-1 and k, for every k, are therefore all cancellations possible in one schedule.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .sites import site_of, waits_for_children
 
 @define(eq=False)
 class StepHook(Instrument):
-    """Calls `hook(k, task)` before step k (0, 1, ...) of the program's tasks.
+    """An instrument that calls `hook(k, task)` before step k (0, 1, ...) of the program's tasks.
 
     Attributes:
-        k: The number of steps so far.
+        k: Number of steps so far.
     """
 
     hook: Callable[[int, Task], object]
@@ -37,20 +37,20 @@ class StepHook(Instrument):
 
 
 def count_steps(async_fn: Callable[..., Awaitable[object]], *args: object, seed: int = 0) -> int:
-    """How many steps the program takes under this seed without faults."""
+    """Return the number of steps of the program under this seed without faults."""
     counter = StepHook(lambda _, __: None)
     run(async_fn, *args, seed=seed, instruments=[counter])
     return counter.k
 
 
 class Fault(StepHook):
-    """A StepHook that strikes once.
+    """A StepHook that strikes at most once.
 
     Attributes:
-        site: The await site of the task that was about to run when it struck; None if it has not struck.
-        task: That task's name.
+        site: Await site of the task that was about to run at the strike; None before the strike.
+        task: Name of that task.
         at: Virtual time of the strike.
-        struck_at: The step before which it struck.
+        struck_at: The step before which the fault struck; -1 before the strike.
     """
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ class Fault(StepHook):
         return self.site is not None
 
     def _look(self, k: int, task: Task) -> None:
-        raise NotImplementedError  # each fault says where it strikes
+        raise NotImplementedError  # each subclass decides where to strike
 
     def _strike(self, task: Task, site: str) -> None:
         self.site, self.task, self.at, self.struck_at = site, task.name, trio.current_time(), self.k
 
 
 class CancelAt(Fault):
-    """Cancels `get_scope()` before step k; without effect if there is no scope yet."""
+    """Cancel `get_scope()` before step k; no effect if there is no scope yet."""
 
     def __init__(self, k: int, get_scope: Callable[[], trio.CancelScope | None]) -> None:
         super().__init__()
@@ -88,12 +88,13 @@ class CancelAt(Fault):
 
 
 class CrashAt(Fault):
-    """Raises `error` in the first matching task that is about to run at or after step k and can be crashed.
+    """Raise `error` in the first matching task that is about to run at or after step k and can be crashed.
 
-    A task that waits for its children at the end of a nursery's block can not: an error there would be one of trio.
+    A task that waits for its children at the end of a nursery's block is exempt: an error there would be an error of
+    trio.
 
     Attributes:
-        how: What became of the injection.
+        how: Result of the injection; None before an attempt.
     """
 
     def __init__(self, k: int, match_task: Callable[[Task], bool], error: BaseException) -> None:

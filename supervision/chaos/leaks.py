@@ -1,4 +1,4 @@
-"""What must be gone afterwards."""
+"""Checks for resources that remain after the end of a supervisor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .scheduling import program_tasks
 
 
 def find_leaks(*, registries: Iterable[Registry] = (), refs: Iterable[Ref[Any]] = ()) -> list[str]:
-    """One sentence per registered name and per actor without an exit; for after the supervisor's block."""
+    """Return one sentence per registered name and per actor without an exit; call this after the supervisor's block."""
     found = [f"the name {name!r} is still registered" for registry in registries for name in registry.names()]
     found += [f"{ref.name!r} has no exit" for ref in refs if ref.exit is None]
     return found
 
 
 def find_live_tasks(*, except_names: Iterable[str] = ()) -> list[str]:
-    """One sentence per live task; call it inside of the run, with the names of those that may live."""
+    """Return one sentence per live task; call this inside of the run, with the names of the tasks that may be alive."""
     allowed = set(except_names)
     return [f"the task {task.name!r} is still alive" for task in program_tasks() if task.name not in allowed]

@@ -1,6 +1,6 @@
 """A pytest plugin: the fixture `chaos`, a marker for its options, and the replay of a token from the command line.
 
-Switched on by one line in the root `conftest.py`, so that projects that do not use the plugin do not import it:
+Projects enable the plugin with one line in the root `conftest.py`; other projects do not import it:
 
     pytest_plugins = ["greenroom.supervision.chaos.pytest_plugin"]
 
@@ -22,12 +22,12 @@ from .sweep import Check, nothing_more, sweep_cancel, sweep_crash, sweep_schedul
 
 W = TypeVar("W")
 SAMPLE: Final = 100
-"""Cases of a sweep unless the command line or the marker says otherwise."""
+"""Default number of cases per sweep."""
 _OPTIONS: Final = ("sample", "seeds", "settle_within", "io_budget")
 
 
 def _cases(text: str) -> int | None:
-    """The value of --chaos: a number of cases, or None for all."""
+    """Return the value of --chaos: a number of cases, or None for all."""
     if text == "full":
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -60,10 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @frozen(kw_only=True)
 class Chaos:
-    """Sweeps of one test: each runs its cases, prints the report, and fails the test if a promise was broken.
+    """Sweeps of one test: each sweep runs its cases, prints the report, and fails the test if a promise was broken.
 
     The arguments are those of `sweep_cancel`, `sweep_crash` and `sweep_schedules`; the command line and the marker
-    fill in what is left away.
+    supply omitted ones.
     """
 
     _options: dict[str, Any]
@@ -81,7 +81,8 @@ class Chaos:
         """Cancel the scenario before every step.
 
         Raises:
-            AssertionError: a promise was broken, or nothing was struck; with tokens and the command that replays one.
+            AssertionError: A promise was broken, or no fault struck. The message has the tokens and the command that
+                replays one.
         """
         if not self._wanted("cancel"):
             return Report(kind="cancel")
@@ -97,7 +98,7 @@ class Chaos:
         """Crash a task at every step.
 
         Raises:
-            AssertionError: as `cancel`.
+            AssertionError: As in `cancel`.
         """
         kind: Kind = "pair" if options.get("and_cancel") else "crash"
         if not self._wanted(kind):
@@ -111,10 +112,10 @@ class Chaos:
         check: Check[W] = nothing_more,
         **options: object,
     ) -> Report:
-        """Run the scenario under many orders of its tasks, without a fault; as many as a sample has cases.
+        """Run the scenario under many orders of its tasks, without a fault; as many orders as a sample has cases.
 
         Raises:
-            AssertionError: a promise was broken.
+            AssertionError: A promise was broken.
         """
         if not self._wanted("schedule"):
             return Report(kind="schedule")
@@ -125,7 +126,7 @@ class Chaos:
         return self._done(sweep_schedules(make_world, scenario, check, **merged))
 
     def _wanted(self, kind: Kind) -> bool:
-        """False if the command line replays a case of another kind; one without a fault may be of any sweep."""
+        """Return False if the command line replays a case of another kind; any sweep replays a case without a fault."""
         return self._replay is None or CaseToken.parse(self._replay).kind in (kind, "schedule")
 
     def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Chaos:
         return merged
 
     def _done(self, report: Report) -> Report:
-        print(report)  # noqa: T201 - pytest shows what a failing test has printed, and all with -s
+        print(report)  # noqa: T201 - pytest shows the output of failing tests, and all output with -s
         if report.violations:
             token = report.violations[0].token
             raise AssertionError(f"{report}\nreplay: pytest '{self._name}' --chaos-replay {token}")
@@ -149,7 +150,7 @@ class Chaos:
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> Chaos:
-    """Sweeps with the options of the command line and of the test's marker `chaos`."""
+    """Return sweeps with the options of the command line and of the test's marker `chaos`."""
     config, options = request.config, dict[str, Any]()
     for marker in reversed(list(request.node.iter_markers("chaos"))):
         unknown: Sequence[str] = sorted(set(marker.kwargs) - set(_OPTIONS))

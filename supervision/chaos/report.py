@@ -1,4 +1,4 @@
-"""What a sweep did and found: tokens that name single runs, violations, and the report that groups them."""
+"""Results of a sweep: tokens that name single runs, violations, and the report that groups the violations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .sites import TraceStep
 Kind = Literal["cancel", "crash", "pair", "schedule"]
 
 _GROUPS: Final = 10
-"""Groups of violations that are printed."""
+"""Maximum number of groups of violations that are printed."""
 _TOKENS: Final = 4
-"""Tokens that are printed of each group."""
+"""Maximum number of tokens printed per group."""
 _BEFORE: Final = 30
 _AFTER: Final = 15
 """Steps of a trace that are printed before and after the fault."""
@@ -22,13 +22,13 @@ _AFTER: Final = 15
 
 @frozen(order=True)
 class CaseToken:
-    """Names one run of a sweep: enough to replay it, as long as the program stays as it is.
+    """The name of one run of a sweep; sufficient to replay the run while the program is unchanged.
 
     Attributes:
-        kind: The fault; "schedule": none.
+        kind: The fault; "schedule" means no fault.
         seed: The schedule.
-        k: Step of the (crash) fault.
-        second: Step of the cancellation of a pair.
+        k: Step of the fault; of a pair: step of the crash.
+        second: Of a pair: step of the cancellation.
     """
 
     kind: Kind
@@ -44,10 +44,10 @@ class CaseToken:
 
     @classmethod
     def parse(cls, text: str) -> CaseToken:
-        """The token that `str(token)` gave.
+        """Parse a token from the text that `str(token)` returned.
 
         Raises:
-            ValueError: The text is no token.
+            ValueError: The text is not a token.
         """
         kind, *numbers = text.split(":")
         wanted = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1}.get(kind)
@@ -63,9 +63,9 @@ class Violation:
 
     Attributes:
         token: Names the run.
-        site: The await site at which the fault struck; None if none did.
-        task: The name of the task that was about to run then.
-        message: What was broken.
+        site: Await site at which the fault struck; None if no fault struck.
+        task: Name of the task that was about to run at the strike.
+        message: The broken promise.
     """
 
     token: CaseToken
@@ -75,7 +75,7 @@ class Violation:
 
     @property
     def place(self) -> str:
-        """Where the fault struck, in words."""
+        """The place of the strike, in words."""
         return "without a fault" if self.site is None else f"at {self.site} in task {self.task!r}"
 
     def __str__(self) -> str:
@@ -84,16 +84,16 @@ class Violation:
 
 @define(kw_only=True)
 class Report:
-    """What a sweep did and found.
+    """The result of a sweep.
 
     Attributes:
         steps: Steps of the scenario without a fault, per seed.
         schedules: Different orders of steps among the runs without a fault.
-        runs: Runs with a fault planned (of a sweep over schedules: all).
+        runs: Runs with a planned fault (of a sweep over schedules: all).
         hits: Runs in which the fault struck (of a sweep over schedules: all).
         sites: Await sites seen without a fault.
-        struck: Await sites at which a fault has struck.
-        violations: What was broken.
+        struck: Await sites at which a fault struck.
+        violations: Broken promises.
         trace: Of a replay: its steps.
         struck_at: Of a replay: the steps before which the faults struck.
     """
@@ -124,7 +124,7 @@ class Report:
         return f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {did}, {found}"
 
     def _groups(self) -> list[str]:
-        """The violations, those of one place together, the most frequent first."""
+        """Return the lines of the violations, grouped by place and message, the most frequent first."""
         groups: dict[tuple[str, str], list[Violation]] = {}
         for violation in self.violations:
             groups.setdefault((violation.place, violation.message), []).append(violation)
@@ -149,10 +149,10 @@ class Report:
         return lines
 
     def require(self) -> Report:
-        """Return the report if nothing was broken.
+        """Return the report if no promise was broken.
 
         Raises:
-            AssertionError: A promise was broken, or no fault has struck; the message has the tokens.
+            AssertionError: A promise was broken, or no fault struck; the message has the tokens.
         """
         if self.violations:
             raise AssertionError(str(self))

@@ -1,4 +1,4 @@
-"""Run a trio program so that one integer decides its schedule and no sleep takes real time."""
+"""Deterministic runs of a trio program: one integer decides the schedule, and no sleep takes real time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .sites import tree_report, waits_outside
 T = TypeVar("T")
 
 IO_BUDGET: Final = 1.0
-"""Real seconds for which a thread, a socket or a process is waited for while nothing else can run."""
+"""Real seconds to wait for a thread, a socket or a process while no task can run."""
 POLL: Final = 0.005
-"""Real seconds after which the loop looks again whether something has come from outside."""
+"""Real seconds between two checks for a result from a thread, a socket or a process."""
 
 
 class DeadlockError(Exception):
-    """Every task is parked and nothing can wake one: no deadline is left, no thread works, no socket is waited for.
+    """Every task is parked and no event can wake one: no deadline is left, no thread works, no socket is awaited.
 
     Attributes:
-        report: One line per task: who waits where for what.
-        seed: The schedule that led there.
+        report: One line per task with its await site and operation.
+        seed: The schedule that led to the deadlock.
     """
 
     def __init__(self, report: str, seed: int = 0) -> None:
@@ -39,7 +39,7 @@ class DeadlockError(Exception):
 
 
 def program_tasks(root: Task | None = None) -> Iterator[Task]:
-    """The tasks of the running program, trio's own excepted; call it inside of `trio.run`."""
+    """Yield the tasks of the running program except trio's own. Call this inside of `trio.run`."""
     stack = [root or trio.lowlevel.current_root_task()]
     while stack:
         task = stack.pop()
@@ -53,12 +53,12 @@ def program_tasks(root: Task | None = None) -> Iterator[Task]:
 
 @define(eq=False)
 class _Watch(Instrument):
-    """Decides what a program in which all tasks are blocked waits for: real work, virtual time, or for ever.
+    """Decides, when all tasks are blocked, whether to wait for real work, advance virtual time or report a deadlock.
 
-    A run that would hang is ended: first by a cancel, then, for what is shielded, by an error in every parked task.
+    A run that would hang is ended: first by a cancellation, then, for shielded tasks, by an error in every parked task.
 
     Attributes:
-        report: Who waited where for what, if the program hung.
+        report: One line per task with its await site and operation, if the program hung.
     """
 
     clock: trio.testing.MockClock
@@ -77,18 +77,18 @@ class _Watch(Instrument):
         self._hopeless.discard(task)
 
     def may_jump(self) -> bool:
-        """All tasks are blocked: True if the clock should jump to the next deadline."""
+        """Return True if the clock should jump to the next deadline; called when all tasks are blocked."""
         outside = [task for task in program_tasks() if task not in self._hopeless and waits_outside(task)]
         if outside and not self._used_up():
             return False
-        self._hopeless.update(outside)  # a server that listens: waited for in vain, and not again before it moves
+        self._hopeless.update(outside)  # a listening server: its wait stays without effect until its next step
         if trio.lowlevel.current_statistics().seconds_to_next_deadline < float("inf"):
             return True
         self._end_deadlock()
         return False
 
     def _used_up(self) -> bool:
-        """True if real work has been waited for as long as may be; else the loop waits a moment for it."""
+        """Return True if the budget for real work is exhausted; otherwise make the loop poll."""
         now = perf_counter()
         if self._since is None:
             self._since = now
@@ -100,7 +100,7 @@ class _Watch(Instrument):
             self.report = tree_report(program_tasks())
             self.scope.cancel("deadlock")
             return
-        self.clock.autojump_threshold = POLL  # what can not be aborted, such as a thread, ends when it likes
+        self.clock.autojump_threshold = POLL  # an operation that cannot be aborted, such as a thread, ends on its own
         for task in list(program_tasks()):
             inject(task, DeadlockError(self.report, self.seed))
 
@@ -113,14 +113,14 @@ def run(
     instruments: Sequence[Instrument] = (),
     io_budget: float = IO_BUDGET,
 ) -> T:
-    """`trio.run` under virtual time with the schedule that `seed` chooses; the same seed gives the same steps.
+    """Run `async_fn` in `trio.run` under virtual time with the schedule of `seed`; the same seed gives the same steps.
 
-    Threads, sockets and processes are outside of the determinism. They are waited for in real time: while a task waits
-    for one, and nothing else can run, virtual time stands still for up to `io_budget` real seconds.
+    Threads, sockets and processes are outside of the determinism and are awaited in real time: while a task waits for
+    one and no other task can run, virtual time does not advance for up to `io_budget` real seconds.
 
     Raises:
-        DeadlockError: All tasks were parked for ever; the program was cancelled.
-        BaseException: What `async_fn` raised.
+        DeadlockError: All tasks were parked without a way to wake one; the program was cancelled.
+        BaseException: The exception of `async_fn`.
     """
     clock = clock or trio.testing.MockClock(autojump_threshold=0)
     scope = trio.CancelScope()

@@ -1,4 +1,4 @@
-"""Where tasks wait: await sites as `file:line:function`, the coverage measure of a sweep."""
+"""Await sites of tasks as `file:line:function`, the coverage measure of a sweep."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ._internals import SYSTEM_TASKS
 
 _TRIO: Final = str(Path(trio.__file__).parent)
 _HERE: Final = Path(__file__).parent
-# Both spellings: the package's folder may be reached through a link.
+# Both spellings: the package's folder may be a symbolic link.
 _KIT: Final = tuple({str(folder) for here in (_HERE, _HERE.resolve()) for folder in (here, here.parent / "nursery.py")})
 _FOREIGN: Final = (_TRIO, contextlib.__file__, *_KIT)
-"""Frames in these files are nobody's await sites: trio, the context managers of the library, and the kit itself."""
+"""Files whose frames are not await sites: trio, the context managers of the standard library, and the kit itself."""
 
 _TRAPS: Final = frozenset(
     {"wait_task_rescheduled", "_real_async_yield", "cancel_shielded_checkpoint", "checkpoint_if_cancelled"}
@@ -27,11 +27,11 @@ _TRAPS: Final = frozenset(
 _REAL: Final = frozenset(
     {"to_thread_run_sync", "wait_readable", "wait_writable", "_epoll_wait", "wait_kevent", "monitor_kevent"}
 )
-"""Functions of trio in which a task waits for something outside of the program: a thread, a socket, a process."""
+"""Functions of trio in which a task waits for an event from outside of the program: a thread, a socket, a process."""
 
 
 def site_of(task: Task) -> str:
-    """The innermost frame of user code in which the task waits; "start" before its first step."""
+    """Return the innermost frame of user code in which the task waits; "start" before its first step."""
     best = "start"
     for frame, line in task.iter_await_frames():
         code = frame.f_code
@@ -41,12 +41,12 @@ def site_of(task: Task) -> str:
 
 
 def operation_of(task: Task) -> str:
-    """What the task waits for: the operation of trio that user code has called, such as `Event.wait`; "?" if none."""
+    """Return the operation of trio that user code awaits, such as `Event.wait`; "?" if there is none."""
     operation = "?"
     for frame, _ in task.iter_await_frames():
         code = frame.f_code
         if not code.co_filename.startswith(_FOREIGN):
-            operation = "?"  # what comes next is called from here
+            operation = "?"  # the next trio frame is called from here
         elif operation == "?" and code.co_filename.startswith(_TRIO) and code.co_name not in _TRAPS:
             owner = frame.f_locals.get("self")
             operation = code.co_name if owner is None else f"{type(owner).__name__}.{code.co_name}"
@@ -54,7 +54,7 @@ def operation_of(task: Task) -> str:
 
 
 def waits_for_children(task: Task) -> bool:
-    """True if the task waits at the end of a nursery's block: no code of its own runs there, so none can crash."""
+    """Return True if the task waits at the end of a nursery's block, where no code of its own runs that could crash."""
     return any(
         frame.f_code.co_name == "_nested_child_finished" and frame.f_code.co_filename.startswith(_TRIO)
         for frame, _ in task.iter_await_frames()
@@ -62,7 +62,7 @@ def waits_for_children(task: Task) -> bool:
 
 
 def waits_outside(task: Task) -> bool:
-    """True if the task waits for a thread, a socket, a pipe or a process: no other task can wake it."""
+    """Return True if the task waits for a thread, a socket, a pipe or a process; no other task can wake it."""
     return any(
         frame.f_code.co_name in _REAL and frame.f_code.co_filename.startswith(_TRIO)
         for frame, _ in task.iter_await_frames()
@@ -70,7 +70,7 @@ def waits_outside(task: Task) -> bool:
 
 
 def tree_report(tasks: Iterable[Task]) -> str:
-    """One line per task: who waits where for what."""
+    """Return one line per task: its name, its await site, and the operation that it waits for."""
     return "\n".join(f"  {task.name}: {site_of(task)} waits for {operation_of(task)}" for task in tasks)
 
 
@@ -80,7 +80,7 @@ def _is_trios(task: Task) -> bool:
 
 @define(eq=False)
 class SiteRecorder(Instrument):
-    """Records the await site at the end of every step.
+    """An instrument that records the await site at the end of every step.
 
     Attributes:
         steps: (task name, site) in order of the steps; a task that has ended has no site and no entry.
@@ -100,7 +100,7 @@ class SiteRecorder(Instrument):
 
 
 class TraceStep(NamedTuple):
-    """One step of a trace: step number, the task that took it, and where it waits afterwards ("ended": nowhere)."""
+    """One step of a trace: step number, name of the task, and the task's await site afterwards ("ended" if none)."""
 
     k: int
     task: str
@@ -112,11 +112,11 @@ class TraceStep(NamedTuple):
 
 @define(eq=False)
 class TraceRecorder(Instrument):
-    """Records every step of the program's tasks, numbered as the faults count them.
+    """An instrument that records every step of the program's tasks, numbered as the faults count them.
 
     Attributes:
-        steps: In their order.
-        order: Which task took each step: tasks are numbered as they are spawned.
+        steps: The steps, in order.
+        order: The number of the task of each step; tasks are numbered as they are spawned.
     """
 
     steps: list[TraceStep] = field(init=False, factory=list)

@@ -1,11 +1,11 @@
-"""Sweeps: run a scenario once per step with a fault at that step, and check the world afterwards.
+"""Sweeps: run a scenario once per step with a fault at that step, and check the promises afterwards.
 
     report = sweep_cancel(World, scenario, check)
     print(report)
     report.require()
 
-A world is anything: made fresh for every run, handed to `scenario(world)`, examined by `check(world)`, which returns
-one sentence per broken promise. A failing case carries a token, `cancel:<seed>:<k>`, which `only=` replays.
+A world is any object: created for every run, passed to `scenario(world)`, and examined by `check(world)`, which returns
+one sentence per broken promise. A failing case has a token, `cancel:<seed>:<k>`; `only=` replays the token.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Check = Callable[[W], Iterable[str]]
 
 
 class InjectedCrashError(Exception):
-    """The crash that `sweep_crash` injects; whoever reports a crash reports this one."""
+    """The crash that `sweep_crash` injects; code that reports a crash reports this exception."""
 
 
 def nothing_more(_: object) -> Iterable[str]:
-    """The check of a program that promises nothing but to end without an error."""
+    """Check nothing beyond an end without an error."""
     return ()
 
 
 @frozen(kw_only=True)
 class _Plan:
-    """What all runs of one sweep share."""
+    """The arguments that all runs of one sweep share."""
 
     make_world: Callable[[], object]
     scenario: Callable[..., Awaitable[object]]
@@ -68,20 +68,20 @@ def sweep_cancel(
     """Cancel the scenario before every one of its steps.
 
     Args:
-        make_world: Makes a fresh world.
+        make_world: Creates a world.
         scenario: The program.
-        check: Promises broken in a world whose run is over.
-        get_scope: What to cancel. By default the world's attribute `scope`, or, of a world without one, the whole
-            scenario.
+        check: Returns the promises broken in a world after the run.
+        get_scope: Returns the scope to cancel. Default: the world's attribute `scope`, or the whole scenario for a
+            world without that attribute.
         seeds: Schedules.
         sample: (n, seed): only n of the cases, chosen by that seed; for CI.
         settle_within: Virtual seconds from the cancellation to the end of the run.
-        io_budget: Real seconds for which threads, sockets and processes are waited for; see `run`.
+        io_budget: Real seconds to wait for threads, sockets and processes; see `run`.
         only: Replay this token and nothing else; the report has the trace.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
-        ValueError: `only` is no token.
+        ValueError: `only` is not a token.
     """
     plan = _Plan(
         make_world=make_world,
@@ -111,27 +111,28 @@ def sweep_crash(
 ) -> Report:
     """Raise `InjectedCrashError` in a matching task at every step, or at every pair of steps with a cancellation.
 
-    The crash may leave the scenario, bare or in a group, as an error of a task does in trio; nothing else may.
-    If the world has an attribute `injected`, it is set to the error once that has been raised, so that `check` can ask
+    The crash may leave the scenario, bare or in a group, as an error of a trio task does; no other error may. If the
+    world has an attribute `injected`, the attribute is set to the error after the strike, so that `check` can test
     whether the crash was reported or masked.
 
     Args:
-        make_world: Makes a fresh world.
+        make_world: Creates a world.
         scenario: The program.
-        check: Promises broken in a world whose run is over.
-        match_task: Which tasks may crash; all unless given.
-        contained: The scenario handles the crash (by a supervisor, say): one that leaves the scenario is a violation.
-        and_cancel: Pairs with a cancellation.
-        get_scope: What the cancellation of a pair cancels.
+        check: Returns the promises broken in a world after the run.
+        match_task: Selects the tasks that may crash; default all.
+        contained: True if the scenario handles the crash (with a supervisor, for example): a crash that leaves the
+            scenario is then a violation.
+        and_cancel: Combine each crash with a cancellation.
+        get_scope: Returns the scope that the cancellation of a pair cancels.
         seeds: Schedules.
         sample: (n, seed): only n of the cases, chosen by that seed.
         settle_within: Virtual seconds from the last fault to the end of the run.
-        io_budget: Real seconds for which threads, sockets and processes are waited for.
+        io_budget: Real seconds to wait for threads, sockets and processes.
         only: Replay this token and nothing else; the report has the trace.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
-        ValueError: `only` is no token.
+        ValueError: `only` is not a token.
     """
     plan = _Plan(
         make_world=make_world,
@@ -155,9 +156,9 @@ def sweep_schedules(
     io_budget: float = IO_BUDGET,
     only: CaseToken | str | None = None,
 ) -> Report:
-    """Run the scenario under every seed, without a fault: races that depend on the order of tasks alone.
+    """Run the scenario under every seed, without a fault, to find races that depend only on the order of tasks.
 
-    `Report.schedules` says how many different orders that came to. The arguments are as in `sweep_cancel`.
+    `Report.schedules` is the number of different orders. The arguments are as in `sweep_cancel`.
     """
     plan = _Plan(make_world=make_world, scenario=scenario, check=check, io_budget=io_budget)
     return _sweep(plan, "schedule", seeds, None, only)
@@ -191,7 +192,7 @@ def _sweep(
 
 
 def _dry_run(plan: _Plan, seed: int, report: Report, orders: set[int]) -> int:
-    """Without a fault the promises must hold, too. Returns the number of steps; 0 if the scenario did not end well."""
+    """Run without a fault and check the promises; return the number of steps, 0 if the scenario raised."""
     world = plan.make_world()
     recorder, trace = SiteRecorder(), TraceRecorder()
     token = CaseToken("schedule", seed)
@@ -246,7 +247,7 @@ def _run_one(plan: _Plan, token: CaseToken, report: Report, *, trace: bool = Fal
 def _faults(
     plan: _Plan, token: CaseToken, world: object, whole: trio.CancelScope, error: InjectedCrashError
 ) -> tuple[CancelAt | None, CrashAt | None]:
-    """The faults that a token names."""
+    """Return the faults that a token names."""
 
     def scope() -> trio.CancelScope | None:
         if plan.get_scope is not None:
@@ -262,10 +263,10 @@ def _faults(
 
 
 def _escaped(error: BaseException) -> str:
-    """What left the scenario, as a sentence.
+    """Return the error that left the scenario as a sentence.
 
     Raises:
-        KeyboardInterrupt: It is one: a person wants the sweep to end.
+        KeyboardInterrupt: The error contains one: the operator ends the sweep.
     """
     for leaf in leaves(error):
         if isinstance(leaf, KeyboardInterrupt):
