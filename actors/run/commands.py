@@ -18,7 +18,7 @@ from ..errors import StoreDown, StoreUnavailable
 from ..options import unknown_value
 from .agents import Agents
 from .run_registry import RunRegistry
-from .sanitize import InvalidValue, checked_decision, command_of, data_of, object_of
+from .sanitize import InvalidDecision, command_of
 from .services import Services
 from .start_request import LOCAL
 
@@ -55,26 +55,8 @@ class RunCommands:
         Raises:
             UsageError: a field of the decision is invalid. UnknownRun: no such run.
         """
-        decision = checked_decision(decision)
         name = decision.decision_id or self.new_id()
-        now = self._services.clock.now()
-        decision = attrs.evolve(decision, decision_id=name, decided_at=decision.decided_at or now)
-        command = Command(
-            command_id=name, kind="decide", decision=decision, reason=decision.reason, by=decision.decided_by
-        )
-        try:
-            edited = decision.edited_arguments
-            edited = None if edited is None else object_of(edited, "edited_arguments")
-        except InvalidValue as error:
-            await trio.lowlevel.checkpoint()
-            return reject(command, "invalid_arguments", f"{error}; give an object of plain JSON data")
-        try:
-            result = data_of(decision.result, "the result")
-        except InvalidValue as error:
-            await trio.lowlevel.checkpoint()
-            return reject(command, "invalid_result", f"{error}; give plain JSON data")
-        decision = attrs.evolve(decision, result=result, edited_arguments=edited)
-        return await self.post(run_id, attrs.evolve(command, decision=decision))
+        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
 
     async def cancel(
         self,
@@ -123,11 +105,15 @@ class RunCommands:
         Raises:
             UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
         """
+        services = self._services
+        try:
+            command = command_of(command, local=LOCAL, now=services.clock.now())
+        except InvalidDecision as error:
+            await trio.lowlevel.checkpoint()
+            return reject(command, error.code, str(error))
         if self.closing:
             await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
-        services = self._services
-        command = attrs.evolve(_signed(command_of(command)), posted_at=services.clock.now())
         await trio.lowlevel.checkpoint_if_cancelled()
         answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
@@ -206,13 +192,3 @@ def _argument_check(agent: Agent[object] | None) -> ArgumentCheck:
         return tool.check(arguments)
 
     return check
-
-
-def _signed(command: Command) -> Command:
-    """With a principal: who does not say is LOCAL, as for start. The clock signs its own commands."""
-    if command.by is not None or command.kind == "expire":
-        return command
-    decision = command.decision
-    if decision is not None:
-        decision = attrs.evolve(decision, decided_by=LOCAL)
-    return attrs.evolve(command, by=LOCAL, decision=decision)

@@ -8,8 +8,9 @@ who handed it in is told.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
@@ -210,41 +211,81 @@ def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
 # --- people ----------------------------------------------------------------------------------------------------------
 
 
-def command_of(command: Command) -> Command:
-    """A command that can be journaled, but for the values of its decision (see `checked_decision`).
+class InvalidDecision(InvalidValue):
+    """A value of a decision has no form that can be journaled.
+
+    Attributes:
+        code: of the rejection.
+    """
+
+    def __init__(self, code: Literal["invalid_arguments", "invalid_result"], text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def command_of(command: Command, *, local: str, now: datetime) -> Command:
+    """A command as it is journaled: its texts are texts, its values plain data, and it has a sender and a time.
+
+    A decision has the id, the sender and the reason of its command. An expiry is the clock's: nothing is added to it.
+
+    Args:
+        command: as somebody sent it.
+        local: the sender, if it names none.
+        now: the time.
 
     Raises:
         UsageError: a text of it is something else, or what it sends is blank; the message names it.
+        InvalidDecision: a value of its decision has no form in JSON.
     """
+    kind, decision = command.kind, command.decision
     try:
-        return attrs.evolve(
-            command,
-            command_id=_str(command.command_id, "the id"),
-            text=_str(command.text, "the text") if command.kind != "send" else input_of(command.text, "send: the text"),
-            reason=_maybe(command.reason, "reason"),
-            by=_maybe(command.by, "by"),
-        )
+        if decision is not None:
+            decision = _with_texts(decision)
+        command_id, reason, by = _str(command.command_id, "the id"), command.reason, _maybe(command.by, "by")
+        if decision is not None and kind == "decide":
+            reason = decision.reason if reason is None else reason
+            by = decision.decided_by if by is None else by
+        if by is None and kind != "expire":
+            by = local
+        text = input_of(command.text, "send: the text") if kind == "send" else _str(command.text, "the text")
+        reason = _maybe(reason, "reason")
     except InvalidValue as error:
-        raise UsageError(f"{command.kind}: {error}; give a str") from error
+        raise UsageError(f"{kind}: {error}; give a str") from error
+    if decision is not None and kind == "decide":
+        at = decision.decided_at or now
+        decision = attrs.evolve(_with_values(decision), decision_id=command_id, decided_by=by, decided_at=at)
+    return attrs.evolve(
+        command, command_id=command_id, text=text, reason=reason, by=by, decision=decision, posted_at=now
+    )
 
 
-def checked_decision(decision: Decision) -> Decision:
-    """A decision whose texts are texts; its values are left as they are.
+def _with_texts(decision: Decision) -> Decision:
+    return attrs.evolve(
+        decision,
+        target=_str(decision.target, "the target"),
+        decision_id=_str(decision.decision_id, "decision_id"),
+        reason=_maybe(decision.reason, "reason"),
+        fingerprint=_maybe(decision.fingerprint, "fingerprint"),
+        decided_by=_maybe(decision.decided_by, "by"),
+    )
+
+
+def _with_values(decision: Decision) -> Decision:
+    """With its result and its edited arguments as plain data.
 
     Raises:
-        UsageError: a text of it is something else; the message names it.
+        InvalidDecision: one of them has no form in JSON.
     """
+    edited = decision.edited_arguments
     try:
-        return attrs.evolve(
-            decision,
-            target=_str(decision.target, "the target"),
-            decision_id=_str(decision.decision_id, "decision_id"),
-            reason=_maybe(decision.reason, "reason"),
-            fingerprint=_maybe(decision.fingerprint, "fingerprint"),
-            decided_by=_maybe(decision.decided_by, "by"),
-        )
+        edited = None if edited is None else object_of(edited, "edited_arguments")
     except InvalidValue as error:
-        raise UsageError(f"decide: {error}; give a str") from error
+        raise InvalidDecision("invalid_arguments", f"{error}; give an object of plain JSON data") from error
+    try:
+        result = data_of(decision.result, "the result")
+    except InvalidValue as error:
+        raise InvalidDecision("invalid_result", f"{error}; give plain JSON data") from error
+    return attrs.evolve(decision, result=result, edited_arguments=edited)
 
 
 def _maybe(value: object, what: str) -> str | None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
+from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.contract.messages import Producer
 from greenroom.actors.contract.redaction import Redactor
@@ -18,7 +19,15 @@ from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.change_signals import ChangeSignals, RunSignal
 from greenroom.actors.run.children import BUFFER_LIMIT, DeltaBuffer
 from greenroom.actors.run.clock import Clock
-from greenroom.actors.run.sanitize import LATEST, InvalidValue, command_of, response_of, suspend_of, text_of
+from greenroom.actors.run.sanitize import (
+    LATEST,
+    InvalidDecision,
+    InvalidValue,
+    command_of,
+    response_of,
+    suspend_of,
+    text_of,
+)
 from greenroom.actors.run.start_request import StartRequest, fork_of, new_run
 from greenroom.actors.state.access import WritableState
 
@@ -218,10 +227,41 @@ def test_what_is_no_answer_of_a_model_is_refused(response):
 
 
 def test_a_command_with_another_id_than_a_text_is_refused():
-    from greenroom.actors.contract.decisions import Command
-
     with pytest.raises(UsageError, match="id"):
-        command_of(Command(command_id=7, kind="send"))
+        command_of(Command(command_id=7, kind="send"), local="local", now=NOON)
+
+
+@pytest.mark.parametrize("by", [None, "ann"])
+def test_a_decision_has_the_id_the_sender_and_the_reason_of_its_command(by):
+    decision = gr.Decision(target="t", action="approve", decision_id="other", reason="fine", decided_by=by)
+    read = command_of(Command(command_id="c", kind="decide", decision=decision), local="local", now=NOON)
+    assert read.decision is not None
+    assert (read.command_id, read.by, read.reason, read.posted_at) == ("c", by or "local", "fine", NOON)
+    assert (read.decision.decision_id, read.decision.decided_by, read.decision.decided_at) == ("c", by or "local", NOON)
+
+
+def test_the_sender_of_a_command_signs_its_decision():
+    command = Command(command_id="c", kind="decide", by="bob", decision=gr.Decision(target="t", action="deny"))
+    read = command_of(command, local="local", now=NOON)
+    assert read.decision is not None
+    assert (read.by, read.decision.decided_by) == ("bob", "bob")
+
+
+def test_the_clock_signs_its_own_decisions():
+    decision = gr.Decision(target="t", action="deny", decision_id="e", decided_by="clock")
+    read = command_of(Command(command_id="e", kind="expire", decision=decision), local="local", now=NOON)
+    assert (read.by, read.decision) == (None, decision)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [({"edited_arguments": [1]}, "invalid_arguments"), ({"result": object()}, "invalid_result")],
+)
+def test_a_decision_with_values_that_are_no_data_is_refused_with_a_code(values, code):
+    decision = gr.Decision(target="t", action="approve", **values)
+    with pytest.raises(InvalidDecision) as caught:
+        command_of(Command(command_id="c", kind="decide", decision=decision), local="local", now=NOON)
+    assert caught.value.code == code
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
