@@ -17,7 +17,6 @@ from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket
 from ..contract.phases import RunPosition
 from ..contract.spec import AgentSpec
-from .calls import advance_calls
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_failed, model_streamed
 from .inputs import (
@@ -47,7 +46,7 @@ from .inputs import (
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, arrive, tools_done, wake
+from .steps import admit, arrive, continue_tools, wake
 from .task_requests import desk_asked, task_said
 from .tasks import task_of
 from .termination import abandon, fail, lose_bodies, overran, work_stopped
@@ -125,8 +124,8 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
 def _go_on(builder: StepBuilder) -> None:
     if builder.row.cursor is RunPosition.TASKS:
         wake(builder)
-    elif builder.row.cursor is RunPosition.TOOLS and advance_calls(builder):
-        tools_done(builder)
+    else:
+        continue_tools(builder)
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:

@@ -14,13 +14,12 @@ from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import PHASE_OF, Phase, RunPosition
 from ..contract.rows import CallRow
-from .calls import advance_calls
 from .effects import RunPhase
 from .gates import gate_answered
 from .inputs import CallEdit, PhaseDone
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
-from .steps import leave, tools_done
+from .steps import continue_tools, leave
 from .termination import end, fail
 from .tickets import close_call
 from .tool_bodies import start_body
@@ -54,8 +53,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         _end_asked(builder, message.end)
     elif call is not None:
         _call_phase_done(builder, call, message)
-        if builder.row.cursor is RunPosition.TOOLS and advance_calls(builder):
-            tools_done(builder)
+        continue_tools(builder)
     else:
         _run_phase_done(builder, message)
         leave(builder)

@@ -16,13 +16,12 @@ from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.phases import LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow
-from .calls import advance_calls
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates, tool_of
 from .inference import ask_anew
 from .inputs import Activate
 from .state import StepBuilder, milliseconds
-from .steps import admit, arrive, tools_done, wake
+from .steps import admit, arrive, continue_tools, wake
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
 from .tickets import ask_afresh, open_ticket
@@ -115,8 +114,7 @@ def _recover_calls(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
         if builder.in_tools and not _redefined(builder, call):
             _recover_call(builder, builder.calls[call.call_id])
-    if advance_calls(builder):
-        tools_done(builder)
+    continue_tools(builder)
 
 
 CHANGED: Final = "the tool's definition has changed; the question is asked again"

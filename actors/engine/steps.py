@@ -100,8 +100,7 @@ def use_answer(builder: StepBuilder) -> None:
     """Calls are run; an answer without calls is the final output."""
     if builder.calls:
         builder.row.cursor = RunPosition.TOOLS
-        if advance_calls(builder):
-            tools_done(builder)
+        continue_tools(builder)
         return
     value, fault = builder.spec.check_output(builder.final)
     if fault is None:
@@ -126,8 +125,10 @@ def use_answer(builder: StepBuilder) -> None:
     arrive(builder, RunPosition.STEP_END)
 
 
-def tools_done(builder: StepBuilder) -> None:
-    """All calls of the step are settled: into the history with them, then step_end."""
+def continue_tools(builder: StepBuilder) -> None:
+    """Let the calls of a step in its tools move. Once all are settled they join the history, and step_end follows."""
+    if not advance_calls(builder):
+        return
     append_step(builder)
     rule = builder.spec.tool_use
     if rule != "run_model_again":
