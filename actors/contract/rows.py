@@ -177,6 +177,20 @@ class RequestChanges:
         """True if the tool is offered in this step."""
         return tool not in self.exclude and (self.include is None or tool in self.include)
 
+    def joined(self, more: RequestChanges) -> RequestChanges:
+        """Both: what only one can decide is decided by `more`; messages are in the order of their priorities."""
+        include = self.include
+        if more.include is not None:
+            include = (*(include or ()), *more.include)
+        messages = sorted((*self.messages, *more.messages), key=lambda message: message.priority)
+        return RequestChanges(
+            messages=tuple(messages),
+            include=include,
+            exclude=(*self.exclude, *more.exclude),
+            settings={**self.settings, **more.settings},
+            model=more.model or self.model,
+        )
+
 
 @attrs.frozen(kw_only=True)
 class SentText:

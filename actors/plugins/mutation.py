@@ -10,7 +10,7 @@ from ..contract.codec import normalise
 from ..contract.decisions import Suspend
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject
-from ..contract.rows import ContextMessage
+from ..contract.rows import ContextMessage, RequestChanges
 from ..contract.state import KeyId, Write
 from ..engine.inputs import CallEdit
 from ..errors import UsageError
@@ -37,16 +37,12 @@ class Mutation:
     after_inference: `edit_call`, `drop_call`.
 
     Attributes:
-        writes: to state keys, in order. messages, include, exclude, settings, model: about the request.
+        writes: to state keys, in order. request: what changes about the request.
         edits: about calls. reason: why the run is to end. holds: what the run is to wait for.
     """
 
     writes: tuple[tuple[StateKey[Any], Write], ...] = ()
-    messages: tuple[ContextMessage, ...] = ()
-    include: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    settings: JSONObject = attrs.field(factory=dict)
-    model: str | None = None
+    request: RequestChanges = attrs.field(factory=RequestChanges)
     edits: tuple[CallEdit, ...] = ()
     reason: str | None = None
     holds: tuple[Suspend, ...] = ()
@@ -123,7 +119,7 @@ class Mutation:
             raise MutationError(f"add_message(priority={priority!r}): give a whole number")
         content = _text(content, "add_message(content)")
         message = ContextMessage(content=content, role=role, placement=placement, priority=priority)
-        return attrs.evolve(self, messages=(*self.messages, message))
+        return self._changed(RequestChanges(messages=(message,)))
 
     def include_tools(self, *names: str) -> Mutation:
         """Offer only these tools in this step; those that several hooks include are offered together.
@@ -131,7 +127,7 @@ class Mutation:
         Raises:
             MutationError: a name is no str.
         """
-        return attrs.evolve(self, include=(*(self.include or ()), *(_text(name, "include_tools") for name in names)))
+        return self._changed(RequestChanges(include=tuple(_text(name, "include_tools") for name in names)))
 
     def exclude_tools(self, *names: str) -> Mutation:
         """Do not offer these tools in this step, whoever includes them. A call of one is refused.
@@ -139,7 +135,7 @@ class Mutation:
         Raises:
             MutationError: a name is no str.
         """
-        return attrs.evolve(self, exclude=(*self.exclude, *(_text(name, "exclude_tools") for name in names)))
+        return self._changed(RequestChanges(exclude=tuple(_text(name, "exclude_tools") for name in names)))
 
     def override(self, *, model: str | None = None, **settings: object) -> Mutation:
         """Ask another model, or with other settings, in this step. Of two hooks the later registered one wins.
@@ -158,7 +154,10 @@ class Mutation:
             if why is not None:
                 raise MutationError(f"override({name}={value!r:.80}): give plain JSON data ({why})")
         clean = {name: normalise(value)[0] for name, value in settings.items()}
-        return attrs.evolve(self, model=model or self.model, settings={**self.settings, **clean})
+        return self._changed(RequestChanges(model=model, settings=clean))
+
+    def _changed(self, more: RequestChanges) -> Mutation:
+        return attrs.evolve(self, request=self.request.joined(more))
 
     # --- after_inference ---------------------------------------------------------------------------------------------
 
@@ -197,8 +196,7 @@ class Mutation:
 
     def misplaced(self, phase: Phase) -> str | None:
         """What this phase has no use for, if anything."""
-        about_request = self.messages or self.include is not None or self.exclude or self.settings or self.model
-        if about_request and phase is not Phase.BEFORE_INFERENCE:
+        if self.request != RequestChanges() and phase is not Phase.BEFORE_INFERENCE:
             return "asks to change the request; only before_inference can"
         if self.holds and phase not in (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END):
             return "asks to hold the run; only run_start, step_start and step_end can"

@@ -199,7 +199,7 @@ class _HookAnswers:
         holds: tuple[Suspend, ...] = ()
         for plugin in self._asked.plugins:
             answer = self._taken.get(name_of(plugin), Mutation())
-            request = _joined(request, answer)
+            request = request.joined(answer.request)
             end = end if end is not None else answer.reason
             holds += answer.holds
         return self._asked.done(
@@ -213,20 +213,6 @@ class _HookAnswers:
         )
 
 
-def _joined(request: RequestChanges, more: Mutation) -> RequestChanges:
-    include = request.include
-    if more.include is not None:
-        include = (*(include or ()), *more.include)
-    messages = sorted((*request.messages, *more.messages), key=lambda message: message.priority)
-    return RequestChanges(
-        messages=tuple(messages),
-        include=include,
-        exclude=(*request.exclude, *more.exclude),
-        settings={**request.settings, **more.settings},
-        model=more.model or request.model,
-    )
-
-
 def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | None:
     named = where(plugin, asked.phase)
     if answer is None:
@@ -238,8 +224,8 @@ def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | N
     if wrong is not None:
         raise HookFailed(f"{named} {wrong}")
     try:
-        if answer.model is not None:
-            resolve_model(answer.model)
+        if answer.request.model is not None:
+            resolve_model(answer.request.model)
         return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
@@ -250,7 +236,7 @@ def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | N
 def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
     """What an answer names that is not there, if anything."""
     tools = {info.name for info in asked.agent.tool_infos}
-    for name in (*(answer.include or ()), *answer.exclude):
+    for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
     calls = {call.call_id for call in asked.context(State(), ()).calls} if answer.edits else set()

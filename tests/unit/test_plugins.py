@@ -129,7 +129,7 @@ def test_the_plugins_are_part_of_what_an_agent_is() -> None:
 def test_a_mutation_is_a_value() -> None:
     first = gr.Mutation().end("enough")
     second = first.add_message("x")
-    assert (first.messages, len(second.messages), second.reason) == ((), 1, "enough")
+    assert (first.request.messages, len(second.request.messages), second.reason) == ((), 1, "enough")
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         first.reason = "more"  # type: ignore[misc]
 
@@ -174,4 +174,4 @@ def test_what_was_said_is_a_copy() -> None:
     arguments["at"].append("there")
     assert made_of.edits[0].arguments == {"at": ["here"]}
     assert made_of.writes[0][1].value == ["here"]
-    assert made_of.settings == {"stop": ["here"]}
+    assert made_of.request.settings == {"stop": ["here"]}
