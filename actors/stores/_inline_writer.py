@@ -46,11 +46,13 @@ class InlineWriter:
         self._busy = True
         queue = self._queue
         try:
-            while self._next():
-                results = self._execute(self._batch)
-                batch, self._batch = self._batch, ()
+            while self._batch or queue.unsettled:
+                batch = self._batch = self._batch or queue.take(self._most)[0]
+                results = self._execute(batch)
+                self._batch = ()
                 queue.executed()
-                queue.recover()
+                if queue.outage is not None:
+                    queue.recover()
                 queue.settle(batch, results)
         except Outage as outage:
             queue.stall(outage.error)
@@ -59,11 +61,6 @@ class InlineWriter:
             self._fail(error)
         finally:
             self._busy = False
-
-    def _next(self) -> bool:
-        if not self._batch and len(self._queue):
-            self._batch, _ = self._queue.take(self._most)
-        return bool(self._batch)
 
     def _fail(self, error: Exception) -> None:
         self._queue.shut(failed(error))

@@ -96,6 +96,7 @@ class WriteQueue:
     Attributes:
         outage: why the whole store does not answer now; None if it does.
         down: set when it never will (again).
+        unsettled: requests that wait for their result.
     """
 
     _writer: Writer
@@ -106,13 +107,9 @@ class WriteQueue:
         self._hooks: StoreHooks = NullHooks()
         self._waiting: SimpleQueue[Request | None] = SimpleQueue()
         self._taken: Sequence[Request] = ()
-        self._unsettled = 0
+        self.unsettled = 0
         self.outage: Exception | None = None
         self.down: StoreDown | None = closed()
-
-    def __len__(self) -> int:
-        """Requests that are not settled."""
-        return self._unsettled
 
     # --- for the store -----------------------------------------------------------------------------------------------
 
@@ -121,7 +118,7 @@ class WriteQueue:
         self._hooks = hooks
         self._waiting = SimpleQueue()
         self._taken = ()
-        self._unsettled = 0
+        self.unsettled = 0
         self.down = self.outage = None
         self._writer = self._make_writer(self)
 
@@ -130,7 +127,7 @@ class WriteQueue:
         if self.down is not None:
             request.lose(self.down, self._hooks)
             return
-        self._unsettled += 1
+        self.unsettled += 1
         self._waiting.put(request)
         self._writer.wake()
 
@@ -167,17 +164,19 @@ class WriteQueue:
             wait: seconds to wait for the first; None: do not wait.
         """
         batch: list[Request] = []
-        more, block = True, wait is not None
-        while len(batch) < most:
-            try:
-                request = self._waiting.get(block, wait)
-            except Empty:
-                break
-            block = False
-            if request is None:
-                more = False
-            else:
-                batch.append(request)
+        more = True
+        try:
+            request = self._waiting.get_nowait() if wait is None else self._waiting.get(timeout=wait)
+            while True:
+                if request is None:
+                    more = False
+                else:
+                    batch.append(request)
+                if len(batch) >= most:
+                    break
+                request = self._waiting.get_nowait()
+        except Empty:
+            pass
         self._taken = batch
         return batch, more
 
@@ -193,7 +192,7 @@ class WriteQueue:
         """Hand results over in commit order. A receiver that raises harms no other one, and ends the store."""
         failure = None
         for request, result in zip(batch, results, strict=True):
-            self._unsettled -= 1
+            self.unsettled -= 1
             try:
                 request.settle(result, self._hooks)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: the others' results must not be lost
@@ -227,5 +226,5 @@ class WriteQueue:
             if request is not None:
                 lost.append(request)
         for request in lost:
-            self._unsettled -= 1
+            self.unsettled -= 1
             request.lose(self.down, self._hooks)

@@ -248,7 +248,7 @@ class MemoryStore(RequestStore):
             transactions=self._commits,
             events=self._events,
             posts=self._posts,
-            queued=len(self._queue),
+            queued=self._queue.unsettled,
         )
 
 

@@ -310,7 +310,7 @@ class SQLiteStore(RequestStore):
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""
         counts = StoreStatistics() if self._transactor is None else self._transactor.statistics
-        return attrs.evolve(counts, queued=len(self._queue))
+        return attrs.evolve(counts, queued=self._queue.unsettled)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
