@@ -17,7 +17,7 @@ class Broken:
     """In the place of a subscription: whoever looks at it fails."""
 
     @property
-    def over(self):
+    def source(self):
         raise ZeroDivisionError("a bug in a pump")
 
 
