@@ -34,8 +34,8 @@ __all__ = ["main"]
 _COMMANDS: Final = {
     "run": "run:run",
     "demo": "demo:demo",
-    "runs": "look:runs",
-    "show": "look:show",
+    "runs": "inspect:runs",
+    "show": "inspect:show",
     "replay": "replay:replay",
     "prune": "prune:prune",
     "serve": "serve:serve",

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import pkgutil
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,12 +13,22 @@ import pytest
 
 import greenroom as gr
 from greenroom.testing import call, fail
+from greenroom.transport import cli
 from greenroom.transport.cli import outcome_output, owner, tokens
 from greenroom.transport.cli.decide import DecisionRequest, _meant
 from greenroom.transport.cli.inspect import only, whole_id
 from greenroom.transport.terminal.screen import Screen
 
 from ...support.runs import agent, events_of, home
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", cli._COMMANDS.values(), ids=list(cli._COMMANDS))
+def test_each_command_has_its_function(place: str) -> None:
+    """The table names modules as text, so that a command imports its own only; a checker of types does not see them."""
+    assert callable(pkgutil.resolve_name(f"{cli.__name__}.{place}"))
+
 
 # --- ends ------------------------------------------------------------------------------------------------------------
 
