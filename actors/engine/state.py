@@ -277,7 +277,7 @@ class StepBuilder:
             snapshot=self.snapshot,
             keys=self.keys,
         )
-        written = self.snapshot.changes(before.snapshot)
+        written = () if self.snapshot is before.snapshot else self.snapshot.changes(before.snapshot)
         commit = Commit(
             run_id=self.info.run_id,
             expected_last=before.row.last_sequence,

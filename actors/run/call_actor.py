@@ -7,7 +7,6 @@ has ended without it (`Release`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import attrs
@@ -49,16 +48,12 @@ class CallActor:
     _threads: trio.CapacityLimiter
     _journal: ErrorLog
 
-    def starting(self, cue: StartCall) -> Callable[[Child], Awaitable[None]]:
+    async def start(self, cue: StartCall, child: Child) -> None:
         """The body of an actor that starts with an attempt."""
+        if await self._attempt(child, cue):
+            await self.parked(child)
 
-        async def body(child: Child) -> None:
-            if await self._attempt(child, cue):
-                await self.parked(child)
-
-        return body
-
-    def tasking(self, effect: StartTask) -> Callable[[Child], Awaitable[None]]:
+    async def start_task(self, effect: StartTask, child: Child) -> None:
         """The body of an actor that runs a background task. It never waits for a decision: the machine ends it then."""
         cue = StartCall(
             call_id=effect.task_id,
@@ -67,11 +62,7 @@ class CallActor:
             arguments=effect.arguments,
             state=effect.state,
         )
-
-        async def body(child: Child) -> None:
-            await self._attempt(child, cue, of_call=effect.call_id)
-
-        return body
+        await self._attempt(child, cue, of_call=effect.call_id)
 
     async def parked(self, child: Child) -> None:
         """The body of an actor that starts parked."""
@@ -214,7 +205,7 @@ def _async_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     async def output(text: str) -> None:
         await children.call_stream(cue.call_id, cue.attempt).text.put(text)
 
-    port = TaskPort(children.questions, cue.call_id, cue.attempt)
+    port = TaskPort(lambda: children.questions, cue.call_id, cue.attempt)
     tasks = {"start_task": port.start, "stop_task": port.stop, "see_tasks": port.see}
     return {"report_progress": progress, "report_output": output, **tasks}
 
@@ -233,7 +224,7 @@ def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
     def output(text: str) -> None:
         trio.from_thread.run_sync(add_output, text)
 
-    port = TaskPort(children.questions, cue.call_id, cue.attempt)
+    port = TaskPort(lambda: children.questions, cue.call_id, cue.attempt)
     tasks: dict[str, Any] = {"start_task": port.start_from_thread, "stop_task": port.stop_from_thread}
     return {"report_progress": progress, "report_output": output, "see_tasks": port.see_from_thread, **tasks}
 

@@ -145,7 +145,7 @@ class EffectRunner:
             child.ticket, child.attempt = None, effect.attempt
             child.mailbox.tell(effect)
             return
-        body, broke = self._actor().starting(effect), partial(self._call_broke, effect.call_id)
+        body, broke = partial(self._actor().start, effect), partial(self._call_broke, effect.call_id)
         child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
 
@@ -175,7 +175,7 @@ class EffectRunner:
 
     def _start_task(self, effect: StartTask) -> None:
         key = call_key(effect.task_id)
-        body, broke = self._actor().tasking(effect), partial(self._call_broke, effect.task_id)
+        body, broke = partial(self._actor().start_task, effect), partial(self._call_broke, effect.task_id)
         child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
         child.attempt = effect.attempt
 

@@ -434,21 +434,15 @@ class RunLoop:
         self._children.start(f"{EXPIRE}{ticket_ids[0]}", body, broke=None, ours=True)
 
     def _next_time(self) -> float:
+        """When the loop has to look again though nothing comes, in trio time."""
         if self._stop_at is not None:
             return self._stop_at
-        return min(self._children.next_look(), self._next_timer())
-
-    def _next_timer(self) -> float:
-        if self._state.row.next_due is None:
-            return math.inf
-        clock, deadline = self._services.clock, self._state.deadline
-        moments = [] if deadline is None else [deadline]
-        moments += [
-            ticket.expires_at
-            for ticket in timed(self._state)
-            if ticket.expires_at is not None and ticket.ticket_id not in self._expiring
-        ]
-        return min((clock.trio_time(moment) for moment in moments), default=math.inf)
+        times = [self._children.next_look()]
+        if self._state.row.next_due is not None:
+            deadline = self._state.deadline
+            moments = [ticket.expires_at for ticket in timed(self._state) if ticket.ticket_id not in self._expiring]
+            times += [self._services.clock.trio_time(moment) for moment in (deadline, *moments) if moment is not None]
+        return min(times)
 
     async def _wait(self) -> None:
         if (self._behind or self._admitting) and self._closing is None:
@@ -469,11 +463,9 @@ class RunLoop:
             return True  # without the agent only a cancel can be worked on, and there is none (any more)
         if self._orders.draining:
             return not self._busy()
-        self.passive = self._may_leave() and self._nothing_to_wait_for()
+        rested = self._resting is True and trio.current_time() >= self._leave_at
+        self.passive = rested and self._nothing_to_wait_for()
         return self.passive
-
-    def _may_leave(self) -> bool:
-        return self._resting is True and trio.current_time() >= self._leave_at
 
     def _nothing_to_wait_for(self) -> bool:
         """True if the run is only rows: nothing works or has come, it does not end, nothing hides from a cancel."""

@@ -85,8 +85,9 @@ class TaskRequests:
 class TaskPort:
     """What one attempt of a body can do with background tasks."""
 
-    def __init__(self, questions: TaskRequests, spawner: str, attempt: int) -> None:
-        self._questions, self._spawner, self._attempt = questions, spawner, attempt
+    def __init__(self, requests: Callable[[], TaskRequests], spawner: str, attempt: int) -> None:
+        """`requests`: called with the first request; most bodies make none."""
+        self._requests, self._spawner, self._attempt = requests, spawner, attempt
         self._spawned: Counter[str] = Counter()
         self._unheard: defaultdict[str, list[int]] = defaultdict(list)  # spawns whose answer nobody got
 
@@ -114,7 +115,7 @@ class TaskPort:
             )
 
         try:
-            name: str = await self._questions.ask(question)
+            name: str = await self._requests().ask(question)
         except trio.Cancelled:
             insort(unheard, nth)
             raise
@@ -126,7 +127,7 @@ class TaskPort:
         Raises:
             ToolError: the run has no owner any more.
         """
-        lived: bool = await self._questions.ask(lambda number: CancelAsked(ask=number, task_id=task_id))
+        lived: bool = await self._requests().ask(lambda number: CancelAsked(ask=number, task_id=task_id))
         return lived
 
     async def see(self) -> tuple[TaskView, ...]:
@@ -135,7 +136,7 @@ class TaskPort:
         Raises:
             ToolError: the run has no owner any more.
         """
-        tasks: tuple[TaskView, ...] = await self._questions.ask(lambda number: TasksAsked(ask=number))
+        tasks: tuple[TaskView, ...] = await self._requests().ask(lambda number: TasksAsked(ask=number))
         return tasks
 
     def start_from_thread(self, tool: str, arguments: JSONObject) -> str:

@@ -109,7 +109,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
         TypeError: something in it has no form in JSON. Whatever else an encoder raises for a strange value.
     """
     dump = codec.dump
-    row = dump(apart(commit.row))
+    row = dump(apart(commit.row) if commit.row.sent else commit.row)
     calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = _encode_messages(commit.messages)
