@@ -1,7 +1,4 @@
-"""The road to people: gateway, client, command line, terminal.
-
-`from greenroom.transport import serve, connect`; each is loaded when it is asked for.
-"""
+"""The transport layer: gateway, client, command line, terminal."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A gateway as programs use it: follow runs, decide, cancel, send and start, through any number of connections.
+"""The client of a gateway: follow, decide, cancel, send and start, across any number of connections.
 
     async with connect("ws://127.0.0.1:8765", token=token) as client:
         async with client.follow(run_id) as events:
             async for event in events:
                 ...
 
-docs/client.md tells how.
+docs/client.md is the guide.
 """
 
 from .client import Client, StartedRun, connect

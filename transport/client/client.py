@@ -1,4 +1,4 @@
-"""`connect` and `Client`: a gateway as a program on trio uses it."""
+"""`connect` and `Client`: the trio client of a gateway."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decisi
 
 @attrs.frozen(kw_only=True)
 class StartedRun:
-    """A run that was started. duplicate: it was there already; `start` was repeated."""
+    """The result of `Client.start`. `duplicate` is True if an earlier, identical `start` created the run."""
 
     run_id: str
     thread_id: str
@@ -45,37 +45,37 @@ class StartedRun:
 
 
 class Client:
-    """A gateway, as `connect` gives it. Any number of tasks may use it at once.
+    """A gateway, returned by `connect`. Any number of tasks may use one client concurrently.
 
-    A request that is made while there is no connection waits for the next one. None has a timeout: put it into a
-    cancel scope.
+    A request made while there is no connection waits for the next connection. Requests have no timeout; use a cancel
+    scope.
     """
 
     def __init__(self, link: Connection) -> None:
         self._link = link
 
     def __repr__(self) -> str:
-        """Where the gateway is, and whether there is a connection."""
+        """Show the address and the state of the connection."""
         return f"<Client of {self._link!r}>"
 
     @property
     def url(self) -> str:
-        """Where the gateway is."""
+        """The address of the gateway, without secrets."""
         return self._link.address.url
 
     @property
     def state(self) -> ConnectionState:
-        """How the connection stands now."""
+        """The present state of the connection."""
         return self._link.state
 
     @property
     def principal(self) -> str:
-        """Who the gateway says we are."""
+        """The name of the authenticated principal; empty before the first connection."""
         return "" if self._link.welcome is None else self._link.welcome.principal
 
     @property
     def epoch(self) -> str:
-        """Of the gateway's log: keep it beside your cursors, and give both to `follow`."""
+        """The epoch of the gateway's log. Store the epoch with your cursors, and pass both to `follow`."""
         return self._link.runs.epoch
 
     # --- following ---------------------------------------------------------------------------------------------------
@@ -85,22 +85,23 @@ class Client:
     ) -> AbstractAsyncContextManager[EventIterator]:
         """Follow a run: `async with client.follow(run_id) as events: async for event in events: ...`.
 
-        Each event comes exactly once and in order, from sequence `after + 1` on, through any number of connections.
-        The iteration ends after the terminal event. At most 1,024 events (or 4 MB) wait for it: a slow reader is served
-        in stretches, holds nobody up, and loses nothing. A run may be followed several times at once, each with its own
-        cursor.
+        Events are delivered exactly once and in order, from sequence `after + 1` on, across any number of connections.
+        The iteration ends after the terminal event. At most 1,024 events (or 4 MB) are buffered: a slow reader receives
+        events in stretches, delays no other reader, and loses nothing. A run may be followed several times at once,
+        each time with a cursor of its own.
 
         Args:
-            run_id: whose events.
-            after: sequence of the last event that is known (applied, not only received).
-            epoch: of the log that `after` belongs to, from `client.epoch`; None: the gateway's present one.
-            on_reset: what happens if the cursor is not of the gateway's log: "raise" LogReset from the iteration, or
+            run_id: The run.
+            after: Sequence of the last event that has been applied (not only received); 0 for none.
+            epoch: Epoch of the log that `after` belongs to, from `client.epoch`; None for the gateway's present epoch.
+            on_reset: Reaction to a cursor that is not of the gateway's log: "raise" LogReset from the iteration, or
                 "continue" with the events after the snapshot in `events.reset`.
 
         Raises:
-            UsageError: an argument can not be. ConnectError: there is no connection any more.
-            UnknownRun, RunDegraded, LogReset, NotAllowed, RequestRefused, ConnectError: from the iteration, after
-                everything that came before.
+            UsageError: An argument is invalid.
+            ConnectError: The connection was given up.
+            UnknownRun, RunDegraded, LogReset, NotAllowed, RequestRefused, ConnectError: From the iteration, after all
+            buffered events.
         """
         if type(after) is not int or not 0 <= after < 2**53 or on_reset not in ("raise", "continue"):
             raise UsageError(
@@ -142,20 +143,22 @@ class Client:
         decision_id: str | None = None,
     ) -> CommandResult: ...
     async def decide(self, run_id: str, target: object, action: object = None, /, **options: object) -> CommandResult:
-        """Decide about a ticket or call. The answer says what became of it; a wrong decision never raises.
+        """Decide a ticket or call. A rejected decision is a value of the result, never an exception.
 
-        Accepted means durable: the decision acts exactly once, whatever crashes. Cancelled, it may have been sent or
-        not: repeat it with its `decision_id`, and the answer is "duplicate" if it was.
+        An accepted decision is durable and acts exactly once, across crashes.
 
         Args:
-            run_id: of the run.
-            target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
-            action: "approve" or "deny"; "resume" and "cancel" mean the same.
-            options: result, edited_arguments, reason, fingerprint (of the ticket that was looked at), decision_id.
+            run_id: The run.
+            target: A ticket id, a call id, or a complete Decision (`ticket.approve()`, `ticket.deny()`).
+            action: "approve" or "deny"; "resume" and "cancel" are synonyms.
+            options: result, edited_arguments, reason, fingerprint (of the ticket that was shown), decision_id.
 
         Raises:
-            ValueError: the action or an option is not known, options stand beside a whole Decision, or the id can not
-                be. ConnectError: there is no connection any more.
+            ValueError: The action or an option is unknown, options accompany a complete Decision, or the id is invalid.
+            ConnectError: The connection was given up.
+
+        Cancellation: the decision may or may not have been sent. Repeat the call with the same `decision_id`; the
+        result is "duplicate" if the first one arrived.
         """
         decision = decision_of(target, action, options, _DECIDE)
         id_ = _id(decision.decision_id)
@@ -189,10 +192,13 @@ class Client:
         reason: str | None = None,
         command_id: str | None = None,
     ) -> CommandResult:
-        """Ask a run to end. Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
+        """Ask a run to end. An accepted cancel is durable.
 
         Raises:
-            ValueError: the mode is not known, or the id can not be. ConnectError: there is no connection any more.
+            ValueError: The mode is unknown, or the id is invalid.
+            ConnectError: The connection was given up.
+
+        Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
         if mode not in ("now", "after_step"):
             raise unknown_value("mode", mode, ("now", "after_step"))
@@ -200,21 +206,27 @@ class Client:
         return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
 
     async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
-        """Hold a run before its next step, or at once if it waits; then its own ticket (call_id None) is to be decided.
+        """Pause a run before its next step, or at once if the run waits.
 
-        Accepted means durable. Cancelled, it may have been sent: repeat it with its `command_id`.
+        The run then has a ticket of its own (call_id None). An accepted pause is durable.
 
         Raises:
-            UsageError: the id can not be. ConnectError: there is no connection any more.
+            UsageError: The id is invalid.
+            ConnectError: The connection was given up.
+
+        Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
         run = _checked(run_id, "run_id")
         return await self._command(Pause(id=_id(command_id), run=run, reason=_text(reason, "reason")))
 
     async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> CommandResult:
-        """Give a run more input. Accepted means durable. Cancelled, it may have been sent: repeat it with its id.
+        """Give a run more input. An accepted input is durable.
 
         Raises:
-            UsageError: the text is blank or no str; the id can not be. ConnectError: there is no connection any more.
+            UsageError: The text is blank or not a str, or the id is invalid.
+            ConnectError: The connection was given up.
+
+        Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
         run = _checked(run_id, "run_id")
         return await self._command(Send(id=_id(command_id), run=run, text=input_of(text, "the text")))
@@ -231,25 +243,29 @@ class Client:
         title: str | None = None,
         command_id: str | None = None,
     ) -> StartedRun:
-        """Start a run; it is durable when this returns.
-
-        Cancelled, it may have been started or not: repeat it with its `command_id` (and the same content), which starts
-        it once.
+        """Start a run; the run is durable when `start` returns.
 
         Args:
-            agent: key of an agent that the server knows.
-            text: what it is asked; not blank.
-            run_id: of the new run; made by the gateway if None.
-            thread_id: the thread it joins; a new one if None.
-            session_id: for your own bookkeeping.
-            on_busy: what happens if the thread has an active run.
-            title: one line for lists of runs; the first line of the text if None.
-            command_id: of this request.
+            agent: Key of an agent that the server knows.
+            text: The input; not blank.
+            run_id: Id of the new run; generated by the gateway if None.
+            thread_id: The thread of the run; a new thread if None.
+            session_id: A label of your own that groups runs.
+            on_busy: Reaction if the thread has an active run: queue the run or refuse it.
+            title: One line for lists of runs; the first line of the text if None.
+            command_id: Id of this request.
 
         Raises:
-            UsageError: an argument can not be. UnknownAgent: no agent has this key. RunExists: the id is another run's.
-            ThreadBusy: the thread is busy and on_busy is "refuse". NotAllowed: without the scope.
-            StoreUnavailable: not started. ConnectError: there is no connection any more.
+            UsageError: An argument is invalid.
+            UnknownAgent: No agent has this key.
+            RunExists: The id belongs to a run with another content.
+            ThreadBusy: The thread is busy and on_busy is "refuse".
+            NotAllowed: The principal lacks the scope.
+            StoreUnavailable: The store did not answer; the run was not started.
+            ConnectError: The connection was given up.
+
+        Cancellation: the run may or may not have been started. Repeat the call with the same `command_id` and the same
+        content; the run is started at most once.
         """
         if on_busy not in ("queue", "refuse"):
             raise UsageError(f"on_busy={on_busy!r} is not known; use 'queue' or 'refuse'")
@@ -291,11 +307,15 @@ class Client:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     async def view(self, run_id: str) -> RunView:
-        """One consistent snapshot of a run, over HTTP. Its messages and state are private, and empty here.
+        """Return one consistent snapshot of a run, over HTTP.
+
+        Messages and state are private, and empty in the snapshot.
 
         Raises:
-            UnknownRun: no such run, or none that this principal may see. NotAllowed: without the scope `follow`.
-            NotReachable: nobody answers now. ConnectError: there is no connection any more.
+            UnknownRun: There is no such run that this principal may see.
+            NotAllowed: The principal lacks the scope `follow`.
+            NotReachable: The gateway does not answer now.
+            ConnectError: The connection was given up.
         """
         run_id = _checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
@@ -316,11 +336,13 @@ class Client:
         cursor: str | None = None,
         counts: bool = False,
     ) -> ListedRuns:
-        """A page of the runs that this principal may see, over HTTP. The filters are those of `Runtime.runs`.
+        """Return a page of the runs that this principal may see, over HTTP. The filters are those of `Runtime.runs`.
 
         Raises:
-            UsageError: an argument can not be. NotAllowed: without the scope `follow`.
-            NotReachable: nobody answers now. ConnectError: there is no connection any more.
+            UsageError: An argument is invalid.
+            NotAllowed: The principal lacks the scope `follow`.
+            NotReachable: The gateway does not answer now.
+            ConnectError: The connection was given up.
         """
         query = {
             "status": status,
@@ -354,15 +376,16 @@ class Client:
     ) -> AbstractAsyncContextManager[RunListIterator]:
         """Watch a list of runs: `async with client.watch_runs(...) as changes: async for change in changes: ...`.
 
-        The first change is a `ListedRuns`: the first page of the list, as `runs` gives it. After that page each changed
-        run comes as a `ListedRunChanged`, and the number of runs that are not done as a `RunCounts`. Another
-        `ListedRuns` means: begin again with this page; that happens after a lost connection, and when too many runs
-        have changed for single changes. A slow reader gets the newest line of each run. A connection watches few lists:
-        see `watches` in the gateway's limits.
+        The first change is a `ListedRuns`: the first page of the list, as returned by `runs`. Afterwards each changed
+        run is delivered as a `ListedRunChanged`, and the number of unfinished runs as a `RunCounts`. Another
+        `ListedRuns` replaces everything delivered before; it follows a lost connection, or more changes than are
+        delivered one by one. A slow reader receives the newest line of each run. A connection watches few lists: see
+        `watches` in the gateway's limits.
 
         Raises:
-            UsageError: an argument can not be, also from the iteration. ConnectError: there is no connection any more.
-            NotAllowed, RequestRefused, ConnectError: from the iteration.
+            UsageError: An argument is invalid; also from the iteration.
+            ConnectError: The connection was given up.
+            NotAllowed, RequestRefused, ConnectError: From the iteration.
         """
         self._link.check()
         frame = Watch(
@@ -410,23 +433,25 @@ async def connect(
     ssl_context: ssl.SSLContext | None = None,
     on_change: Callable[[ConnectionState], None] | None = None,
 ) -> AsyncIterator[Client]:
-    """A gateway for the time of the block; a connection that is lost is made again until the block is left.
+    """Connect to a gateway for the block; a lost connection is reopened until the block ends.
 
-    Leaving the block closes the connection. It cancels no run.
+    Leaving the block closes the connection and cancels no run.
 
     Args:
-        url: ws, wss, http or https, with or without the path of the WebSocket. The console's URL does, too: its
-            fragment has the token.
-        token: who we are, as `greenroom serve` prints it.
-        patient: go on trying if the gateway does not let us in at once. Without it the first attempt has to succeed.
-        pace: how the connection keeps time.
-        ssl_context: for wss and https; the system's certificates if None.
-        on_change: called with each new state of the connection; it must not block.
+        url: A ws, wss, http or https URL, with or without the path of the WebSocket. The console's URL is valid too:
+            its fragment contains the token.
+        token: The token, as printed by `greenroom serve`.
+        patient: Keep trying if the first attempt fails. Otherwise the first attempt must succeed.
+        pace: Times of the connection.
+        ssl_context: For wss and https; the system's certificates if None.
+        on_change: Called with each new state of the connection; must not block.
 
     Raises:
-        UsageError: the URL or the token can not be. NotReachable: nobody answers (not if patient).
-        NotAuthenticated, Forbidden, NotAGateway: refused for good. If that comes later, what is waited for raises it.
-        BaseException: the block's own exception, bare.
+        UsageError: The URL or the token is invalid.
+        NotReachable: The gateway does not answer (not raised if `patient`).
+        NotAuthenticated, Forbidden, NotAGateway: The gateway refused the client permanently. After the first
+        connection, pending calls raise this error.
+        BaseException: The block's own exception, bare.
     """
     address = read_endpoint(url)
     token = token if token is not None else address.token
@@ -444,10 +469,10 @@ async def connect(
 
 
 def _id(given: str | None) -> str:
-    """The id of a request; a fresh random one (128 bits) if none is given.
+    """Return the id of a request: the given one, or 128 random bits.
 
     Raises:
-        UsageError: it can not be.
+        UsageError: The id is invalid.
     """
     if not given:
         return secrets.token_hex(16)

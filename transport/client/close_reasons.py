@@ -1,4 +1,4 @@
-"""Why a connection ended, and whether another one helps. Pure."""
+"""Why a connection ended, and whether a new connection can help. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from .errors import ConnectError, Forbidden, NotAGateway, NotAuthenticated
 ABNORMAL: Final = 1006
 """RFC 6455: the connection ended without a close frame."""
 _LATER: Final = frozenset({408, 425, 429})
-"""HTTP statuses below 500 that another attempt may not get."""
+"""HTTP statuses below 500 for which another attempt may succeed."""
 
 
 class ConnectionLost(Exception):
-    """A connection is over.
+    """A connection has ended.
 
     Attributes:
-        error: what tells of it. fatal: another connection would end in the same way.
-        wait: seconds that the gateway asks for before the next one; None: it is up to the client.
+        error: The error to report.
+        fatal: True if another connection would end in the same way.
+        wait: Seconds to wait before the next connection, as requested by the gateway; None leaves the choice to the
+            client.
     """
 
     def __init__(self, error: ConnectError, *, fatal: bool = False, wait: float | None = None) -> None:
@@ -31,7 +33,7 @@ class ConnectionLost(Exception):
 
 
 def closed(address: Endpoint, code: int | None, reason: str | None, bye: Bye | None) -> ConnectionLost:
-    """After a close frame, or without one; `bye` is what the gateway said before."""
+    """Return the end of a connection with or without a close frame; `bye` is the gateway's gw.bye, if any."""
     code = bye.code if bye is not None else code or ABNORMAL
     said = (bye.reason if bye is not None else reason) or ""
     wait = None if bye is None or bye.retry_after_ms is None else max(0, bye.retry_after_ms) / 1000
@@ -56,7 +58,7 @@ def _refused(address: Endpoint, code: int, said: str) -> ConnectError:
 
 
 def rejected(address: Endpoint, status: int, body: bytes | None) -> ConnectionLost:
-    """After an HTTP response in place of a WebSocket."""
+    """Return the end of a connection attempt that was answered with HTTP instead of a WebSocket."""
     url, said = address.url, f"HTTP {status}"
     message = message_of(body)
     said += f": {message}" if message else ""
@@ -71,19 +73,19 @@ def rejected(address: Endpoint, status: int, body: bytes | None) -> ConnectionLo
 
 
 def not_authenticated(address: Endpoint, said: str) -> NotAuthenticated:
-    """Without a good token."""
+    """Return the error for a missing or unknown token."""
     way = "give the token that `greenroom serve` keeps in its token file, as token=..."
     return NotAuthenticated(f"{address.url} does not take this token ({said}); {way}", url=address.url)
 
 
 def wrong_protocol(address: Endpoint, said: str) -> NotAGateway:
-    """Of another release, or of another program."""
+    """Return the error for a peer of another release, or another program."""
     text = f"{address.url} does not speak {SUBPROTOCOL} ({said}); use the client of the server's release"
     return NotAGateway(text, url=address.url)
 
 
 def message_of(body: bytes | None) -> str:
-    """The message in the body of an HTTP error; empty if it is none of ours."""
+    """Return the message in the body of an HTTP error; empty if the body is not a gateway's."""
     try:
         data: Any = msgspec.json.decode(body or b"")
         return str(data["error"]["message"])[:500]

@@ -1,8 +1,11 @@
-"""One connection after the other to a gateway: opened, welcomed, read, written, watched, and opened again.
+"""One connection after the other to a gateway: opened, welcomed, read, written, watched, and reopened.
 
-Three tasks work on a connection. The reader waits for nobody but the gateway. The writer alone sends: a message that
-is cancelled half-way would leave a torn frame. The watchdog asks for a sign of life and gives up without one. What is
-to be sent is not queued: the writer asks what is needed now, so that a lost connection leaves nothing to tidy up.
+Three tasks share a connection. The reader waits for nothing but the gateway. The writer is the only sender: a cancelled
+send would leave a torn frame. The watchdog pings a silent gateway and ends the connection if the silence continues.
+Outgoing frames are not queued: the writer asks `calls`, `lists` and `runs` for the next frame, so a lost connection
+leaves no stale frames.
+
+    run(): _visit -> opened -> welcomed -> read, write and watch until the connection ends -> wait -> _visit ...
 """
 
 from __future__ import annotations
@@ -55,22 +58,22 @@ from .watched_stream import WatchedStream
 logger: Final = logging.getLogger("greenroom.client")
 
 LARGEST: Final = 64 * 1024 * 1024
-"""Characters of a frame from the gateway: room for any event that a store takes."""
+"""Maximum characters of a frame from the gateway; larger than any event that a store accepts."""
 QUEUE: Final = 16
 """Messages that are parsed ahead of the reader."""
 RECEIVE: Final = 64 * 1024
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 @attrs.frozen(kw_only=True)
 class ConnectionState:
-    """How a client's connection stands.
+    """The state of a client's connection.
 
     Attributes:
-        connected: it is open and welcomed.
-        reason: why it is not; empty if it is.
-        wait: seconds until the next attempt.
-        attempt: failures in a row.
+        connected: True if the connection is open and welcomed.
+        reason: Why there is no connection; empty if connected.
+        wait: Seconds until the next attempt.
+        attempt: Failures in a row.
     """
 
     connected: bool
@@ -83,10 +86,10 @@ class Connection:
     """The connections of one client.
 
     Attributes:
-        address: where to.
-        calls, runs, lists: what is asked for, followed and watched; they know what is to be sent.
-        welcome: what the gateway said last when it let us in.
-        state: now.
+        address: The gateway's address.
+        calls, runs, lists: Pending requests, followed runs and watched lists; each decides which frame to send next.
+        welcome: The newest gw.welcome; None before the first.
+        state: The present state.
     """
 
     def __init__(
@@ -112,29 +115,32 @@ class Connection:
         self._bye: Bye | None = None
 
     def __repr__(self) -> str:
-        """Where to, and whether it is there."""
+        """Show the address and the state."""
         return f"<Link to {self.address.url}: {'connected' if self.state.connected else self.state.reason}>"
 
     def check(self) -> None:
-        """Go on, or not.
+        """Check that the client is still usable.
 
         Raises:
-            ConnectError: there is no connection any more.
+            ConnectError: The connection was given up.
         """
         if self._gone is not None:
             raise self._gone.again()
 
     def poke(self) -> None:
-        """Something may have to be sent."""
+        """Wake the writer: there may be a frame to send."""
         self._work.set()
 
     # --- one connection after the other ------------------------------------------------------------------------------
 
     async def run(self, *, patient: bool, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Connect, and again, until `close`, or until the gateway refuses for good. Started when first welcomed.
+        """Connect, and reconnect, until `close` or until the gateway refuses the client permanently.
+
+        Started at the first welcome.
 
         Raises:
-            ConnectError: refused before it was ever welcomed; or not let in at once, and `patient` is not set.
+            ConnectError: The gateway refused the client before the first welcome; or the first attempt failed and
+                `patient` is not set.
         """
         attempt, began = 0, trio.current_time()
 
@@ -164,7 +170,7 @@ class Connection:
         self._closed.set()
 
     async def close(self) -> None:
-        """Say goodbye to the gateway, if it takes that within a short time."""
+        """Close the WebSocket within `ConnectionTiming.closing` seconds."""
         self._closing = True
         self.poke()
         if self.state.connected:
@@ -172,7 +178,7 @@ class Connection:
                 await self._closed.wait()
 
     def end(self) -> None:
-        """Nothing goes through here any more; whoever still waits for something is told."""
+        """End the client: every pending call and iteration raises ClientClosed."""
         if self._gone is None:
             self._give_up(ClientClosed("the block of connect() has been left; connect again", url=self.address.url))
 
@@ -195,12 +201,12 @@ class Connection:
     # --- one connection ----------------------------------------------------------------------------------------------
 
     async def _visit(self, started: Callable[[], None]) -> ConnectionLost:
-        """Everything from opening a connection to its end, and why it ended."""
+        """Open a connection, use the connection until its end, and return why it ended."""
         try:
             await self._stay(started)
         except (ConnectionLost, ConnectionRejected, LocalProtocolError) as error:
             return self._parting(error)
-        except BaseExceptionGroup as group:  # two of the tasks have noticed it at the same moment
+        except BaseExceptionGroup as group:  # two of the three tasks noticed the end at the same moment
             known, other = group.split((ConnectionLost, ConnectionRejected, LocalProtocolError))
             if known is None or other is not None:
                 raise
@@ -212,7 +218,7 @@ class Connection:
                 return error
             case ConnectionRejected():
                 return close_reasons.rejected(self.address, error.status_code, error.body)
-            case _:  # the WebSocket library answers a ping on a connection that closes: harmless, it closes
+            case _:  # trio-websocket answered a ping on a closing connection: harmless
                 return ConnectionLost(self.address.unreachable(f"the connection was closing: {error}"))
 
     async def _stay(self, started: Callable[[], None]) -> Never:
@@ -244,7 +250,7 @@ class Connection:
     async def _greet(
         self, nursery: trio.Nursery, wire: WatchedStream, deadline: float
     ) -> tuple[WebSocketConnection, Welcome]:
-        """The two handshakes: that of the WebSocket, and the gateway's welcome."""
+        """Perform the two handshakes: WebSocket upgrade and gw.welcome."""
         with trio.move_on_at(deadline):
             socket = await self._shake_hands(nursery, wire)
             if socket.subprotocol != SUBPROTOCOL:
@@ -291,11 +297,11 @@ class Connection:
         raise ConnectionLost(self.address.unreachable("the connection was closed before it was open"))
 
     async def _introduce(self, socket: WebSocketConnection) -> None:
-        """Without a token the gateway would wait for one: let it say at once whether it goes without."""
+        """Send hello without a token, so that the gateway answers at once whether a token is required."""
         try:
             await socket.send_message(frames.write(Hello(client=f"greenroom/{__version__}", protocol=SUBPROTOCOL)))
         except ConnectionClosed:
-            return  # reading tells why
+            return  # the reader reports the reason
 
     def _too_slow(self) -> ConnectionLost:
         return ConnectionLost(self.address.unreachable(f"no welcome within {self._pace.handshake:g} s"))
@@ -320,7 +326,7 @@ class Connection:
         except ConnectionClosed as error:
             reason = error.reason
         if self._closing:
-            await trio.sleep_forever()  # the writer closes, and ends all three
+            await trio.sleep_forever()  # the writer closes the connection and ends all three tasks
         code, said = (None, None) if reason is None else (reason.code, reason.reason)
         raise close_reasons.closed(self.address, code, said, self._bye)
 
@@ -350,7 +356,7 @@ class Connection:
                 self.runs.heads(frame.heads)
             case Bye():
                 self._bye = frame
-            case _:  # a second welcome, gw.live, what a newer gateway says
+            case _:  # a second welcome, gw.live, frames of a newer gateway
                 return
         self.poke()
 
@@ -375,7 +381,7 @@ class Connection:
         try:
             while True:
                 await trio.sleep_until(allowance.free_at)
-                self._work = trio.Event()  # what changes from here on is seen
+                self._work = trio.Event()  # before _next(): a poke during the check below must wake the wait
                 text = self._next()
                 if text is not None:
                     allowance.spend(trio.current_time())
@@ -386,12 +392,15 @@ class Connection:
                     with trio.move_on_at(self.runs.due(trio.current_time())):
                         await self._work.wait()
         except ConnectionClosed:
-            return  # the reader knows why
+            return  # the reader reports the reason
         await socket.aclose()
         raise ConnectionLost(self.address.unreachable("closed"))
 
     def _next(self) -> str | None:
-        """What is to be sent now. Requests and subscriptions take turns: many of one do not hold up the other."""
+        """Return the next frame to send, or None.
+
+        Requests and subscriptions alternate: many of one kind do not delay the other.
+        """
         self._turn = not self._turn
         for source in (self._request, self._subscription) if self._turn else (self._subscription, self._request):
             text = source()

@@ -1,4 +1,4 @@
-"""Where a gateway is: one address for its WebSocket and its HTTP API, from whatever URL somebody has at hand."""
+"""The address of a gateway for its WebSocket and its HTTP API, parsed from any of its URLs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from ..protocol.codes import PATH
 from .errors import NotReachable
 
 ON_THE_WAY: Final = 128 * 1024
-"""Bytes that the operating system takes ahead of us: what is on its way when a reader has had enough of a run is read
-for nothing, so it should not be megabytes."""
+"""Size of the socket's receive buffer, in bytes.
+
+Data in this buffer is wasted when a full reader unsubscribes, so the buffer should not hold megabytes.
+"""
 
 _SECURE: Final = {"ws": False, "http": False, "wss": True, "https": True}
 
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """A gateway's place.
+    """The address of a gateway.
 
     Attributes:
-        host, port: to connect to. secure: through TLS.
-        prefix: what stands before /v1 if a proxy has put the gateway below a path; "" or "/something".
-        token: what the URL's fragment had, as the console's has; never sent in a URL.
+        host, port: The TCP address.
+        secure: True for TLS.
+        prefix: Path before /v1 if a proxy serves the gateway below a path; "" or "/something".
+        token: Token in the URL's fragment, as in the console's URL; never sent in a URL.
     """
 
     host: str
@@ -42,25 +45,25 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """The Host header."""
+        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """For people, without any secret."""
+        """The URL for display, without secrets."""
         return f"{'https' if self.secure else 'http'}://{self.authority}{self.prefix}"
 
     @property
     def path(self) -> str:
-        """Of the WebSocket."""
+        """Path of the WebSocket."""
         return self.prefix + PATH
 
     async def open_stream(self, context: ssl.SSLContext | None = None) -> trio.abc.Stream:
-        """A connection to the gateway, through TLS if the URL says so.
+        """Open a stream to the gateway, through TLS if the URL is secure.
 
         Raises:
-            NotReachable: nobody is there, or its certificate is not good.
+            NotReachable: The gateway does not answer, or its certificate is invalid.
         """
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
@@ -82,16 +85,16 @@ class Endpoint:
         return wrapped
 
     def unreachable(self, why: str) -> NotReachable:
-        """The error that says so, and the way out."""
+        """Return the error for an address that does not answer, with a remedy."""
         way = "check the address" if self.secure else "start one with `greenroom serve`, or check the address"
         return NotReachable(f"no gateway answers at {self.url} ({why}); {way}", url=self.url)
 
 
 def read_endpoint(url: str) -> Endpoint:
-    """The address that a URL means: ws, wss, http or https, with or without the path of the WebSocket.
+    """Parse the URL of a gateway: ws, wss, http or https, with or without the path of the WebSocket.
 
     Raises:
-        UsageError: it means none; the message says what is wrong.
+        UsageError: The URL is invalid; the message says why.
     """
     if not isinstance(url, str):
         raise UsageError(f"url={url!r}: give a str, such as ws://HOST:PORT")
@@ -113,7 +116,7 @@ def read_endpoint(url: str) -> Endpoint:
 
 
 def _reason(error: OSError) -> str:
-    """Why a connection was not made; trio puts the attempts at all addresses of a name under one error."""
+    """Describe a failed connection; trio groups the attempts at all addresses of a name under one error."""
     causes = [error] if error.__cause__ is None else leaves(error.__cause__)
     return ", ".join(dict.fromkeys(map(_in_words, causes)))
 
@@ -124,7 +127,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _shown(url: str) -> str:
-    """What may be told of a URL that is wrong: nothing that could be a secret."""
+    """Return the part of an invalid URL that cannot contain a secret."""
     text = str(url).partition("#")[0].partition("?")[0]
     head, at, tail = text.rpartition("@")
     return repr(f"...@{tail}" if at and head else text)[:200]

@@ -1,18 +1,18 @@
-"""What can go wrong between a client and a gateway.
+"""The errors of a client.
 
     GreenroomError
-    ├── ConnectError           there is no connection, and there will be none; `url` is where it was tried
-    │   ├── NotReachable       nobody answers there (only the first attempt of `connect` raises it)
-    │   ├── NotAGateway        who answers there does not speak greenroom.v1
-    │   ├── NotAuthenticated   the token is missing, or nobody's
-    │   ├── Forbidden          the gateway does not let this client in
-    │   └── ClientClosed       the block of `connect` has been left
+    ├── ConnectError           there is no connection, and retrying does not help; `url` is the address
+    │   ├── NotReachable       the address does not answer (raised only by the first attempt of `connect`)
+    │   ├── NotAGateway        the peer at the address does not speak greenroom.v1
+    │   ├── NotAuthenticated   the token is missing or unknown
+    │   ├── Forbidden          the gateway does not admit this client
+    │   └── ClientClosed       the block of `connect` has ended
     ├── RequestRefused         the gateway refused one request; `code` says why
-    │   └── NotAllowed         the principal does not have the scope for it
-    └── LogReset               the run's log is another one than the cursor belongs to
+    │   └── NotAllowed         the principal lacks the scope
+    └── LogReset               the cursor does not belong to the run's present log
 
-Beside these a refused request raises what the runtime itself raises for it: UnknownRun, UnknownAgent, RunExists,
-ThreadBusy, UsageError, StoreUnavailable, RunDegraded. Commands to a run do not raise: their answer says it.
+In addition a refused request raises the runtime's own error: UnknownRun, UnknownAgent, RunExists, ThreadBusy,
+UsageError, StoreUnavailable, RunDegraded. Commands to a run do not raise; their result has the refusal.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from greenroom.actors.errors import (
 
 
 class ConnectError(GreenroomError):
-    """There is no connection to a gateway, and trying again as it is would not help.
+    """There is no connection to a gateway, and an identical attempt would fail again.
 
     Attributes:
-        url: where it was tried.
+        url: Address of the gateway.
     """
 
     def __init__(self, message: str, *, url: str = "") -> None:
@@ -46,37 +46,37 @@ class ConnectError(GreenroomError):
         self.url = url
 
     def again(self) -> ConnectError:
-        """The same error for one more task to raise: an exception that is shared gathers everybody's traceback."""
+        """Return a copy for one more task to raise; a shared exception would accumulate the tracebacks of all tasks."""
         return copy.copy(self)
 
 
 class NotReachable(ConnectError):
-    """Nobody answers at the address."""
+    """The address does not answer."""
 
 
 class NotAGateway(ConnectError):
-    """Who answers there does not speak greenroom.v1."""
+    """The peer at the address does not speak greenroom.v1."""
 
 
 class NotAuthenticated(ConnectError):
-    """The token is missing, or it is nobody's."""
+    """The token is missing or unknown."""
 
 
 class Forbidden(ConnectError):
-    """The gateway does not let this client in."""
+    """The gateway does not admit this client."""
 
 
 class ClientClosed(ConnectError):
-    """The block of `connect` has been left."""
+    """The block of `connect` has ended."""
 
 
 class RequestRefused(GreenroomError):
-    """The gateway refused one request; nothing happened.
+    """The gateway refused one request; the request had no effect.
 
     Attributes:
-        code: one of the error codes of docs/gateway.md.
-        retry: the same request may work later.
-        current: what is the case instead, for a conflict.
+        code: An error code of docs/gateway.md.
+        retry: True if the same request may succeed later.
+        current: The conflicting state, for a conflict.
     """
 
     def __init__(self, message: str, *, code: str = "", retry: bool = False, current: object = None) -> None:
@@ -85,19 +85,19 @@ class RequestRefused(GreenroomError):
 
 
 class NotAllowed(RequestRefused):
-    """The principal does not have the scope that this needs; ask for a token that has it."""
+    """The principal lacks the scope that the request needs; use a token with that scope."""
 
 
 class LogReset(GreenroomError):
-    """The run's log is another one than the cursor belongs to: forget what you have of the run.
+    """The cursor does not belong to the run's present log: discard the run's events.
 
-    Go on from the snapshot, with `follow(run_id, after=reset.sequence)`.
+    Continue from the snapshot, with `follow(run_id, after=reset.sequence)`.
 
     Attributes:
-        run_id: whose.
-        reason: "epoch": the store was restored or made anew; "ahead": the log ends before the cursor.
-        sequence: what the snapshot includes.
-        snapshot: the run as of `sequence`, as GET /v1/runs/{run} has it.
+        run_id: The run.
+        reason: "epoch": the store was restored or recreated; "ahead": the log ends before the cursor.
+        sequence: Sequence of the newest event included in the snapshot.
+        snapshot: The run as of `sequence`, in the form of GET /v1/runs/{run}.
     """
 
     def __init__(self, run_id: str, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
@@ -117,13 +117,13 @@ _PLAIN: Final[Mapping[str, type[GreenroomError]]] = {
     "bad_message": UsageError,
     "store_unavailable": StoreUnavailable,
 }
-"""Error code -> what the runtime raises for it."""
+"""Error code -> the error that the runtime raises for it."""
 
 
 def refusal(
     code: str, message: str, *, run_id: str = "", retry: bool = False, current: object = None
 ) -> GreenroomError:
-    """The error for a refused request."""
+    """Return the error for a refused request."""
     if code == "unknown_run":
         return UnknownRun(run_id)
     if code in _PLAIN:

@@ -1,4 +1,4 @@
-"""A run as its reader sees it: an async iterator with a cursor, and a buffer with a limit."""
+"""`EventIterator`: the events of a run as an async iterator with a cursor and a bounded buffer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from greenroom.actors.errors import GreenroomError
 from .errors import LogReset
 
 MOST_EVENTS: Final = 1024
-"""Events that wait for a reader; then it is given no more until it has taken three quarters of them."""
+"""Events in a full buffer. A full buffer accepts events again when three quarters of them have been read."""
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""The same in bytes as sent, for events that are large."""
+"""Bytes (as sent) in a full buffer, for large events."""
 
 OnReset = Literal["raise", "continue"]
 
 
 class EventIterator(AsyncIterator[Event]):
-    """The events of one run, each exactly once and in order, through any number of connections. For one task.
+    """The events of one run, delivered exactly once and in order across any number of connections. For one task.
 
-    When the iteration is cancelled nothing is lost: the next event is the one that would have come.
+    Cancellation: a cancelled iteration loses no event; the next iteration returns the event that the cancelled one
+    awaited.
 
     Attributes:
-        run_id: whose.
-        after: sequence of the last event that the iteration has given; together with `epoch` the cursor to keep.
-        reset: the newest change of the log, with on_reset="continue": the events now are those after its snapshot.
+        run_id: The run.
+        after: Sequence of the last event that the iteration returned; with `epoch`, the cursor to store.
+        reset: The newest reset of the log, with on_reset="continue"; following events continue its snapshot.
     """
 
     def __init__(
@@ -49,16 +50,16 @@ class EventIterator(AsyncIterator[Event]):
     reset: LogReset | None
 
     def __repr__(self) -> str:
-        """Whose events, and how far."""
+        """Show the run, the cursor and the size of the buffer."""
         return f"<Following {self.run_id} after {self.after}, {len(self._waiting)} waiting>"
 
     async def __anext__(self) -> Event:
-        """The next event.
+        """Return the next event.
 
         Raises:
-            StopAsyncIteration: the terminal event was the last one.
-            LogReset: the cursor is not of this log (on_reset="raise").
-            RunDegraded, UnknownRun, RequestRefused, ConnectError: no more events come, and why.
+            StopAsyncIteration: The last event was the terminal event.
+            LogReset: The cursor is not of this log (on_reset="raise").
+            RunDegraded, UnknownRun, RequestRefused, ConnectError: The reason why no more events follow.
         """
         await trio.lowlevel.checkpoint()
         while not self._waiting:
@@ -79,11 +80,11 @@ class EventIterator(AsyncIterator[Event]):
 
     @property
     def hungry(self) -> bool:
-        """There is room, and there is something to come."""
+        """True if the buffer has room and the iteration has not ended."""
         return not self._full and not self._ended
 
     def take(self, event: Event, size: int) -> None:
-        """The next event has come. The one that makes the buffer full is taken; no more are given then."""
+        """Append the next event. The event that fills the buffer is accepted; `hungry` is False afterwards."""
         self._waiting.append((event, size))
         self._bytes += size
         self.cursor = event.sequence
@@ -92,7 +93,7 @@ class EventIterator(AsyncIterator[Event]):
         self._tell()
 
     def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
-        """The log is another one: what waits is of one that is gone."""
+        """Drop the buffered events, which belong to a replaced log, and move the cursor to the snapshot."""
         self._waiting.clear()
         self._bytes, self._full = 0, False
         self.cursor = self.after = sequence
@@ -102,7 +103,7 @@ class EventIterator(AsyncIterator[Event]):
         self._tell()
 
     def end(self, error: Callable[[], GreenroomError] | None) -> None:
-        """No more come; what waits is still given. The first reason stays."""
+        """End the iteration after the buffered events. The first reason wins."""
         if not self._ended:
             self._ended, self._error = True, error
             self._tell()

@@ -1,4 +1,4 @@
-"""Frames as text: those of a client are written, those of a gateway are read. Pure."""
+"""The codec of frames: client frames are encoded, gateway frames are decoded. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InvalidFrame(Exception):
-    """A text is no frame of greenroom.v1; says why."""
+    """The text is not a frame of greenroom.v1; the message says why."""
 
 
 class _Kind(msgspec.Struct):
-    """The one field that says how to read the others."""
+    """The field that selects the decoder of the other fields."""
 
     type: str
 
@@ -31,10 +31,10 @@ _readers: Final = {name: msgspec.json.Decoder(cls).decode for name, cls in DOWN.
 
 
 def write(frame: Up) -> str:
-    """The text of a client's frame; what is None is left out.
+    """Encode a frame of the client; fields that are None are left out.
 
     Raises:
-        TypeError: it holds a value that JSON has no form for.
+        TypeError: A value has no JSON form.
     """
     fields: dict[str, Any] = attrs.asdict(frame, recurse=False)
     data = {"type": _NAMES[type(frame)]} | {name: value for name, value in fields.items() if value is not None}
@@ -42,10 +42,10 @@ def write(frame: Up) -> str:
 
 
 def read(text: str | bytes) -> Event | Frame | None:
-    """What a gateway has sent; None for a frame of a kind that this release does not know.
+    """Decode a frame of the gateway; return None for a frame type that this release does not know.
 
     Raises:
-        Unreadable: it is no frame.
+        InvalidFrame: The text is not a frame.
     """
     if isinstance(text, bytes):
         raise InvalidFrame("a binary message; frames are text")

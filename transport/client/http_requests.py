@@ -1,4 +1,4 @@
-"""The HTTP side of a gateway: what is looked at once, not followed."""
+"""The HTTP requests of a client: one-time reads, in contrast to subscriptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .errors import NotAGateway, refusal
 from .run_lists import ListedRuns, counts_of, line_of
 
 LARGEST: Final = 64 * 1024 * 1024
-"""Bytes of an answer."""
+"""Maximum bytes of a response body."""
 _CHUNK: Final = 64 * 1024
 
 
@@ -40,11 +40,12 @@ async def fetch(
     context: ssl.SSLContext | None = None,
     run_id: str = "",
 ) -> dict[str, Any]:
-    """GET something as JSON.
+    """GET a JSON object.
 
     Raises:
-        NotReachable: nobody is there now. NotAGateway: what is there does not answer as one.
-        UnknownRun, RequestRefused...: as the gateway says.
+        NotReachable: The gateway does not answer now.
+        NotAGateway: The answer is not a gateway's.
+        UnknownRun, RequestRefused...: The gateway refused the request.
     """
     target = address.prefix + path
     given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -96,15 +97,15 @@ def _json(address: Endpoint, status: int, body: bytes, run_id: str) -> dict[str,
 
 
 def run_path(run_id: str) -> str:
-    """Where a run is."""
+    """Return the path of a run."""
     return f"/v1/runs/{quote(run_id, safe='')}"
 
 
 def view_of(address: Endpoint, data: JSONObject) -> RunView:
-    """The snapshot of a run: messages and state do not leave the process of the run, and are empty here.
+    """Parse the snapshot of a run. Messages and state do not leave the run's process, and are empty here.
 
     Raises:
-        NotAGateway: it is no snapshot.
+        NotAGateway: The data is not a snapshot.
     """
     try:
         ended = data["termination"]
@@ -133,10 +134,10 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
 
 
 def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
-    """A page of runs.
+    """Parse a page of runs.
 
     Raises:
-        NotAGateway: it is none.
+        NotAGateway: The data is not a page of runs.
     """
     try:
         rows = msgspec.convert(data["runs"], tuple[lines.RunLine, ...])

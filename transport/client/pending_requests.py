@@ -1,4 +1,7 @@
-"""Requests that wait for their answer: each is sent once per connection until it has one."""
+"""Requests without an answer yet: each is sent once per connection until the answer arrives.
+
+Delivery to the gateway is at least once; the request's id makes its effect at most once.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ class PendingAnswer:
     """One request.
 
     Attributes:
-        text: its frame. waiters: tasks that wait for the answer.
-        sent: over this connection.
-        result: returns the answer, or raises why there will be none; None as long as nobody knows.
+        text: The encoded frame.
+        waiters: Number of tasks that wait for the answer.
+        sent: True if the request was sent on the present connection.
+        result: Returns the answer or raises the final error; None while neither exists.
     """
 
     id: str
@@ -37,7 +41,7 @@ class PendingAnswer:
 
 @attrs.define(eq=False)
 class PendingAnswers:
-    """The requests of one client. As many as there are tasks that wait for one: that is their bound."""
+    """The requests of one client. Their number is bounded by the number of waiting tasks."""
 
     _poke: Callable[[], None]
     _open: dict[str, PendingAnswer] = attrs.field(factory=dict)
@@ -46,12 +50,13 @@ class PendingAnswers:
         return f"<Calls: {len(self._open)} open>"
 
     async def ask(self, id_: str, text: str) -> Ack | Error:
-        """Send a request, over as many connections as it takes, and return the answer.
-
-        Cancelled, it may have been sent or not: ask again with the same id.
+        """Send a request, on as many connections as necessary, and return the answer.
 
         Raises:
-            UsageError: a request with this id and another content is waiting. GreenroomError: there will be no answer.
+            UsageError: A request with this id and another content is pending.
+            GreenroomError: There will be no answer.
+
+        Cancellation: the request may or may not have been sent; ask again with the same id.
         """
         call = self._open.setdefault(id_, PendingAnswer(id_, text))
         if call.text != text:
@@ -68,7 +73,7 @@ class PendingAnswers:
         return call.result()
 
     def frame(self) -> str | None:
-        """The next request that is to be sent, oldest first; it counts as sent now."""
+        """Return the next request to send, oldest first, and mark the request as sent."""
         for call in self._open.values():
             if not call.sent:
                 call.sent = True
@@ -76,7 +81,7 @@ class PendingAnswers:
         return None
 
     def answered(self, frame: Ack | Error) -> None:
-        """The gateway has answered. A gateway that is closing has not: the next one is asked."""
+        """Handle an answer. The error "closing" is not an answer: the request is sent again on the next connection."""
         call = self._open.get(frame.id or "")
         if call is None or (isinstance(frame, Error) and frame.code == "closing"):
             return
@@ -85,12 +90,12 @@ class PendingAnswers:
         call.done.set()
 
     def disconnected(self) -> None:
-        """Whatever was sent may be lost: all of it is sent again over the next connection."""
+        """Mark all requests as unsent, because sent ones may be lost; the next connection sends them again."""
         for call in self._open.values():
             call.sent = False
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
-        """There will be no connection any more."""
+        """Fail all requests: the connection was given up."""
         calls, self._open = list(self._open.values()), {}
         for call in calls:
             call.result = partial(_no_answer, error)

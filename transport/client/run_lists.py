@@ -1,4 +1,4 @@
-"""Lists of runs that are watched, over one connection after the other, and the buffer of each reader."""
+"""Watched lists of runs, across connections, with one buffer per reader."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..protocol.up import Unwatch, Watch
 from .errors import refusal
 
 MOST: Final = 2_000
-"""Changed runs that wait for a reader; one that is further behind gets the first page again."""
+"""Maximum number of buffered changes; a reader that is further behind receives the first page again."""
 
 
 @attrs.frozen(kw_only=True)
 class ListedRun:
-    """One run of a list: who, about what, where it stands, what it asks, how far it is.
+    """One run of a list: agent, title, stage, open tickets and progress.
 
-    The fields are those of `greenroom.RunSummary`, `RunInfo` and `RunRow`; texts hold no secrets and are cut.
+    The fields are those of `greenroom.RunSummary`, `RunInfo` and `RunRow`; texts are redacted and truncated.
     """
 
     run_id: str
@@ -59,9 +59,9 @@ class ListedRuns:
     """A page of runs.
 
     Attributes:
-        runs: in the order that was asked for.
-        cursor: for the next page; None if there is none.
-        counts: how many runs are not done, by status; None if they were not asked for.
+        runs: In the requested order.
+        cursor: Cursor of the next page; None if this is the last page.
+        counts: Number of unfinished runs by status; None unless requested.
     """
 
     runs: tuple[ListedRun, ...]
@@ -71,18 +71,18 @@ class ListedRuns:
 
 @attrs.frozen(kw_only=True)
 class ListedRunChanged:
-    """A run has changed. `line`: what it looks like now; None: it is not in the list (any more)."""
+    """A run has changed. `line` is its present line; None if the run is not (or no longer) in the list."""
 
     run_id: str
     line: ListedRun | None
 
 
 ListChange = ListedRuns | ListedRunChanged | RunCounts
-"""RunLines: forget the list and begin with this page. RunCounts: how many runs are not done now."""
+"""ListedRuns: replace the list by this page. RunCounts: number of unfinished runs."""
 
 
 def line_of(line: lines.RunLine) -> ListedRun:
-    """A row of a gateway."""
+    """Convert a row of a gateway."""
     fields: dict[str, Any] = msgspec.structs.asdict(line)
     asked = tuple(TicketSummary(**msgspec.structs.asdict(one)) for one in line.asked)
     names = {"run": "run_id", "thread": "thread_id", "sequence": "last_sequence"}
@@ -90,15 +90,15 @@ def line_of(line: lines.RunLine) -> ListedRun:
 
 
 def counts_of(line: lines.Counts) -> RunCounts:
-    """The counts of a gateway."""
+    """Convert the counts of a gateway."""
     return RunCounts(created=line.created, running=line.running, waiting=line.waiting)
 
 
 class RunListIterator(AsyncIterator[ListChange]):
-    """A list of runs as its reader sees it. For one task.
+    """The changes of a list of runs as an async iterator. For one task.
 
-    What waits for a slow reader is the newest line of each run, no more; one that is very far behind begins again with
-    a page. After a lost connection the list begins again, too. Cancelled, the iteration loses nothing.
+    The buffer of a slow reader has at most the newest line of each run; a reader that is very far behind restarts with
+    a page. The list also restarts after a lost connection. Cancellation: a cancelled iteration loses nothing.
     """
 
     def __init__(self, frame: Watch, poke: Callable[[], None]) -> None:
@@ -110,14 +110,14 @@ class RunListIterator(AsyncIterator[ListChange]):
         self._news = trio.Event()
 
     def __repr__(self) -> str:
-        """How much waits."""
+        """Show the number of buffered changes."""
         return f"<Watching {self.frame.id}: {len(self._waiting)} waiting>"
 
     async def __anext__(self) -> ListChange:
-        """The next change; the first one is a page.
+        """Return the next change; the first change is a page.
 
         Raises:
-            UsageError, NotAllowed, RequestRefused, ConnectError: no more changes come, and why.
+            UsageError, NotAllowed, RequestRefused, ConnectError: The reason why no more changes follow.
         """
         await trio.lowlevel.checkpoint()
         while not self._waiting:
@@ -129,7 +129,7 @@ class RunListIterator(AsyncIterator[ListChange]):
     # --- what the connection does ------------------------------------------------------------------------------------
 
     def take(self, frame: Runs | RunChanged | CountsChanged) -> None:
-        """Something has come."""
+        """Buffer a frame of the gateway."""
         match frame:
             case Runs():
                 page = ListedRuns(
@@ -150,7 +150,7 @@ class RunListIterator(AsyncIterator[ListChange]):
         self._tell()
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
-        """No more come; what waits is still given. The first reason stays."""
+        """End the iteration after the buffered changes. The first reason wins."""
         if self._error is None:
             self._error = error
             self._tell()
@@ -162,7 +162,7 @@ class RunListIterator(AsyncIterator[ListChange]):
 
 @attrs.define(eq=False)
 class RunLists:
-    """All lists that are watched over one connection."""
+    """The lists that are watched on one connection."""
 
     _open: dict[str, RunListIterator] = attrs.field(factory=dict)
     _left: list[str] = attrs.field(factory=list)
@@ -171,16 +171,16 @@ class RunLists:
         return f"<Watches of {len(self._open)} lists>"
 
     def join(self, watching: RunListIterator) -> None:
-        """A reader begins."""
+        """Add a reader."""
         self._open[watching.frame.id] = watching
 
     def leave(self, watching: RunListIterator) -> None:
-        """A reader ends."""
+        """Remove a reader."""
         if self._open.pop(watching.frame.id, None) is not None and watching.asked:
             self._left.append(watching.frame.id)
 
     def frame(self) -> Watch | Unwatch | None:
-        """The next frame that is to be sent; None if all is as it should be."""
+        """Return the next frame to send; None if the gateway already watches the right lists."""
         if self._left:
             return Unwatch(id=self._left.pop())
         for watching in self._open.values():
@@ -190,13 +190,13 @@ class RunLists:
         return None
 
     def answer(self, frame: Runs | RunChanged | CountsChanged) -> None:
-        """What the gateway says of a list, or of all."""
+        """Pass a frame of the gateway to the readers of its list, or of all lists."""
         for watching in list(self._open.values()):
             if watching.asked and (isinstance(frame, CountsChanged) or watching.frame.id == frame.watch):
                 watching.take(frame)
 
     def refused(self, frame: Error) -> bool:
-        """An error; returns whether it was about a list."""
+        """Handle an error; return True if the error is about a list."""
         watching = self._open.get(frame.id or "")
         if watching is None:
             return (frame.id or "").startswith(PREFIX)
@@ -207,17 +207,17 @@ class RunLists:
         return True
 
     def disconnected(self) -> None:
-        """The connection is gone, and what was watched over it."""
+        """Mark all lists as not watched after a lost connection."""
         self._left.clear()
         for watching in self._open.values():
             watching.asked = False
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
-        """There will be no connection any more."""
+        """End all iterations: the connection was given up."""
         for watching in list(self._open.values()):
             watching.end(error)
 
 
 PREFIX: Final = "watch-"
-"""With what the ids of this client's watches begin."""
+"""Prefix of the ids of this client's watches."""
 Order = Literal["newest", "waiting_longest"]

@@ -1,23 +1,24 @@
-"""What is followed over one connection, decided without I/O.
+"""The subscriptions of one connection, decided without I/O.
 
-The wire has one subscription per run and connection; a client may have any number of readers of a run, each at its own
-place. A run's subscription is steered by one rule, which is looked at whenever something has changed:
+On the wire there is one subscription per run and connection; a client may have any number of readers of a run, each
+with a cursor of its own. One rule, evaluated after every change, controls the subscription of a run:
 
-    goal  = the lowest cursor of the readers that have room; none if nobody has
-    no goal, and subscribed          -> unsubscribe: nobody could take an event now
+    goal  = the lowest cursor of the readers that have room; none if all readers are full
+    no goal, and subscribed          -> unsubscribe: no reader could take an event now
     goal, and not subscribed         -> subscribe after the goal
-    goal is before the position      -> subscribe anew there (a reader came, or has caught up); the others drop what
-                                        they have: an event is taken by those whose next one it is, and by no others
-    goal is far behind the position  -> subscribe anew there: who needed the events between is full or gone
+    goal is before the position      -> subscribe again there (a reader joined, or has caught up); a reader takes an
+                                        event only if the event is its next one, so the others skip the repeated events
+    goal is far behind the position  -> subscribe again there: the readers that needed the events between are full or
+                                        have left
 
-So a slow reader holds up nobody, buffers no more than its limit, and loses nothing: it is served in stretches from
-where it is. The states of a subscription on the wire:
+A slow reader therefore delays no other reader, buffers no more than its limit, and loses nothing: it receives events in
+stretches from its cursor on. The states of a subscription on the wire:
 
-    IDLE --subscribe--> ASKED --gw.subscribed, gw.reset--> OPEN --gw.unsubscribed, unsubscribe, a hole--> IDLE
+    IDLE --subscribe--> ASKED --gw.subscribed, gw.reset--> OPEN --gw.unsubscribed, unsubscribe, a gap--> IDLE
                           |                                  |
                           +------------ subscribe -----------+        a lost connection: IDLE from everywhere
 
-Events count only in OPEN: what still comes of a subscription that was replaced is not what was asked for.
+Events count only in OPEN: late events of a replaced subscription do not belong to the new one.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from ..protocol.up import Subscribe, Unsubscribe
 from .errors import refusal
 
 JUMP: Final = 256
-"""Events that nobody needs are let pass up to so many, if they are there; beyond that a new subscription is cheaper."""
+"""Unneeded events are skipped up to this number if they are available; beyond it a new subscription is cheaper."""
 
 
 class EventReader(Protocol):
-    """Somebody who follows a run.
+    """A reader of a run.
 
     Attributes:
-        cursor: sequence of the last event that it has taken.
-        epoch: of the log that the cursor belongs to; None: of whichever is there.
-        strayed: the log ends before its cursor.
+        cursor: Sequence of the last event that the reader has taken.
+        epoch: Epoch of the log that the cursor belongs to; None accepts any log.
+        strayed: True if the log ends before the cursor.
     """
 
     cursor: int
@@ -58,20 +59,20 @@ class EventReader(Protocol):
 
     @property
     def hungry(self) -> bool:
-        """It has room, and has not ended."""
+        """True if the reader has room and has not ended."""
 
     def take(self, event: Event, size: int) -> None:
-        """Take the event that follows its cursor; `size` is that of its frame."""
+        """Take the event that follows the cursor; `size` is the size of its frame."""
 
     def begin_again(self, reason: Literal["epoch", "ahead"], sequence: int, snapshot: JSONObject) -> None:
-        """Forget what was before; what follows comes after `sequence`."""
+        """Discard all earlier events; the next events follow `sequence`."""
 
     def end(self, error: Callable[[], GreenroomError] | None) -> None:
-        """Nothing follows; `error` makes what tells why, None after the terminal event."""
+        """End the reader; `error` creates the exception to raise, None after the terminal event."""
 
 
 class SubscriptionState(Enum):
-    """Where a subscription stands on the wire; see the module."""
+    """The state of a subscription on the wire; see the module."""
 
     IDLE = auto()
     ASKED = auto()
@@ -80,7 +81,10 @@ class SubscriptionState(Enum):
 
 @attrs.frozen
 class SubscriptionGoal:
-    """Where a subscription should be. lost: the cursor is not of this log, and the answer is a gw.reset."""
+    """The wanted position of a subscription. `lost`: the cursor is not of this log.
+
+    The gateway will answer with gw.reset.
+    """
 
     after: int
     epoch: str | None = None
@@ -89,15 +93,17 @@ class SubscriptionGoal:
 
 @attrs.define(eq=False)
 class RunSubscription:
-    """One run over one connection.
+    """The subscription to one run on one connection.
 
     Attributes:
-        readers: who follows it.
-        state: see the module. id: of the newest subscribe.
-        position: sequence of the last event of the stream. type: its type, if it came over this subscription.
-        known: sequence of the newest event when it was subscribed.
-        asked: the goal of the newest subscribe.
-        not_before: when it may be asked for again, after the gateway could not serve it.
+        readers: The readers of the run.
+        state: See the module.
+        id: Id of the newest subscribe.
+        position: Sequence of the last received event.
+        type: Type of that event, if this subscription delivered the event.
+        known: Sequence of the newest event at the time of the subscribe.
+        asked: The goal of the newest subscribe.
+        not_before: Earliest time of the next subscribe, after the gateway could not serve one.
     """
 
     run_id: str
@@ -125,16 +131,16 @@ class RunSubscription:
         return SubscriptionGoal(min(reader.cursor for reader in hungry), epoch)
 
     def _misplaced(self, goal: SubscriptionGoal) -> bool:
-        """Whether the subscription on the wire is not the one that serves the goal."""
+        """Return True if the subscription on the wire does not serve the goal."""
         if goal.lost:
             return self.asked != goal
         newest = max(self.position, self.known)
         if self.state is SubscriptionState.OPEN and any(one.hungry and one.cursor > newest for one in self.readers):
-            return True  # the answer tells whether the log goes so far
+            return True  # the gateway's answer shows whether the log extends that far
         return not self.position <= goal.after <= min(self.position + JUMP, newest)
 
     def frame(self, epoch: str, now: float, new_id: Callable[[], str]) -> Subscribe | Unsubscribe | None:
-        """The frame that brings the subscription to where it should be; None if it is there, or has to wait."""
+        """Return the frame that moves the subscription to its goal; None if it is there, or has to wait."""
         goal = self._goal(epoch)
         if goal is None:
             if self.state is SubscriptionState.IDLE:
@@ -155,7 +161,7 @@ class RunSubscription:
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
     def subscribed(self, frame: Subscribed, epoch: str) -> None:
-        """The events after `frame.after` follow."""
+        """Handle gw.subscribed: the events after `frame.after` follow."""
         if self.state is SubscriptionState.IDLE or frame.id != self.id:
             return
         self.state, self.position, self.type, self.known = SubscriptionState.OPEN, frame.after, None, frame.head
@@ -163,12 +169,12 @@ class RunSubscription:
             if reader.cursor > frame.head:
                 reader.strayed = True
             elif self.asked is not None and self.asked.lost and reader.cursor == self.asked.after:
-                reader.epoch = epoch  # the gateway knows the cursor after all
+                reader.epoch = epoch  # the gateway accepted the cursor: it is of this log
             elif reader.epoch is None:
                 reader.epoch = epoch
 
     def reset(self, frame: Reset, epoch: str) -> None:
-        """The cursor that was asked for is not of this log."""
+        """Handle gw.reset: the requested cursor is not of this log."""
         if self.state is SubscriptionState.IDLE:
             return
         asked, self.state = self.asked, SubscriptionState.OPEN
@@ -181,7 +187,10 @@ class RunSubscription:
                 reader.epoch, reader.strayed = epoch, False
 
     def event(self, event: Event, size: int, now: float, patience: float) -> bool:
-        """The next event, one that is known, or one after a hole. Returns whether a frame may have to be sent."""
+        """Handle an event: the next one, a known one, or one after a gap.
+
+        Return True if a frame may have to be sent.
+        """
         if self.state is not SubscriptionState.OPEN or event.sequence <= self.position:
             return False
         if event.sequence > self.position + 1:
@@ -196,15 +205,15 @@ class RunSubscription:
         return full
 
     def _lost(self, now: float, patience: float) -> None:
-        """Events are missing: subscribe again; at once only if some have come since the last time."""
+        """Subscribe again because events are missing; without delay only if this subscription has delivered events."""
         if self.type is None:
             self.not_before = now + patience
         self._idle()
 
     def unsubscribed(self, frame: Unsubscribed, now: float, patience: float) -> None:
-        """No more events come: the run has ended, or nobody works on it, or it is gone."""
+        """Handle gw.unsubscribed: the run has ended, has no owner, or was deleted."""
         if self.state is not SubscriptionState.OPEN or frame.reason == "asked":
-            return  # of a subscription that was replaced or given up
+            return  # late answer to a replaced or cancelled subscription
         ended = self.position >= self.known and (self.type is None or self.type in TERMINAL_EVENTS)
         if frame.reason == "done" and not ended:
             self._lost(now, patience)
@@ -222,7 +231,7 @@ class RunSubscription:
                 self._end([one for one in self.readers if one.cursor >= self.position], None)
 
     def refused(self, frame: Error, now: float, patience: float) -> bool:
-        """The subscription was refused; returns whether it was this one."""
+        """Handle gw.error; return True if the error is about this subscription."""
         if self.state is SubscriptionState.IDLE or frame.id != self.id:
             return False
         self._idle()
@@ -234,7 +243,10 @@ class RunSubscription:
         return True
 
     def head(self, sequence: int) -> None:
-        """A tick has said what the newest event is. Twice without any in between: a tail was lost."""
+        """Handle the head in a gw.tick.
+
+        Two heads beyond an unchanged position mean that events at the end were lost.
+        """
         if self.state is SubscriptionState.OPEN and sequence > self.position:
             if self._suspect == self.position:
                 self._idle()
@@ -242,7 +254,7 @@ class RunSubscription:
                 self._suspect = self.position
 
     def disconnected(self) -> None:
-        """The connection is gone, and the subscription with it."""
+        """Reset the subscription after a lost connection."""
         self._idle()
         self.not_before = 0.0
 
@@ -253,11 +265,11 @@ class RunSubscription:
 
 @attrs.define(eq=False)
 class RunSubscriptions:
-    """All runs that are followed over one connection.
+    """The runs that are followed on one connection.
 
     Attributes:
-        epoch: of the gateway's log, from gw.welcome.
-        patience: seconds before a subscription is asked for again that could not be served.
+        epoch: Epoch of the gateway's log, from gw.welcome.
+        patience: Seconds before a subscribe is repeated that the gateway could not serve.
     """
 
     patience: float
@@ -269,17 +281,17 @@ class RunSubscriptions:
         return f"<Subscriptions to {len(self._runs)} runs>"
 
     def join(self, run_id: str, reader: EventReader) -> None:
-        """A reader begins."""
+        """Add a reader."""
         self._runs.setdefault(run_id, RunSubscription(run_id)).readers.append(reader)
 
     def leave(self, run_id: str, reader: EventReader) -> None:
-        """A reader ends. Doing it twice is harmless."""
+        """Remove a reader. Repeated calls have no effect."""
         one = self._runs.get(run_id)
         if one is not None and reader in one.readers:
             one.readers.remove(reader)
 
     def frame(self, now: float) -> Subscribe | Unsubscribe | None:
-        """The next frame that is to be sent; None if all is as it should be."""
+        """Return the next frame to send; None if every subscription is at its goal."""
         for one in list(self._runs.values()):
             frame = one.frame(self.epoch, now, self._new_id)
             if not one.readers:
@@ -289,7 +301,7 @@ class RunSubscriptions:
         return None
 
     def due(self, now: float) -> float:
-        """When the next subscription may be asked for again; infinity if none waits for that."""
+        """Return the earliest time at which a delayed subscribe may be sent; infinity if none is delayed."""
         return min((one.not_before for one in self._runs.values() if one.not_before > now), default=inf)
 
     def _new_id(self) -> str:
@@ -299,12 +311,12 @@ class RunSubscriptions:
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
     def event(self, event: Event, size: int, now: float) -> bool:
-        """An event of some run. Returns whether a frame may have to be sent."""
+        """Handle an event of any run. Return True if a frame may have to be sent."""
         one = self._runs.get(event.run_id)
         return one is not None and one.event(event, size, now, self.patience)
 
     def answer(self, frame: Subscribed | Reset | Unsubscribed, now: float) -> None:
-        """A frame about one subscription."""
+        """Handle a frame about one subscription."""
         one = self._runs.get(frame.run)
         if one is None:
             return
@@ -317,28 +329,28 @@ class RunSubscriptions:
                 one.unsubscribed(frame, now, self.patience)
 
     def refused(self, frame: Error, now: float) -> bool:
-        """An error; returns whether it was about a subscription."""
+        """Handle an error; return True if the error is about a subscription."""
         return any(one.refused(frame, now, self.patience) for one in self._runs.values())
 
     def heads(self, heads: Mapping[str, int]) -> None:
-        """What a tick says of the newest events."""
+        """Handle the heads of a gw.tick."""
         for run_id, sequence in heads.items():
             one = self._runs.get(run_id)
             if one is not None:
                 one.head(sequence)
 
     def connected(self, epoch: str) -> None:
-        """A new connection: nothing is subscribed on it yet."""
+        """Begin a new connection, which has no subscriptions yet."""
         self.disconnected()
         self.epoch = epoch
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """Reset all subscriptions after a lost connection."""
         for one in self._runs.values():
             one.disconnected()
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
-        """There will be no connection any more."""
+        """End all readers: the connection was given up."""
         for one in self._runs.values():
             for reader in list(one.readers):
                 reader.end(error)

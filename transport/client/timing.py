@@ -1,4 +1,4 @@
-"""How a client keeps time: when it comes back, when it asks whether anybody is there, how fast it may send."""
+"""The times of a connection: reconnects, heartbeats, and the rate of frames."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class ConnectionTiming:
     """Times of a connection, in seconds. The defaults are those of docs/gateway.md.
 
     Attributes:
-        first, slowest: the longest that the first wait before a new attempt may be, and any wait; each doubles the one
-            before. The wait itself is a random part of it, so that a thousand clients do not come back together.
-        settled: a connection that has lasted so long was a good one: after it the waits begin anew.
-        ping: without a frame for so long, the gateway is asked for one.
-        silence: without a frame for so long, the connection counts as lost.
-        handshake: until a connection is open and welcomed.
-        closing: for the close handshake at the end.
-        patience: before a subscription is asked for again that the gateway could not serve.
-        lots: draws from 0 to 1.
+        first, slowest: Upper bounds of the first wait before a new attempt, and of any wait; each bound doubles the
+        previous one. The wait is a random part of its bound, so that a thousand clients do not reconnect together.
+        settled: After a connection of at least this duration, the waits start from `first` again.
+        ping: Silence of the gateway after which the client sends a ping.
+        silence: Silence of the gateway after which the connection counts as lost.
+        handshake: Limit from the attempt to gw.welcome.
+        closing: Limit for the close handshake at the end.
+        patience: Delay before a subscribe is repeated that the gateway could not serve.
+        lots: Draws a random number from 0 to 1.
     """
 
     first: float = 0.25
@@ -35,15 +35,16 @@ class ConnectionTiming:
     lots: Callable[[], float] = random.random
 
     def wait(self, attempt: int) -> float:
-        """Seconds to wait after `attempt` short-lived connections or failures in a row, from 1."""
+        """Return the seconds to wait after `attempt` short connections or failures in a row, counted from 1."""
         return min(self.slowest, self.first * 2.0 ** min(attempt - 1, 62)) * self.lots()
 
 
 @attrs.define(eq=False)
 class RateLimit:
-    """How fast may be sent: `per_second` in the long run, and so many at once (the gateway allows twice that).
+    """A rate limit: `per_second` frames in the long run, and a burst of the same size (the gateway allows twice that).
 
-    The generic cell rate algorithm (ITU-T I.371): one number, the moment at which all that was sent is used up.
+    The generic cell rate algorithm (ITU-T I.371): one number, the time at which the allowance of all sent frames is
+    used up.
     """
 
     per_second: float
@@ -54,9 +55,9 @@ class RateLimit:
 
     @property
     def free_at(self) -> float:
-        """The moment from which on one more may be sent."""
+        """Earliest time at which one more frame may be sent."""
         return self._used_up - 1.0
 
     def spend(self, now: float) -> None:
-        """Count one message."""
+        """Count one frame."""
         self._used_up = max(self._used_up, now) + 1.0 / self.per_second

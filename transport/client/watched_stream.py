@@ -1,4 +1,4 @@
-"""A byte stream that says when it has ended, also to those who do not read it."""
+"""A byte stream that signals its end to tasks that do not read the stream."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import trio
 
 
 class WatchedStream(trio.abc.Stream):
-    """A stream with an event for its end: the WebSocket library waits for a handshake on one that has ended.
+    """A stream with an event for its end.
+
+    trio-websocket waits without limit for a handshake on a stream that has ended; the event ends that wait.
 
     Attributes:
-        gone: the other side has closed or the stream has broken, or we have closed it.
+        gone: Set when the peer closes the stream, when the stream breaks, or on `aclose`.
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -17,11 +19,11 @@ class WatchedStream(trio.abc.Stream):
         self.gone = trio.Event()
 
     def __repr__(self) -> str:
-        """Whether it is open."""
+        """Show whether the stream is open."""
         return f"<Wire {'gone' if self.gone.is_set() else 'open'}>"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Bytes, or none at the end."""
+        """Receive bytes; empty at the end."""
         try:
             data = await self._stream.receive_some(max_bytes)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -32,14 +34,14 @@ class WatchedStream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         await self._stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
+        """Wait until the stream may accept bytes."""
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the stream."""
         self.gone.set()
         await self._stream.aclose()

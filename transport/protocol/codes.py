@@ -1,8 +1,8 @@
 """Close codes and error codes of the gateway: documented and stable.
 
-Close codes below 4000 are RFC 6455's own; those from 4400 on follow the HTTP status of the same ending, as
-graphql-transport-ws has them where they overlap. A browser shows 1006 for a handshake that was refused, therefore
-credentials are judged after the upgrade.
+Close codes below 4000 are those of RFC 6455. Codes from 4400 on correspond to the HTTP status of the same outcome, and
+agree with graphql-transport-ws where the two overlap. A browser reports a refused handshake only as 1006, therefore
+credentials are checked after the upgrade.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PATH: Final = "/v1/ws"
 
 @attrs.frozen
 class CloseCode:
-    """One way a connection ends.
+    """A close code.
 
     Attributes:
-        code: the number on the wire.
-        name: its name in `gw.bye` and in the documents.
-        meaning: a sentence.
-        retry: connecting again may help.
+        code: The number on the wire.
+        name: Name in `gw.bye` and in the documentation.
+        meaning: One sentence.
+        retry: True if another connection may succeed.
     """
 
     code: int
@@ -79,13 +79,13 @@ CLOSE_CODES: Final[Mapping[int, CloseCode]] = {
 
 @attrs.frozen
 class ErrorCode:
-    """One way a request or command is refused.
+    """An error code of a refused request or command.
 
     Attributes:
-        code: in `gw.error` and in HTTP bodies.
-        status: the HTTP status.
-        meaning: a sentence.
-        retry: the same request may work later.
+        code: The code in `gw.error` and in HTTP bodies.
+        status: The HTTP status.
+        meaning: One sentence.
+        retry: True if the same request may succeed later.
     """
 
     code: str
@@ -134,16 +134,16 @@ _ERRORS = (
 )
 
 ERRORS: Final[Mapping[str, ErrorCode]] = {one.code: one for one in _ERRORS}
-"""Code -> what it is."""
+"""Code -> `ErrorCode`."""
 
 
 class Refused(Exception):
-    """A request or command that is answered with an error.
+    """A request or command is answered with an error.
 
     Attributes:
-        error: its code.
-        message: names the value and the way out.
-        current: what is the case instead, for a conflict.
+        error: The error code.
+        message: Names the value and a remedy.
+        current: The conflicting state, for a conflict.
     """
 
     def __init__(self, code: str, message: str, *, current: object = None) -> None:

@@ -1,6 +1,6 @@
-"""What the gateway sends beside events. Their `type` begins with `gw.`; events have none that does.
+"""The frames of the gateway except events. Their `type` begins with `gw.`; no event type does.
 
-An event frame is the stored bytes of the event and nothing else: nothing in it belongs to a connection.
+An event frame consists of the stored bytes of the event; no part of it depends on the connection.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .lines import Counts, RunLine
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all gateway frames have in common: their type; a field that has its default is left out."""
+    """The base of all gateway frames: a type; fields that have their default are left out."""
 
 
 class Welcome(Frame, frozen=True, kw_only=True, tag="gw.welcome"):
-    """The connection is open and knows who you are.
+    """The connection is open and the principal is authenticated.
 
-    `epoch` names the log that all cursors belong to; `limits` are those that the client has to keep, and `event_bytes`,
-    which no event exceeds.
+    `epoch` identifies the log that all cursors belong to; `limits` are the limits that the client must respect, and
+    `event_bytes`, the maximum size of an event.
     """
 
     connection: str
@@ -37,7 +37,10 @@ class Welcome(Frame, frozen=True, kw_only=True, tag="gw.welcome"):
 
 
 class Subscribed(Frame, frozen=True, kw_only=True, tag="gw.subscribed"):
-    """The run's events follow from `after` + 1 on. `head` is the newest one now; replay: there are older ones first."""
+    """The run's events follow from `after` + 1 on. `head` is the newest sequence.
+
+    `mode` is replay if older events precede.
+    """
 
     run: str
     after: int
@@ -47,14 +50,14 @@ class Subscribed(Frame, frozen=True, kw_only=True, tag="gw.subscribed"):
 
 
 class Live(Frame, frozen=True, kw_only=True, tag="gw.live"):
-    """Once per subscription: everything that was there has been sent, what comes now is new."""
+    """All events that existed at the subscription have been sent; later events are new. Sent once per subscription."""
 
     run: str
     sequence: int
 
 
 class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
-    """The cursor can not be continued: forget the run's events, take this snapshot, go on after `sequence`."""
+    """The cursor is invalid: discard the run's events, take this snapshot, and continue after `sequence`."""
 
     run: str
     reason: Literal["epoch", "ahead"]
@@ -64,7 +67,7 @@ class Reset(Frame, frozen=True, kw_only=True, tag="gw.reset"):
 
 
 class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
-    """No more events of this run come. `reason`: asked, done (its terminal event has been sent), gone or degraded.
+    """The subscription has ended. `reason`: asked, done (the terminal event has been sent), gone or degraded.
 
     `code`, of degraded: deps_missing, agent_unknown, state_mismatch or gave_up.
     """
@@ -77,9 +80,10 @@ class Unsubscribed(Frame, frozen=True, kw_only=True, tag="gw.unsubscribed"):
 
 
 class Runs(Frame, frozen=True, kw_only=True, tag="gw.runs"):
-    """The first page of a list that is watched: it takes the place of all that the client has of the list.
+    """The first page of a watched list; replaces all that the client has of the list.
 
-    `reason`: asked, or too_many: more has changed than is told run by run (a prune, too), or than the connection took.
+    `reason`: asked, or too_many: there are more changes (also by a prune) than are sent one by one, or than the
+    connection accepted.
     """
 
     watch: str
@@ -90,7 +94,10 @@ class Runs(Frame, frozen=True, kw_only=True, tag="gw.runs"):
 
 
 class RunChanged(Frame, frozen=True, kw_only=True, tag="gw.run"):
-    """A run has changed. `matches`: it is in the list now, and `row` is what it looks like; else it is not in it."""
+    """A run has changed. `matches`: the run is in the list, and `row` is its present line.
+
+    Otherwise it is not in the list.
+    """
 
     watch: str
     run: str
@@ -99,26 +106,29 @@ class RunChanged(Frame, frozen=True, kw_only=True, tag="gw.run"):
 
 
 class CountsChanged(Frame, frozen=True, kw_only=True, tag="gw.counts"):
-    """How many runs are not done, whatever the lists of this connection are."""
+    """The number of runs that are not done, independent of the watched lists."""
 
     counts: Counts
 
 
 class Unwatched(Frame, frozen=True, kw_only=True, tag="gw.unwatched"):
-    """A list is watched no more."""
+    """The watch of a list has ended."""
 
     watch: str
 
 
 class Tick(Frame, frozen=True, kw_only=True, tag="gw.tick"):
-    """Nothing has happened, and the gateway is alive. `heads`: run -> the newest sequence, to notice a lost tail."""
+    """A sign of life without news. `heads`: run -> newest sequence, for detecting lost events at the end."""
 
     heads: Mapping[str, int]
     id: str | None = None
 
 
 class Ack(Frame, frozen=True, kw_only=True, tag="gw.ack"):
-    """A command is durable. duplicate: it was before; it acts once. `code` "early": a decision before its ticket."""
+    """A command is durable. duplicate: it was durable before and acts once.
+
+    `code` "early": a decision before its ticket.
+    """
 
     id: str
     run: str
@@ -128,7 +138,10 @@ class Ack(Frame, frozen=True, kw_only=True, tag="gw.ack"):
 
 
 class Error(Frame, frozen=True, kw_only=True, tag="gw.error"):
-    """A frame was refused; nothing happened. `retry`: the same frame may work later. `current`: what is the case."""
+    """A frame was refused and had no effect. `retry`: the same frame may succeed later.
+
+    `current`: the conflicting state.
+    """
 
     code: str
     message: str
@@ -139,7 +152,7 @@ class Error(Frame, frozen=True, kw_only=True, tag="gw.error"):
 
 
 class Bye(Frame, frozen=True, kw_only=True, tag="gw.bye"):
-    """The gateway closes the connection, with this close code. Come back after `retry_after_ms`, if it is given."""
+    """The gateway closes the connection with this close code. Reconnect after `retry_after_ms`, if given."""
 
     code: int
     name: str
@@ -165,4 +178,4 @@ DOWN: Final[Mapping[str, type[Frame]]] = {
 """Type -> class."""
 
 encode: Final = msgspec.json.Encoder().encode
-"""A frame's bytes."""
+"""Encode a frame as JSON."""

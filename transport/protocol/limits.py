@@ -1,4 +1,4 @@
-"""Limits on everything that a stranger can send or hold. `gw.welcome` tells those that a client has to keep."""
+"""Limits on all that a client can send or hold. `gw.welcome` announces the limits that a client must respect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from greenroom.actors.errors import UsageError
 PAGE_BYTES: Final = 1_048_576
 """Bytes after which a page of runs ends."""
 ROW_BYTES: Final = 16_384
-"""Bytes of a run in a list, at most."""
+"""Maximum bytes of a run in a list."""
 
 
 def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
@@ -21,26 +21,31 @@ def _positive(_: object, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What a connection may take and send. Sizes in bytes, times in seconds.
+    """The limits of a gateway. Sizes in bytes, times in seconds.
 
     Attributes:
-        connections: open at once, of all principals; fewer if the process may not open so many files. per_principal: of
-            one. strangers: of those whose peer has shown no token yet; None: a quarter of `connections`, 64 at least. A
-            newcomer beyond them takes the place of the one that has been silent for longest.
-        header_bytes: request line and headers. header_seconds: until they are whole.
-        body_bytes: of a request. body_seconds: until it is whole.
-        idle_seconds: between two requests of one connection.
-        message_bytes: of a WebSocket message. messages_per_second: sustained; a burst may be twice that.
-        subscriptions: runs that one connection follows. watches: lists of runs that one connection watches.
-        watch_seconds: for which changes are gathered before they are told to those who watch.
-        watch_bytes: that wait for a connection to take the changes of one list; above it comes the first page again.
-        hello_seconds: until a browser has sent its token.
-        heartbeat_seconds: without a byte from the client until it is pinged, and without an event until it gets a tick.
-        pong_seconds: after a ping, until the client counts as gone.
-        stall_seconds: a write without any progress, until the connection is cut.
+        connections: Open connections of all principals; fewer if the process may not open as many files.
+        per_principal: Open connections of one principal.
+        strangers: Open connections of peers that have not shown a token yet; None for a quarter of `connections`, at
+            least 64. A further one replaces the stranger that has been silent longest.
+        header_bytes: Request line and headers.
+        header_seconds: Until the headers are complete.
+        body_bytes: Body of a request.
+        body_seconds: Until the body is complete.
+        idle_seconds: Between two requests of one connection.
+        message_bytes: One WebSocket message.
+        messages_per_second: Sustained rate of messages; a burst may be twice that.
+        subscriptions: Runs that one connection follows.
+        watches: Lists of runs that one connection watches.
+        watch_seconds: Period over which changes of a list are collected before they are sent.
+        watch_bytes: Unsent changes of one list on one connection; beyond it the first page is sent again.
+        hello_seconds: Until a browser has sent its token.
+        heartbeat_seconds: Silence of the client until a ping, and silence of the gateway until a tick.
+        pong_seconds: From a ping until the client counts as disconnected.
+        stall_seconds: A write without progress until the connection is cut.
 
     Raises:
-        ValueError: one is not above 0.
+        ValueError: A limit is not greater than 0.
     """
 
     connections: int = attrs.field(default=8192, validator=_positive)

@@ -15,7 +15,7 @@ Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 i
 
 
 class TicketLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An open ticket in short. `reviewers`: who may decide; empty means everybody with the scope for it."""
+    """A summary of an open ticket. `reviewers`: who may decide; empty means every principal with the scope."""
 
     ticket_id: str
     call_id: str | None
@@ -30,16 +30,17 @@ class TicketLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a list of runs; its texts hold no secrets.
+    """One line of a list of runs; its texts are redacted.
 
     Attributes:
-        title: one line that says what the run is about; its id if nothing better is known.
-        pending: accepted commands that have not acted yet.
-        held: it waits until another run has left its thread.
-        degraded: why nobody works on it here (deps_missing, agent_unknown, gave_up), or null.
-        waiting_since: since when its oldest open ticket is open; null while it does not wait.
-        asked: the first open tickets, oldest first. asked_count: how many are open in all.
-        termination: why it ended; null before that.
+        title: One line that says what the run is about; the run's id if no title is known.
+        pending: Number of accepted commands that have not acted yet.
+        held: True while the run waits until another run has left its thread.
+        degraded: Why the run has no owner here (deps_missing, agent_unknown, gave_up), or null.
+        waiting_since: When the oldest open ticket was opened; null while the run does not wait.
+        asked: The first open tickets, oldest first.
+        asked_count: Number of open tickets.
+        termination: Why the run ended; null before the end.
     """
 
     run: str
@@ -64,7 +65,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs are not done, of those that the principal may see, by status."""
+    """The numbers of unfinished runs that the principal may see, by status."""
 
     created: int
     running: int

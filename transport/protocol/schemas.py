@@ -1,7 +1,7 @@
-"""JSON Schemas of the frames both ways, made from their classes; `gateway_schema` is docs/schemas/gateway.json.
+"""JSON Schemas of the frames in both directions, generated from their classes.
 
-Frames of a client are closed, since unknown fields are refused. Those of the gateway are open: a client passes over a
-field that it does not know, so that one may be added.
+`gateway_schema` is docs/schemas/gateway.json. Client frames are closed, since unknown fields are refused. Gateway
+frames are open: a client ignores unknown fields, so fields may be added.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from .up import COMMANDS, UP
 Schema = dict[str, Any]
 
 ELSEWHERE: Final = ("id", "run")
-"""Fields of a command that stand in the header and the path when it comes as a POST."""
+"""Fields of a command that a POST carries in the header and the path."""
 
 
 def components(classes: Iterable[type[object]], template: str) -> dict[str, Schema]:
-    """Name -> schema of these classes and of all that they are made of; `template` makes a reference of `{name}`."""
+    """Return name -> schema of these classes and of the types they contain.
+
+    `template` formats a reference to `{name}`.
+    """
     _, found = msgspec.json.schema_components(classes, ref_template=template)
     return {name: tidied(schema) for name, schema in found.items()}
 
 
 def tidied(schema: object) -> Any:
-    """The schema as plain JSON data, with what a docstring says of its fields at the fields."""
+    """Return the schema as plain JSON data; field descriptions from docstrings are moved to the fields."""
     match schema:
         case {"description": str(text), **rest}:
             about, fields = _read_docstring(text)
@@ -46,7 +49,7 @@ def tidied(schema: object) -> Any:
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a Google-style docstring says of the class, and name -> what its Attributes section says."""
+    """Split a Google-style docstring into the text about the class and name -> text of its Attributes section."""
     about, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
     entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
     return about, {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}
@@ -63,7 +66,7 @@ def _described(schema: Schema, fields: Mapping[str, str]) -> Schema:
 
 
 def moved(schema: object, old: str, new: str) -> Any:
-    """The schema with references that begin with `old` beginning with `new`."""
+    """Return the schema with the prefix `old` of its references replaced by `new`."""
     match schema:
         case dict():
             return {
@@ -79,19 +82,19 @@ def moved(schema: object, old: str, new: str) -> Any:
 
 
 def up_schemas() -> dict[str, Schema]:
-    """Type -> schema of what a client may send."""
+    """Return type -> schema of the client's frames."""
     known = components(UP.values(), "#/{name}")
     return {kind: _closed(kind, known[cls.__name__]) for kind, cls in UP.items()}
 
 
 def down_schemas() -> dict[str, Schema]:
-    """Type -> schema of what the gateway sends beside events."""
+    """Return type -> schema of the gateway's frames except events."""
     known = components(DOWN.values(), "#/{name}")
     return {kind: {**_whole(known[cls.__name__], known), "title": kind} for kind, cls in DOWN.items()}
 
 
 def _whole(schema: object, known: Mapping[str, Schema]) -> Any:
-    """The schema with what it refers to in the places of the references."""
+    """Return the schema with its references resolved in place."""
     match schema:
         case {"$ref": str(name)}:
             return _whole(known[name.removeprefix("#/")], known)
@@ -104,12 +107,12 @@ def _whole(schema: object, known: Mapping[str, Schema]) -> Any:
 
 
 def command_schemas() -> dict[str, Schema]:
-    """Type -> schema of a command as the body of a POST: run and id stand elsewhere."""
+    """Return type -> schema of a command as the body of a POST, without the run and the id."""
     return {kind: _without(schema, ELSEWHERE) for kind, schema in up_schemas().items() if kind in COMMANDS}
 
 
 def gateway_schema() -> Schema:
-    """One JSON Schema document (draft 2020-12) of all frames but events, which have their own."""
+    """Return one JSON Schema document (draft 2020-12) of all frames; events have a document of their own."""
     up, down = up_schemas(), down_schemas()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -129,14 +132,14 @@ def gateway_schema() -> Schema:
 
 
 def close_code_table() -> str:
-    """The close codes as rows of Markdown."""
+    """Return the close codes as rows of Markdown."""
     rows = ["| code | name | meaning | come back? |", "|---|---|---|---|"]
     rows += [f"| {one.code} | {one.name} | {one.meaning} | {_yes(one.retry)} |" for one in CLOSE_CODES.values()]
     return "\n".join(rows)
 
 
 def error_code_table() -> str:
-    """The error codes as rows of Markdown."""
+    """Return the error codes as rows of Markdown."""
     rows = ["| code | status | meaning | retry |", "|---|---|---|---|"]
     rows += [f"| `{one.code}` | {one.status} | {one.meaning} | {_yes(one.retry)} |" for one in ERRORS.values()]
     return "\n".join(rows)

@@ -1,7 +1,7 @@
-"""What a client may send, one class per type. Read by cattrs, so that an error names the field and what it should be.
+"""The frames of a client, one class per type. cattrs decodes them, so an error names the field and its expected type.
 
-A text frame holds one JSON object; its `type` names the class. Unknown fields are refused: a misspelt
-`edited_arguments` must not become an approval of the original ones.
+A text frame contains one JSON object; its `type` selects the class. Unknown fields are refused: a misspelt
+`edited_arguments` must not become an approval of the original arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from greenroom.supervision.fields import did_you_mean
 from .codes import Refused
 
 MAX_ID: Final = 128
-"""Characters of a command's id: room for two UUIDs and a prefix."""
+"""Maximum characters of a command's id: room for two UUIDs and a prefix."""
 
 
 CommandId = Annotated[
@@ -33,7 +33,7 @@ Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the 
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Runs of a page, at most.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
-# What stands in Meta is for the documents; the validators below say it to the client in words.
+# Meta feeds the generated documents; the validators below produce the messages for the client.
 
 
 def _id(_: object, attribute: attrs.Attribute[Any], value: str) -> None:
@@ -47,7 +47,7 @@ def _limit(_: object, __: object, value: int) -> None:
 
 
 def _after(_: object, __: object, value: int) -> None:
-    if not 0 <= value < 2**53:  # what every client can count to
+    if not 0 <= value < 2**53:  # the largest integer that a JavaScript client represents exactly
         raise ValueError("after must be 0 or the sequence of an event")
 
 
@@ -58,7 +58,7 @@ def _step(_: object, __: object, value: int) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hello:
-    """The first frame of a client that could not set the Authorization header. `client` is a name for the log."""
+    """The first frame of a client that cannot set the Authorization header. `client` is a name for the log."""
 
     token: str = attrs.field(default="", repr=False)
     client: str = ""
@@ -67,7 +67,7 @@ class Hello:
 
 @attrs.frozen(kw_only=True)
 class Subscribe:
-    """Follow a run from sequence `after` + 1 on. `epoch`: of the log that the cursor belongs to (from gw.welcome)."""
+    """Follow a run from sequence `after` + 1 on. `epoch` is the epoch of the cursor's log (from gw.welcome)."""
 
     run: str
     after: Cursor = attrs.field(default=0, validator=_after)
@@ -77,7 +77,7 @@ class Subscribe:
 
 @attrs.frozen(kw_only=True)
 class Unsubscribe:
-    """Follow a run no more. The run itself goes on."""
+    """Stop following a run. The run itself continues."""
 
     run: str
     id: str | None = None
@@ -85,9 +85,10 @@ class Unsubscribe:
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """Start a run. The same id starts the same run once; `run` is the run's id (default: made from `id`).
+    """Start a run. Repeated with the same id, the run is started once.
 
-    `title` is one line for lists of runs (default: the first line of `text`).
+    `run` is the run's id (default: derived from `id`). `title` is one line for lists of runs (default: the first line
+    of `text`).
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -102,9 +103,9 @@ class Start:
 
 @attrs.frozen(kw_only=True)
 class Watch:
-    """Watch a list of runs: its first page, then every run that changes. The filters are those of GET /v1/runs.
+    """Watch a list of runs: its first page, then every changed run. The filters are those of GET /v1/runs.
 
-    `id` names the watch; another watch with the same id takes its place.
+    `id` names the watch; another watch with the same id replaces it.
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -122,16 +123,16 @@ class Watch:
 
 @attrs.frozen(kw_only=True)
 class Unwatch:
-    """Watch a list no more."""
+    """Stop watching a list."""
 
     id: CommandId = attrs.field(validator=_id)
 
 
 @attrs.frozen(kw_only=True)
 class Fork:
-    """Start a run that begins where `run` stood at the end of `step`, in a thread of its own; step 0: at its beginning.
+    """Start a run, in a thread of its own, from the state of `run` at the end of `step`; step 0 is its beginning.
 
-    The same id makes the same fork once; `new_run` is the fork's id (default: made from `id`).
+    Repeated with the same id, the fork is made once; `new_run` is the fork's id (default: derived from `id`).
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -142,7 +143,7 @@ class Fork:
 
 @attrs.frozen(kw_only=True)
 class Decide:
-    """Decide about a ticket or a call. `fingerprint` binds the decision to the action that was looked at."""
+    """Decide a ticket or a call. `fingerprint` binds the decision to the action that was shown."""
 
     id: CommandId = attrs.field(validator=_id)
     run: str
@@ -175,7 +176,7 @@ class Send:
 
 @attrs.frozen(kw_only=True)
 class Pause:
-    """Hold a run before its next step, by a ticket of its own (its call_id is null) that somebody decides."""
+    """Pause a run before its next step; the run then has a ticket of its own (call_id null) that awaits a decision."""
 
     id: CommandId = attrs.field(validator=_id)
     run: str
@@ -184,7 +185,7 @@ class Pause:
 
 @attrs.frozen(kw_only=True)
 class Ping:
-    """Answered by gw.tick with the same id."""
+    """Request a gw.tick with the same id."""
 
     id: str | None = None
 
@@ -197,7 +198,7 @@ COMMANDS: Final[Mapping[str, type[RunCommand]]] = {
     "send": Send,
     "pause": Pause,
 }
-"""The commands to a run; POST /v1/runs/{run}/commands takes the same ones."""
+"""The commands to a run; POST /v1/runs/{run}/commands accepts the same commands."""
 UP: Final[Mapping[str, type[object]]] = {
     "hello": Hello,
     "subscribe": Subscribe,
@@ -255,14 +256,14 @@ for _class in UP.values():
 
 
 class Malformed(Exception):
-    """Not a JSON object at all: the connection is closed with 4400."""
+    """The message is not a JSON object; the connection is closed with 4400."""
 
 
 def parse(text: str | bytes) -> dict[str, Any]:
-    """A JSON object.
+    """Parse a JSON object.
 
     Raises:
-        Malformed: it is none.
+        Malformed: The text is not a JSON object.
     """
     try:
         data = msgspec.json.decode(text)
@@ -274,7 +275,7 @@ def parse(text: str | bytes) -> dict[str, Any]:
 
 
 def read(data: JSONObject) -> Up:
-    """The frame that an object holds.
+    """Decode the frame in a JSON object.
 
     Raises:
         Refused: bad_message; the text names the field.
@@ -288,7 +289,7 @@ def read(data: JSONObject) -> Up:
 
 
 def read_command(data: JSONObject) -> RunCommand:
-    """The command to a run that an object holds.
+    """Decode the command to a run in a JSON object.
 
     Raises:
         Refused: bad_message; the text names the field.
@@ -303,10 +304,10 @@ def read_command(data: JSONObject) -> RunCommand:
 
 
 def structure(data: JSONObject, cls: type[Any], what: str) -> Any:
-    """An object as an attrs class of plain fields.
+    """Convert a JSON object to an attrs class of plain fields.
 
     Raises:
-        Refused: bad_message; the text names every field that is wrong.
+        Refused: bad_message; the text names every invalid field.
     """
     try:
         return _converter.structure(dict(data), cls)

@@ -1,7 +1,7 @@
-"""What a WebSocket session asks of its connection: a closed union. And the sources that its turns are about.
+"""The actions that a WebSocket session requests of its connection, as a closed union, and the sources of its turns.
 
-The session decides without I/O; the connection performs one action after the other and calls the method that the
-docstring of the action names, with the result. That method returns the next actions. `ws_session.py` has the theory.
+The session decides without I/O. The connection performs one action after the other and passes the result to the method
+that the docstring of the action names; that method returns the next actions. `ws_session.py` explains the theory.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from . import up
 
 
 class Source:
-    """Something that the session writes in turns, one write at a time.
+    """A stream of data that the session writes in turns, one write at a time.
 
     Attributes:
-        queued: it waits in the line for its turn.
-        writing: it has its turn, which ends when what was read has been written: nothing else may write of it.
-        over: the connection writes nothing more of it.
+        queued: True while the source waits in line for its turn.
+        writing: True during its turn, which ends after its data is written; no other task may write data of the source.
+        over: True if the connection writes no more data of the source.
     """
 
     __slots__ = ("over", "queued", "writing")
@@ -30,9 +30,9 @@ class RunSource(Source):
     """The events of a run that the client follows.
 
     Attributes:
-        run: the run's id.
-        after: sequence of the last event that was handed to the connection for writing.
-        live: the events that were there at the beginning were written, and gw.live was.
+        run: Id of the run.
+        after: Sequence of the last event passed to the connection for writing.
+        live: True after the events that existed at the subscription, and gw.live, have been written.
     """
 
     __slots__ = ("after", "live", "run")
@@ -51,7 +51,7 @@ class ListSource(Source):
     """The changes of a list of runs that the client watches.
 
     Attributes:
-        name: the client's name of the list.
+        name: The client's name for the list.
     """
 
     __slots__ = ("name",)
@@ -71,11 +71,11 @@ class Action(msgspec.Struct, frozen=True):
     """One request of the session to its connection."""
 
 
-# --- of the requests of the client: their answers are facts for the session -------------------------------------------
+# --- actions for requests of the client: their results are facts for the session --------------------------------------
 
 
 class Authenticate(Action, frozen=True):
-    """Find the principal of a token and count the connection for it: `welcomed`, or `rejected`."""
+    """Find the principal of a token and count the connection for that principal: `welcomed`, or `rejected`."""
 
     token: str
 
@@ -84,7 +84,7 @@ class Authenticate(Action, frozen=True):
 
 
 class CountFrame(Action, frozen=True):
-    """Count a frame of the client; `kind` is its type as it came. No result."""
+    """Count a frame of the client; `kind` is its type as received. No result."""
 
     kind: object
 
@@ -102,19 +102,19 @@ class TakeSnapshot(Action, frozen=True):
 
 
 class ExecuteCommand(Action, frozen=True):
-    """Judge and journal a command: `executed`, `refused` or `store_failed`."""
+    """Check and journal a command: `executed`, `refused` or `store_failed`."""
 
     command: up.Start | up.Fork | up.RunCommand
 
 
 class OpenWatch(Action, frozen=True):
-    """Check a query and serve its list, in place of the one of this name: `watch_opened` or `refused`."""
+    """Check a query and serve its list, replacing the list with the same name: `watch_opened` or `refused`."""
 
     frame: up.Watch
 
 
 class CloseWatch(Action, frozen=True):
-    """Serve a list no more. No result."""
+    """Stop serving a list. No result."""
 
     name: str
 
@@ -126,22 +126,22 @@ class FollowRun(Action, frozen=True):
 
 
 class UnfollowRun(Action, frozen=True):
-    """Close the follower of a source, if there is one; also for the writer, at the end of a run. No result."""
+    """Close the follower of a source, if any; the writer requests this, too, at the end of a run. No result."""
 
     source: RunSource
 
 
 class ReadHeads(Action, frozen=True):
-    """Look up the newest sequence of each followed run, in memory: `heads_read`. `asked`: for the answer of a ping."""
+    """Look up the newest sequence of each followed run, in memory: `heads_read`. `asked`: the tick answers a ping."""
 
     asked: bool
 
 
-# --- of the writer: what it does next ---------------------------------------------------------------------------------
+# --- actions of the writer --------------------------------------------------------------------------------------------
 
 
 class WriteFrames(Action, frozen=True):
-    """Write these whole frames, of which the last is a ping if `pinging`: `frames_written`."""
+    """Write these complete frames, the last of which is a ping if `pinging`: `frames_written`."""
 
     data: bytes
     pinging: bool
@@ -154,19 +154,19 @@ class FetchEvents(Action, frozen=True):
 
 
 class CheckEnd(Action, frozen=True):
-    """Look whether events of a source can still come: `nothing_yet`, `run_ended` or `fetch_failed`."""
+    """Check whether more events of a source can follow: `nothing_yet`, `run_ended` or `fetch_failed`."""
 
     source: RunSource
 
 
 class TakeRows(Action, frozen=True):
-    """Take the changes of a list that wait: `rows_taken`."""
+    """Take the pending changes of a list: `rows_taken`."""
 
     source: ListSource
 
 
 class WriteTurn(Action, frozen=True):
-    """Write these whole frames of a source: `turn_written`."""
+    """Write these complete frames of a source: `turn_written`."""
 
     source: AnySource
     data: bytes
@@ -186,7 +186,7 @@ class Close(Action, frozen=True):
 
 
 class Cut(Action, frozen=True):
-    """Tear the connection down without a close frame: the peer is gone. No result."""
+    """Abort the connection without a close frame, because the peer does not answer. No result."""
 
 
 ApiAction = Authenticate | FindHead | TakeSnapshot | ExecuteCommand | OpenWatch

@@ -1,8 +1,9 @@
 """What a WebSocket session writes, and in which order. No I/O.
 
-Answers come first, all that wait in one write. Then the sources (followed runs, watched lists) have one turn after the
-other. There is no queue of events: a source that may have something is in the line once, and the connection looks up
-what it has when its turn comes. Answers are bounded, because the session takes no frame of the client while many wait.
+Answers come first, all pending ones in one write. Then the sources (followed runs, watched lists) take turns. There is
+no queue of events: a source with possible data is in the line once, and the connection reads the data when the turn of
+the source comes. Answers are bounded, because the session accepts no frame of the client while many answers are
+pending.
 
 A turn of a run:
 
@@ -35,27 +36,31 @@ from .ws_actions import (
 )
 
 MOST_ANSWERS: Final = 64
-"""Answers that wait to be written until no frame of the client is taken."""
+"""Number of pending answers from which on no frame of the client is accepted."""
 ANSWER_BYTES: Final = 1_048_576
-"""The same in bytes: the snapshot of a run may be large."""
+"""The same limit in bytes: the snapshot of a run may be large."""
 
 
 class SessionError(Exception):
-    """The connection has reported what can not follow: a bug of the gateway. The connection ends with 1011."""
+    """The connection reported a fact that is impossible in this state: a bug of the gateway.
+
+    The connection ends with 1011.
+    """
 
 
 def framed(frame: down.Frame) -> bytes:
-    """A gateway frame as a WebSocket frame."""
+    """Encode a gateway frame as a WebSocket frame."""
     return text_frame(down.encode(frame))
 
 
 class SessionOutput:
-    """The frames that wait and the line of the sources.
+    """The pending frames, and the line of the sources.
 
     Attributes:
-        runs: run id -> its source. lists: name -> its source.
-        answering: frames wait; they come before any event.
-        size: bytes of the frames that wait.
+        runs: Run id -> its source.
+        lists: Name -> its source.
+        answering: True while frames are pending; frames precede events.
+        size: Bytes of the pending frames.
     """
 
     def __init__(self) -> None:
@@ -64,7 +69,7 @@ class SessionOutput:
         self.answering = False
         self.size = 0
         self._frames: list[bytes] = []
-        self._ping = False  # a ping waits
+        self._ping = False  # a ping is pending
         self._line: deque[AnySource] = deque()
         self._closed = False
 
@@ -76,32 +81,32 @@ class SessionOutput:
 
     @property
     def in_line(self) -> int:
-        """Sources that wait for their turn: never more than there are."""
+        """Number of sources in line; never more than there are sources."""
         return len(self._line)
 
     @property
     def full(self) -> bool:
-        """True while so many answers wait that no frame of the client is to be taken."""
+        """True while so many answers are pending that no frame of the client is to be read."""
         return len(self._frames) >= MOST_ANSWERS or self.size >= ANSWER_BYTES
 
     @property
     def pinging(self) -> bool:
-        """True while a ping waits."""
+        """True while a ping is pending."""
         return self._ping
 
     def put(self, frame: down.Frame) -> None:
-        """Let a gateway frame be written."""
+        """Append a gateway frame to the pending frames."""
         data = framed(frame)
         self._frames.append(data)
         self.size += len(data)
         self.answering = True
 
     def put_ping(self) -> None:
-        """Let a ping be written behind the frames: a write that begins with a ping does not count as a frame."""
+        """Append a ping after the pending frames: a write that begins with a ping does not count as a frame."""
         self._ping = self.answering = True
 
     def take_frames(self) -> bytes:
-        """All frames that wait; none waits afterwards."""
+        """Return all pending frames and clear them."""
         data = b"".join(self._frames) + (PING if self._ping else b"")
         self._frames.clear()
         self.size = 0
@@ -109,11 +114,11 @@ class SessionOutput:
         return data
 
     def close(self) -> None:
-        """From now on `next` has nothing."""
+        """Make `next` return None from now on."""
         self._closed = True
 
     def next(self) -> WriterAction | None:
-        """What the writer is to do; None if there is nothing now. With the action the turn of its source begins."""
+        """Return the writer's next action, or None. The action begins the turn of its source."""
         if self._closed:
             return None
         if self.answering:
@@ -128,27 +133,27 @@ class SessionOutput:
     # --- sources -----------------------------------------------------------------------------------------------------
 
     def follow(self, run: str, after: int) -> RunSource:
-        """A new source of a run that is not followed; it may have something."""
+        """Add a source for a run that is not followed; the source may have data."""
         source = self.runs[run] = RunSource(run, after)
         self.touch(source)
         return source
 
     def watch(self, source: ListSource) -> None:
-        """Take a list in, in the place of the one of this name."""
+        """Add a list, replacing the list with the same name."""
         old = self.lists.get(source.name)
         if old is not None:
             self._end(old)
         self.lists[source.name] = source
 
     def unfollow(self, run: str) -> RunSource | None:
-        """Let go of a run; None if it is not followed."""
+        """Remove a run and return its source; None if the run is not followed."""
         source = self.runs.pop(run, None)
         if source is not None:
             self._end(source)
         return source
 
     def unwatch(self, name: str) -> bool:
-        """Let go of a list; False if there is none of this name."""
+        """Remove a list; return False if there is no list with this name."""
         source = self.lists.pop(name, None)
         if source is not None:
             self._end(source)
@@ -156,37 +161,37 @@ class SessionOutput:
 
     def _end(self, source: AnySource) -> None:
         source.over = True
-        if source.queued:  # else a client that replaces its sources fills the line of a slow connection
+        if source.queued:  # otherwise a client that replaces its sources fills the line of a slow connection
             self._line.remove(source)
             source.queued = False
 
     def touch(self, source: AnySource) -> bool:
-        """The source may have something: True if it has come into the line with this."""
+        """Put a source that may have data into the line; return True if this added the source."""
         if source.queued or source.over or self._closed:
             return False
         source.queued = True
         self._line.append(source)
         return True
 
-    # --- turns: what the connection has found -------------------------------------------------------------------------
+    # --- turns: facts found by the connection -------------------------------------------------------------------------
 
     def events_read(self, source: RunSource, first: int, last: int, data: bytes) -> WriterAction | None:
-        """Events of a source are here, as frames.
+        """Handle events of a source, as frames.
 
         Raises:
             SessionError: `first` does not follow the last event of the source.
         """
         if source.over:
-            return None  # the client has let go of it meanwhile, or follows it from another position
+            return None  # the client has unsubscribed meanwhile, or subscribed at another position
         self.advance(source, first, last)
         return WriteTurn(source, data)
 
     def free(self, source: RunSource) -> bool:
-        """True if events of a source may be written beside the line: it is live, and nothing else comes first."""
+        """Return True if events of a source may be written outside of the line: it is live and nothing precedes."""
         return source.live and not (source.queued or source.writing or self.answering)
 
     def advance(self, source: RunSource, first: int, last: int) -> None:
-        """Events are being written: move the cursor of the source behind them.
+        """Move the cursor of a source past events that are being written.
 
         Raises:
             SessionError: `first` does not follow the last event of the source.
@@ -196,7 +201,7 @@ class SessionOutput:
         source.after = last
 
     def nothing_read(self, source: RunSource) -> WriterAction | None:
-        """The log ends at the position of the source."""
+        """Handle the end of the log at the position of the source."""
         if source.over:
             return None
         if source.live:
@@ -205,7 +210,7 @@ class SessionOutput:
         return WriteTurn(source, framed(down.Live(run=source.run, sequence=source.after)))
 
     def nothing_yet(self, source: RunSource, *, behind: bool) -> WriterAction | None:
-        """More events can come. `behind`: they may be there already."""
+        """Handle a pause of the log: more events can follow. `behind`: they may exist already."""
         source.writing = False
         if behind:
             self.touch(source)
@@ -218,7 +223,7 @@ class SessionOutput:
         code: str | None = None,
         detail: str | None = None,
     ) -> WriterAction | None:
-        """No more events of the run come; `code` and `detail` say why."""
+        """Handle the end of a run's events; `code` and `detail` say why."""
         if source.over:
             return None
         del self.runs[source.run]
@@ -227,18 +232,18 @@ class SessionOutput:
         return WriteTurn(source, framed(reply))
 
     def fetch_failed(self, source: RunSource) -> WriterAction | None:
-        """The store does not answer now."""
+        """Handle a store that does not answer now."""
         return None if source.over else RetryLater(source)
 
     def rows_taken(self, source: ListSource, data: bytes | None) -> WriterAction | None:
-        """What waits of a list, as frames; None if nothing does."""
+        """Handle the pending changes of a list, as frames; None if there are none."""
         if data is not None and not source.over:
             return WriteTurn(source, data)
         source.writing = False
         return None
 
     def turn_written(self, source: AnySource) -> WriterAction | None:
-        """A turn was written whole: the source has another one, behind all others in the line, unless it is over."""
+        """End a turn after its write: the source joins the end of the line again, unless it is over."""
         source.writing = False
         if source.over and isinstance(source, RunSource):
             return UnfollowRun(source)

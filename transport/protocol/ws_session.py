@@ -1,18 +1,18 @@
-"""The gateway's side of a WebSocket, without I/O: what a frame is answered, what is written, when the connection ends.
+"""The gateway's side of a WebSocket, without I/O: answers to frames, order of writes, end of the connection.
 
-A `WebSocketSession` gets messages of the client (`received`) and facts that the connection has found out, each by a
-method of its own, and returns actions (`ws_actions.py`), which the connection performs in order. Gateway frames are not
-actions: they go into `output`, from which the connection's writer asks for its next action (`ws_output.py`).
+A `WebSocketSession` receives messages of the client (`received`) and facts that the connection has found, each through
+a method of its own, and returns actions (`ws_actions.py`), which the connection performs in order. Gateway frames are
+not actions: they are appended to `output`, from which the connection's writer takes its next action (`ws_output.py`).
 
-    NEW --opened--> GREETING --welcomed--> OPEN --any of the close codes, or the peer goes--> CLOSED
+    NEW --opened--> GREETING --welcomed--> OPEN --any of the close codes, or the peer disconnects--> CLOSED
          `--opened, by a known principal--^
 
-One frame is answered before the next one is received, so commands keep their order, and at most one request is under
-way. Each frame gets exactly one answer: gw.ack, gw.subscribed, gw.reset, gw.unsubscribed, gw.unwatched, gw.tick, for a
-watch the pages of its list, or gw.error. Nothing but gw.bye is written before gw.welcome. In CLOSED every input is
-without effect: a fact may be under way when the gateway closes a connection.
+A frame is answered before the next frame is received, so commands keep their order, and at most one request is in
+flight. Each frame has exactly one answer: gw.ack, gw.subscribed, gw.reset, gw.unsubscribed, gw.unwatched, gw.tick, for
+a watch the pages of its list, or gw.error. Only gw.bye may precede gw.welcome. In CLOSED no input has an effect: a fact
+may be in flight when the gateway closes a connection.
 
-Example: a client subscribes from a sequence that the log does not have yet.
+Example: a client subscribes from a sequence beyond the head of the log.
 
     >>> session.received('{"type": "subscribe", "run": "r", "after": 9}', now)
     (CountFrame(kind='subscribe'), FindHead(run='r'))
@@ -56,17 +56,19 @@ from .ws_actions import (
 from .ws_output import SessionError, SessionOutput, framed
 
 BROKEN_FRAMES: Final = (1002, 1007)
-"""RFC 6455's codes for malformed frames and invalid UTF-8: a peer that sends such gets a close frame and no JSON."""
+"""RFC 6455's codes for malformed frames and invalid UTF-8; such a peer receives a close frame without a JSON frame."""
 LONGEST_REASON: Final = 100
-"""Characters of the reason in gw.bye: a close frame has room for 123 bytes."""
+"""Maximum characters of the reason in gw.bye: a close frame has room for 123 bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class ServerInfo:
-    """What gw.welcome says of the gateway.
+    """The gateway's data in gw.welcome.
 
     Attributes:
-        connection: id of this connection. server: name and version. epoch: of the log that all cursors belong to.
+        connection: Id of this connection.
+        server: Name and version.
+        epoch: Epoch of the log that all cursors belong to.
     """
 
     connection: str
@@ -76,14 +78,14 @@ class ServerInfo:
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """The principal of a connection, as far as the client may know it."""
+    """The principal of a connection, limited to what the client may know."""
 
     name: str
     scopes: tuple[str, ...]
 
 
 class SessionPhase(enum.Enum):
-    """Where a session is: before the handshake, before the principal is known, at work, at the end."""
+    """The phase of a session: before the handshake, before authentication, open, closed."""
 
     NEW = enum.auto()
     GREETING = enum.auto()
@@ -93,10 +95,10 @@ class SessionPhase(enum.Enum):
 
 @attrs.define(eq=False)
 class OpenRequest:
-    """The frame whose answer is under way; `id` and `run` as the client has sent them, if they are texts.
+    """The request in flight; `id` and `run` as sent by the client, if they are strings.
 
     Attributes:
-        reset: why a subscription begins with a snapshot; None if it does not.
+        reset: Why a subscription begins with a snapshot; None if it does not.
     """
 
     id: str | None
@@ -106,14 +108,14 @@ class OpenRequest:
 
 
 class WebSocketSession:
-    """See the top of this module. Every method may be called in every phase, unless its docstring says otherwise.
+    """A session; see the module. Every method may be called in every phase, unless its docstring says otherwise.
 
     Attributes:
-        output: what is to be written.
+        output: The pending frames and turns.
     """
 
     def __init__(self, server: ServerInfo, limits: Limits, now: float) -> None:
-        """`now`, here and below, is in seconds, of any clock that does not go back."""
+        """Create a session. `now`, here and below, is in seconds of any monotonic clock."""
         self.output = SessionOutput()
         self._server = server
         self._limits = limits
@@ -122,28 +124,28 @@ class WebSocketSession:
         self._bye: down.Bye | None = None
         self._budget = 2 * limits.messages_per_second
         self._counted = now
-        self._ping: float | None = None  # when it was written; None again with the next byte of the peer
+        self._ping: float | None = None  # time of its write; None after the next byte of the peer
 
     def __repr__(self) -> str:
         return f"<WebSocketSession {self._server.connection} {self._phase.name}>"
 
     @property
     def phase(self) -> SessionPhase:
-        """Where the session is."""
+        """The phase of the session."""
         return self._phase
 
     @property
     def readable(self) -> bool:
-        """False while so many answers wait that no further message is to be read."""
+        """False while so many answers are pending that no further message is to be read."""
         return not self.output.full
 
     # --- the beginning -----------------------------------------------------------------------------------------------
 
     def opened(self, subprotocol: str | None, identity: Identity | None) -> Actions:
-        """The handshake is done. `identity` is None if no header had a token.
+        """Begin after the handshake. `identity` is None if no header had a token.
 
         Raises:
-            SessionError: it was before.
+            SessionError: `opened` was called before.
         """
         if self._phase is SessionPhase.CLOSED:
             return ()
@@ -155,14 +157,14 @@ class WebSocketSession:
         return () if identity is None else self.welcomed(identity)
 
     def hello_expired(self) -> Actions:
-        """The time for hello is over."""
+        """Handle the expiry of the time limit for hello."""
         return self.leave(codes.HELLO_TIMEOUT, "no hello came") if self._phase is SessionPhase.GREETING else ()
 
     def welcomed(self, identity: Identity) -> Actions:
-        """The principal is known, and counted.
+        """Welcome the authenticated and counted principal.
 
         Raises:
-            SessionError: the session does not wait for this.
+            SessionError: The session does not expect a principal.
         """
         if self._phase is SessionPhase.CLOSED:
             return ()
@@ -195,7 +197,10 @@ class WebSocketSession:
         return ()
 
     def rejected(self, crowded: str | None = None) -> Actions:
-        """No principal has the token; or `crowded`, the principal of this name, has too many connections."""
+        """Close the session: the token is unknown.
+
+        Or `crowded`, the name of the principal, has too many connections.
+        """
         if crowded is None:
             return self.leave(codes.UNAUTHENTICATED, "nobody has this token")
         return self.leave(codes.OVERLOADED, f"{crowded} has too many connections")
@@ -203,10 +208,10 @@ class WebSocketSession:
     # --- frames of the client ----------------------------------------------------------------------------------------
 
     def received(self, message: str | bytes, now: float) -> Actions:
-        """A text or binary message has come.
+        """Handle a text or binary message.
 
         Raises:
-            SessionError: the handshake is not done, or the message before has no answer yet.
+            SessionError: The handshake is not done, or the previous message has no answer yet.
         """
         if self._phase is SessionPhase.CLOSED:
             return ()
@@ -223,7 +228,7 @@ class WebSocketSession:
         return self._hello(data) if self._phase is SessionPhase.GREETING else self._asked(data)
 
     def _within_rate(self, now: float) -> bool:
-        """A token bucket: the sustained rate, and a burst of twice that."""
+        """Count a message in a token bucket: the sustained rate, and a burst of twice that."""
         rate = self._limits.messages_per_second
         self._budget = min(2 * rate, self._budget + (now - self._counted) * rate) - 1
         self._counted = now
@@ -257,7 +262,7 @@ class WebSocketSession:
             return (count, *self.refused(refused))
 
     def _act(self, frame: up.Up) -> Actions:
-        """The request that a frame comes to; or its answer at once.
+        """Return the actions of a frame, or answer the frame at once.
 
         Raises:
             Refused: gw.error is the answer.
@@ -308,16 +313,16 @@ class WebSocketSession:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _answer(self, frame: down.Frame | None) -> None:
-        """Answer the request under way; None if something else does."""
+        """Answer the request in flight; None if its answer is not a single frame."""
         self._request = None
         if frame is not None:
             self.output.put(frame)
 
     def _pending(self) -> OpenRequest | None:
-        """The request that a fact is about; None if the session was closed meanwhile.
+        """Return the request that a fact is about; None if the session was closed meanwhile.
 
         Raises:
-            SessionError: there is none.
+            SessionError: No request is in flight.
         """
         if self._phase is SessionPhase.CLOSED:
             return None
@@ -326,17 +331,20 @@ class WebSocketSession:
         return self._request
 
     def executed(self, ack: down.Ack) -> Actions:
-        """A command is durable. Raises SessionError if no request is under way, as all facts about requests do."""
+        """Acknowledge a durable command.
+
+        Raises SessionError if no request is in flight, as all facts about requests do.
+        """
         if self._pending() is not None:
             self._answer(ack)
         return ()
 
     def refused(self, refused: Refused) -> Actions:
-        """The request is refused; nothing happened."""
+        """Refuse the request; it had no effect."""
         return self._failed(refused.error.code, refused.message, retry=refused.error.retry, current=refused.current)
 
     def store_failed(self, text: str) -> Actions:
-        """The store did not answer; the same request may be sent again."""
+        """Answer that the store did not respond; the same request may be sent again."""
         return self._failed("store_unavailable", f"{text}; send it again", retry=True)
 
     def _failed(self, code: str, message: str, *, retry: bool, current: object = None) -> Actions:
@@ -347,7 +355,7 @@ class WebSocketSession:
         return ()
 
     def head_found(self, head: int) -> Actions:
-        """The newest sequence of the run that the client subscribes to."""
+        """Handle the newest sequence of the run that the client subscribes to."""
         request = self._pending()
         if request is None:
             return ()
@@ -365,7 +373,7 @@ class WebSocketSession:
         return self._follow(frame.run, frame.after, reply)
 
     def snapshot_taken(self, sequence: int, snapshot: Mapping[str, Any]) -> Actions:
-        """The run that the client subscribes to, as it was with event `sequence`."""
+        """Handle the snapshot, as of event `sequence`, of the run that the client subscribes to."""
         request = self._pending()
         if request is None:
             return ()
@@ -376,14 +384,14 @@ class WebSocketSession:
         return self._follow(frame.run, sequence, reply)
 
     def _follow(self, run: str, after: int, reply: down.Frame) -> Actions:
-        """Begin a subscription; an earlier one of the run ends without a word."""
+        """Begin a subscription; an earlier one of the same run ends without a frame."""
         old = self.output.unfollow(run)
         self._answer(reply)
         new = self.output.follow(run, after)
         return (FollowRun(new),) if old is None else (UnfollowRun(old), FollowRun(new))
 
     def watch_opened(self, source: ListSource) -> Actions:
-        """A list is watched; its first page, which comes as the first turn of the source, is the answer."""
+        """Begin a watch; the first page of the list, sent in the first turn of the source, is the answer."""
         request = self._pending()
         if request is not None:
             if not isinstance(request.frame, up.Watch) or request.frame.id != source.name:
@@ -393,7 +401,7 @@ class WebSocketSession:
         return ()
 
     def heads_read(self, heads: Mapping[str, int], *, asked: bool) -> Actions:
-        """The newest sequences of the followed runs. `asked`: the tick with them answers a ping."""
+        """Send a tick with the newest sequences of the followed runs. `asked`: the tick answers a ping."""
         if self._phase is not SessionPhase.OPEN:
             return ()
         if not asked:
@@ -408,27 +416,27 @@ class WebSocketSession:
     # --- signs of life -----------------------------------------------------------------------------------------------
 
     def frames_written(self, written: WriteFrames, began: float, now: float, last_byte: float) -> None:
-        """A write that `began` then is done; the newest byte of the peer came at `last_byte`."""
-        if written.pinging and last_byte < began:  # on a short way the answer may be here already
+        """Handle a completed write that began at `began`; the newest byte of the peer arrived at `last_byte`."""
+        if written.pinging and last_byte < began:  # on a fast network the pong may have arrived already
             self._ping = now
 
     def heartbeat(
         self, now: float, *, last_byte: float, last_frame: float, last_room: float, writing: bool
     ) -> tuple[Cut | ReadHeads, ...]:
-        """Look after the connection, every few seconds.
+        """Check the liveness of the connection; called every few seconds.
 
         Args:
-            now: the time.
-            last_byte: when the newest byte of the peer came.
-            last_frame: when more than a ping or pong, which a page does not see, was written last.
-            last_room: when the peer made room in a window that was full.
-            writing: a frame is half written.
+            now: The time.
+            last_byte: Time of the newest byte of the peer.
+            last_frame: Time of the last write of more than a ping or pong, which a web page cannot see.
+            last_room: Time at which the peer last made room in a full window.
+            writing: True while a frame is partly written.
 
         Returns:
             Cut for a peer that does not answer a ping; ReadHeads, for a tick, if no frame was written for a while.
         """
         if self._phase is not SessionPhase.OPEN:
-            return ()  # hello has a limit of its own, and so has the end
+            return ()  # hello and the closing have time limits of their own
         limits, output = self._limits, self.output
         if self._ping is not None and last_byte >= self._ping:
             self._ping = None
@@ -443,7 +451,7 @@ class WebSocketSession:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> tuple[Close, ...]:
-        """The gateway closes the connection. Of several reasons the first one counts."""
+        """Close the connection from the gateway's side. The first reason wins."""
         if self._phase is SessionPhase.CLOSED:
             return ()
         self._bye = down.Bye(
@@ -453,12 +461,12 @@ class WebSocketSession:
         return (Close(),)
 
     def peer_gone(self, code: int | None, reason: str | None, verdict: CloseCode | None) -> tuple[Close, ...]:
-        """No message can come any more.
+        """Handle the end of the peer's messages.
 
         Args:
-            code: of the close handshake; None if there was none.
-            reason: the text of the close handshake.
-            verdict: of the frame meter, if that has stopped reading.
+            code: Code of the close handshake; None if there was none.
+            reason: Text of the close handshake.
+            verdict: Close code of the frame meter, if the meter has stopped the reading.
         """
         if code is not None and code in BROKEN_FRAMES:
             return self.leave(CloseCode(code, "broken_frames", "", retry=False), reason or "")
@@ -476,7 +484,10 @@ class WebSocketSession:
         self.output.close()
 
     def last_words(self) -> bytes:
-        """The frames that still wait, gw.bye and the close frame; empty if the peer is gone, and the second time."""
+        """Return the pending frames, gw.bye and the close frame.
+
+        Empty if the peer has disconnected, and on repeated calls.
+        """
         bye, self._bye = self._bye, None
         if bye is None:
             return b""
