@@ -42,7 +42,7 @@ MOMENTS += ("scan", "scan", "crunch", "outcome", "outcome", "outcome")
 """What the killer waits for, each once, in an order by lot; nothing means that he strikes while the process starts."""
 KILLS = len(MOMENTS)
 UNSAFE, SAFE, GATED = {"pay", "post"}, {"scan", "crunch"}, {"pay"}
-WORKER = Path(__file__).with_name("killed.py")
+WORKER = Path(__file__).with_name("kill_processes.py")
 ROUNDS = 5
 """Times the kills are repeated, at most, until all that is to be seen of them has been seen."""
 PATIENCE = 30.0
