@@ -1,1 +1,1 @@
-"""The gateway: one port for WebSocket, HTTP and SSE. docs/gateway.md tells the protocol."""
+"""The gateway: one port for WebSocket, HTTP and SSE. docs/gateway.md specifies the protocol."""

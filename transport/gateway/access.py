@@ -1,4 +1,4 @@
-"""Who may do what: principals, their tokens and scopes, and the headers that browsers can not forge."""
+"""Access control: principals, tokens, scopes, and the headers that a browser sets and a page cannot forge."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from ..protocol.codes import Refused
 
 Scope = Literal["follow", "decide", "start", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("follow", "decide", "start", "admin")
-"""follow: see runs. decide: answer tickets, send, pause. start: start and cancel runs. admin: all, and metrics."""
+"""follow: see runs. decide: answer tickets, send, pause. start: start and cancel runs. admin: everything, and metrics.
+"""
 
 
 def everything(_: RunInfo) -> bool:
-    """Visibility of a principal that sees every run."""
+    """Return True: the visibility of a principal that sees every run."""
     return True
 
 
@@ -34,11 +35,11 @@ def _scopes(given: Iterable[Scope]) -> frozenset[Scope]:
 
 
 class SeesFailed(Exception):
-    """A principal's `sees` has raised, or has answered with what is neither true nor false."""
+    """A principal's `sees` raised, or returned a value without a truth value."""
 
 
 def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
-    """`sees` behind the border to user code: whatever it raises ends the request that asked, and nothing else."""
+    """Wrap `sees` in the border to user code: an exception ends the request that asked, and nothing else."""
     if sees is everything:
         return sees
 
@@ -54,16 +55,16 @@ def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
 
 @attrs.frozen(kw_only=True)
 class Principal:
-    """Somebody who may use the gateway.
+    """A person or program that may use the gateway.
 
     Attributes:
-        name: who decided and who started, in events and rows.
-        token: at least 16 characters; never logged and never shown.
-        scopes: what they may do; "admin" includes the others.
-        sees: which runs exist for them; the others are answered as unknown.
+        name: Appears in events and rows as the author of starts and decisions.
+        token: At least 16 characters; never logged and never shown.
+        scopes: What the principal may do; "admin" includes the others.
+        sees: Returns True for the runs that the principal may see; the others are answered as unknown.
 
     Raises:
-        UsageError: the name or token can not be, or a scope is not known.
+        UsageError: The name or the token is invalid, or a scope is unknown.
     """
 
     name: str
@@ -81,11 +82,11 @@ class Principal:
             raise UsageError(f"scope {sorted(unknown)[0]!r} is not known; use some of {', '.join(SCOPES)}")
 
     def may(self, scope: Scope) -> bool:
-        """True if the principal has this scope."""
+        """Return True if the principal has this scope."""
         return scope in self.scopes or "admin" in self.scopes
 
     def need(self, scope: Scope) -> None:
-        """Go on, or not.
+        """Check that the principal has this scope.
 
         Raises:
             Refused: not_allowed.
@@ -95,12 +96,12 @@ class Principal:
 
 
 def new_token() -> str:
-    """A fresh random token (192 bits)."""
+    """Return a new random token (192 bits)."""
     return secrets.token_urlsafe(24)
 
 
 class TokenTable:
-    """The principals of a gateway, found by their token in a time that tells nothing about it."""
+    """The principals of a gateway by token; the time of a lookup reveals nothing about the tokens."""
 
     def __init__(self, principals: Iterable[Principal]) -> None:
         self._by_digest = [(sha256(one.token.encode()).digest(), one) for one in principals]
@@ -109,7 +110,7 @@ class TokenTable:
         return f"<Keyring of {len(self._by_digest)}>"
 
     def find(self, token: str) -> Principal | None:
-        """Whose token it is. Every token is compared with all: which one was close can not be measured."""
+        """Return the principal of a token, or None. The token is compared with every known one, in constant time."""
         digest, found = sha256(token.encode(errors="surrogatepass")).digest(), None
         for known, principal in self._by_digest:
             if hmac.compare_digest(known, digest):
@@ -117,10 +118,10 @@ class TokenTable:
         return found
 
     def bearer(self, header: str | None) -> Principal | None:
-        """Who an Authorization header belongs to; None if there is none.
+        """Return the principal of an Authorization header; None if there is no header.
 
         Raises:
-            Refused: unauthenticated: it is no bearer token, or nobody's.
+            Refused: unauthenticated: the header has no bearer token, or an unknown one.
         """
         if header is None:
             return None
@@ -133,22 +134,22 @@ class TokenTable:
 
 @attrs.frozen(kw_only=True)
 class OriginPolicy:
-    """Which Host and Origin headers are let in: cross-site pages and rebound names are not.
+    """The Host and Origin headers that are accepted; cross-site pages and DNS rebinding are not.
 
-    A page of another site can open a WebSocket to us, and a name of another site can point to us; browsers say both in
-    headers that scripts can not set. Programs send no Origin.
+    A page of another site can open a WebSocket to this gateway, and a name of another site can resolve to its address.
+    Browsers state both in headers that scripts cannot set. Programs send no Origin.
 
     Attributes:
-        hosts: allowed Host headers, in lower case, with port. None: every one (bound to another address than loopback
-            without a list).
-        origins: allowed Origin headers beside those of `hosts`.
+        hosts: Accepted Host headers, in lower case, with port. None accepts all (bound to an address other than
+            loopback without a list).
+        origins: Accepted Origin headers in addition to those of `hosts`.
     """
 
     hosts: frozenset[str] | None
     origins: frozenset[str] = frozenset()
 
     def check(self, host: str | None, origin: str | None) -> None:
-        """Go on, or not.
+        """Check the Host and Origin headers of a request.
 
         Raises:
             Refused: forbidden_origin.
@@ -165,7 +166,7 @@ class OriginPolicy:
 
 
 def own_hosts(addresses: Sequence[tuple[str, int]], names: Iterable[str]) -> frozenset[str]:
-    """The Host headers under which loopback addresses are reached, and the given names."""
+    """Return the Host headers of loopback addresses, and the given names."""
     found = {name.lower() for name in names}
     for address, port in addresses:
         own = f"[{address}]" if ":" in address else address

@@ -1,20 +1,21 @@
-"""AG-UI 1.0: `POST /v1/ag-ui/agents/{agent}/run` takes a RunAgentInput and answers with the events of one AG-UI run.
+"""AG-UI 1.0: `POST /v1/ag-ui/agents/{agent}/run` accepts a RunAgentInput and answers with the events of one AG-UI run.
 
-| the request | what happens |
+| the request | the effect |
 |---|---|
-| a new user message | a run of ours begins, on the thread `threadId`; principal, thread and message make its id |
-| the same message again | the same run is told again, from its start up to its first rest |
-| nothing new | the run of the newest user message is told again, whole: the stream was broken, or the page reloaded |
-| `resume` | decisions, all or none; the run is told from there on (`ag_ui_resume`) |
-| `resume` and a new user message | also sent to the run, which reads it at its next step; if it is done, one begins |
+| a new user message | a Greenroom run starts in the thread `threadId`; principal, thread and message determine its id |
+| the same message again | the same run is sent again, from its start to its first rest |
+| nothing new | the run of the newest user message is sent again, completely: the stream broke, or the page reloaded |
+| `resume` | decisions, all or none; the run is sent from there on (`ag_ui_resume`) |
+| `resume` and a new user message | also sent to the run, which reads it at its next step; a done run is followed by a
+new one |
 
-So one of our runs is several AG-UI runs, and nothing of this is kept in memory: it works as well after a restart.
+One Greenroom run therefore spans several AG-UI runs. No state is kept in memory, so all of this works after a restart.
 
-What is wrong with the request itself is answered with a status of HTTP before a stream begins: a field of the wrong
-kind, an agent that is not known, a `runId` or a message id that was used for something else. What the protocol has a
-word for is RUN_ERROR: open interrupts that are not answered, answers that do not fit. Neither has any effect.
+An invalid request is answered with an HTTP status before a stream begins: a field of the wrong type, an unknown agent,
+a `runId` or message id that was used for another content. Conditions that the protocol defines are RUN_ERROR:
+unanswered open interrupts, answers that do not fit. Neither has an effect.
 
-`runId` is remembered by the run that it began (as its session id); the newest `REMEMBERED` of a thread are looked at.
+A run remembers the `runId` that started it (as its session id); the newest `REMEMBERED` runs of a thread are searched.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 REMEMBERED: Final = 100
-"""Runs of a thread in which a `runId` is looked for."""
+"""Runs of a thread that are searched for a `runId`."""
 MOST_UNANSWERED: Final = 32
-"""User messages that may wait for an answer; each is looked up."""
+"""Maximum number of unanswered user messages; each is looked up."""
 _SESSION: Final = re.compile(r"[A-Za-z0-9_.:-]{1,120}")
 _PART: Final = "\n\n"
-"""Between two user messages that begin one run."""
+"""Separator between two user messages that start one run."""
 _STOPS: Final = ("closing", "The server stops; the run goes on when it is there again. Send the same request again.")
 
 
 async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
-    """One AG-UI run.
+    """Serve one AG-UI run.
 
     Raises:
-        Refused: before the stream begins; see the module.
+        Refused: Before the stream begins; see the module.
     """
     who, asked = request.who, read_input(request.json())
     agent = request.params["agent"]
@@ -83,12 +84,13 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
 
 @attrs.frozen(kw_only=True)
 class RunSegment:
-    """What of a run is told; see `ag_ui.begin`.
+    """The part of a run that a response sends; see `ag_ui.begin`.
 
     Attributes:
-        run_id: of ours.
-        answered: what these answers have led to. after: in place of that, everything after a sequence.
-        behind: a run that ended meanwhile: the client is told of it by a snapshot.
+        run_id: The Greenroom run.
+        answered: The response begins with what these answers have led to.
+        after: Alternatively, the response has everything after this sequence.
+        behind: A run that ended meanwhile; the response has a snapshot of it.
     """
 
     run_id: str
@@ -101,17 +103,17 @@ class RunSegment:
 
 
 def run_of(who: Principal, thread_id: str, message_id: str) -> str:
-    """The id of the run that a user message begins."""
+    """Return the id of the run that a user message starts."""
     return f"run_{content_digest(['ag-ui', who.name, thread_id, message_id])[:16]}"
 
 
 def command_of(thread_id: str, message_id: str) -> str:
-    """The id of the command that carries a user message to a run that has begun already."""
+    """Return the id of the command that sends a user message to a started run."""
     return f"ag-ui.{content_digest([thread_id, message_id])}"
 
 
 def session_of(run_id: str) -> str:
-    """How a run remembers the `runId` that began it."""
+    """Return the session id in which a run remembers the `runId` that started it."""
     return f"ag-ui:{run_id if _SESSION.fullmatch(run_id) else content_digest(run_id)}"
 
 
@@ -119,8 +121,8 @@ def session_of(run_id: str) -> str:
 
 
 async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
-    """Begin a run with the new user messages, or find the one that they have begun."""
-    who.need("start")  # before anything is said of runs that the principal may not start
+    """Start a run with the new user messages, or find the run that they have started."""
+    who.need("start")  # first: the principal must learn nothing of runs that it may not start
     waiting = unanswered(asked.messages)
     run_id = run_of(who, asked.threadId, waiting[-1].id)
     await _check_unused(gateway, who, asked, run_id)
@@ -142,14 +144,14 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentIn
         except Refused as refused:
             if refused.error.code != "run_exists":
                 raise
-            info = await _info(gateway, who, run_id)  # the same message came in another request at the same moment
+            info = await _info(gateway, who, run_id)  # the same message arrived in another request at the same time
     if info is not None:
         await _begin_again(gateway, who, attrs.evolve(order, session=info.session_id), waiting[-1].id)
     return RunSegment(run_id=run_id)
 
 
 async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_id: str) -> None:
-    """The run is there: it must be the one that this order begins, whichever `runId` it came under at first."""
+    """Check that an existing run is the one that this order starts, under any `runId`."""
     try:
         await gateway.api.start(who, order)
     except Refused as refused:
@@ -160,7 +162,7 @@ async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_i
 
 
 async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
-    """Nothing new is asked: find the run of the newest user message that has begun one."""
+    """Find the run of the newest user message that has started one; the request has nothing new."""
     users = [message for message in asked.messages if message.role == "user"]
     for message in users[: -MOST_UNANSWERED - 1 : -1]:
         run_id = run_of(who, asked.threadId, message.id)
@@ -199,7 +201,7 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentI
 
 
 async def _new(gateway: Gateway, who: Principal, thread_id: str, waiting: Sequence[SentMessage]) -> list[SentMessage]:
-    """Those of the newest user messages that come after the last one that has begun a run."""
+    """Return the newest user messages after the last one that has started a run."""
     if len(waiting) > MOST_UNANSWERED:
         raise Refused("unprocessable", f"{len(waiting)} user messages without an answer; {MOST_UNANSWERED} are taken")
     new: list[SentMessage] = []
@@ -220,7 +222,7 @@ async def _info(gateway: Gateway, who: Principal, run_id: str) -> RunInfo | None
 
 
 async def _check_unused(gateway: Gateway, who: Principal, asked: RunAgentInput, run_id: str | None) -> None:
-    """A `runId` that has begun a run is for that run alone."""
+    """Check that a `runId` that has started a run is not used for another."""
     session = session_of(asked.runId)
     page = await gateway.runtime.runs(thread_id=asked.threadId, limit=REMEMBERED)
     for summary in page.runs:
@@ -229,7 +231,7 @@ async def _check_unused(gateway: Gateway, who: Principal, asked: RunAgentInput, 
 
 
 async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) -> None:
-    """A thread that waits for answers takes nothing else."""
+    """Check that the thread has no open interrupts; a thread that waits for answers accepts no other input."""
     page = await gateway.runtime.runs(thread_id=thread_id, status=RunStatus.WAITING, limit=REMEMBERED)
     for summary in page.runs:
         record = await load(gateway, summary.info.run_id) if who.sees(summary.info) else None
@@ -262,13 +264,16 @@ def _state(
 
 
 def _agreed(sent: Sequence[Payload], known: Sequence[Payload]) -> int:
-    """How many messages at the beginning are the same."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(sent, known, strict=False))
     return next((at for at, (one, other) in pairs if one["id"] != other["id"]), min(len(sent), len(known)))
 
 
 async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: RunSegment) -> list[Payload] | None:
-    """The client's messages with those of a run that ended while it did not look; None if there is no such run."""
+    """Return the client's messages with those of a run that ended while the client was away.
+
+    None if there is no such run.
+    """
     if part.behind is None:
         return None
     state = _state(asked, who, RunSegment(run_id=part.behind, after=0))
@@ -281,14 +286,14 @@ async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: 
 
 
 class AgUiResponse:
-    """A run as the chunks of a response: an iterator, made anew for each response and gone through once."""
+    """The chunks of a response with a run: an iterator for one pass, created for each response."""
 
     def __init__(
         self, gateway: Gateway, who: Principal, run_id: str, state: AgUiState, ahead: Sequence[str] = ()
     ) -> None:
         self._gateway, self._who, self._run_id = gateway, who, run_id
-        self._ahead = tuple(ahead)  # runs that this one waits for, until the client has been told
-        self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
+        self._ahead = tuple(ahead)  # runs that block this one, until the client has been informed
+        self._told = self._next = state  # the client's state, and its state after the chunk that is being written
         self._follower: gr.Follower | None = None
 
     def __repr__(self) -> str:
@@ -296,7 +301,7 @@ class AgUiResponse:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """For the time of the response."""
+        """Follow the run while the response is open."""
         async with AsyncExitStack() as stack:
             try:
                 self._follower = await stack.enter_async_context(self._gateway.follow(self._run_id, until="rest"))
@@ -305,12 +310,12 @@ class AgUiResponse:
             yield self
 
     async def abandoned(self) -> None:
-        """The client has hung up. If all was on its way, the run had come to rest."""
+        """Handle a client that disconnects early. If all chunks were being written, the run had come to rest."""
         if not self._next.ended:
             await self._gateway.abandoned(self._who, self._run_id)
 
     def last(self) -> bytes:
-        """What ends the stream if the gateway stops."""
+        """Return the end of the stream for a stopping gateway."""
         _, frames = ag_ui.finish(self._told, code=_STOPS[0], message=_STOPS[1])
         return ag_ui.frame(frames)
 
@@ -318,7 +323,7 @@ class AgUiResponse:
         return self
 
     async def __anext__(self) -> bytes:
-        self._told = self._next  # whoever asks for more has written what was there
+        self._told = self._next  # the caller has written the previous chunk before it asks for the next
         if self._told.ended:
             raise StopAsyncIteration
         try:
@@ -347,7 +352,10 @@ class AgUiResponse:
         return ag_ui.frame(out + self._queued(out))
 
     def _queued(self, sent: Sequence[Sent]) -> list[Sent]:
-        """That the message waits behind another run of its thread: sent once, as soon as the stream has begun."""
+        """Return the notice that the message waits behind another run of its thread.
+
+        Sent once, at the start of the stream.
+        """
         if not sent or self._next.ended:
             return []
         ahead, self._ahead = self._ahead, ()
@@ -370,4 +378,4 @@ ROUTES: Final = (
         answers={200: ("The events of one AG-UI run; what the protocol itself refuses is RUN_ERROR.", EVENT_STREAM)},
     ),
 )
-"""What this protocol adds to the gateway."""
+"""The routes of this protocol."""

@@ -1,8 +1,8 @@
-"""RunAgentInput, what an AG-UI client sends: read strictly, believed little.
+"""RunAgentInput, the request of an AG-UI client: parsed strictly, trusted little.
 
-Taken from it: the newest user messages as input, the answers in `resume`, and ids. The conversation so far is the
-log's; the client's messages are handed back in snapshots, so that they keep their ids and their places. Keys that are
-not known are passed over, as the protocol asks; what has the wrong kind is refused, and the refusal names the field.
+Used are the newest user messages as input, the answers in `resume`, and ids. The history comes from the log; the
+client's messages are returned in snapshots, so that they keep their ids and their order. Unknown keys are ignored, as
+the protocol requires; a value of the wrong type is refused, and the refusal names the field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..protocol.codes import Refused
 ROLES: Final = ("developer", "system", "user", "assistant", "tool", "activity", "reasoning")
 STATUSES: Final = ("resolved", "cancelled")
 ANSWERS: Final = ("assistant", "tool")
-"""Roles of messages that come after a user message has been answered."""
+"""Roles of messages that follow an answered user message."""
 
 
 def _one_of(*names: str) -> Callable[[Any, Any, str], None]:
@@ -65,7 +65,7 @@ class SentCall:
 
 @attrs.frozen(kw_only=True)
 class SentMessage:
-    """A message of the conversation as the client has it. `content` is text or parts, of an activity an object."""
+    """A message of the conversation in the client's view. `content` is text or parts; of an activity, an object."""
 
     id: str = attrs.field(validator=_not_empty)
     role: str = attrs.field(validator=_one_of(*ROLES))
@@ -97,14 +97,14 @@ class ResumeEntry:
 
 @attrs.frozen(kw_only=True)
 class RunAgentInput:
-    """The body of a request. `tools` and `context` are for agents that take theirs from the client; ours do not.
+    """The body of a request. `tools` and `context` are for agents that use the client's; Greenroom's agents do not.
 
     Attributes:
-        threadId: the conversation; it is the thread of its runs.
-        runId: of this AG-UI run, which is not one of our runs.
-        messages: the whole conversation, oldest first.
-        resume: answers to all open interrupts.
-        state: handed back in STATE_SNAPSHOT.
+        threadId: The conversation, which is the thread of its runs.
+        runId: Id of this AG-UI run, which is not a Greenroom run.
+        messages: The whole conversation, oldest first.
+        resume: Answers to all open interrupts.
+        state: Returned in STATE_SNAPSHOT.
     """
 
     threadId: str = attrs.field(validator=_not_empty)  # noqa: N815
@@ -141,7 +141,7 @@ def _is_list(kind: object) -> bool:
 
 
 def _list_of(kind: object) -> Callable[[Any, Any], Any]:
-    """Of a JSON list only: a text or an object could be gone through, too."""
+    """Structure a JSON list only; a string or an object is iterable, too."""
     whole: Any = types.GenericAlias(list, get_args(kind)[:1])
 
     def structure(value: object, _: object) -> tuple[object, ...]:
@@ -153,7 +153,7 @@ def _list_of(kind: object) -> Callable[[Any, Any], Any]:
 
 
 def _without_nulls(cls: type[Any]) -> Callable[[Any, Any], Any]:
-    """An absent field and a null are the same."""
+    """Structure a class so that an absent field and null are equal."""
     whole = make_dict_structure_fn(cls, _converter)
 
     def structure(value: object, _: object) -> Any:
@@ -172,10 +172,10 @@ for _class in (CalledFunction, SentCall, SentMessage, ResumeEntry, RunAgentInput
 
 
 def read_input(data: JSONObject) -> RunAgentInput:
-    """What a body asks for.
+    """Parse the body of a request.
 
     Raises:
-        Refused: bad_message; the text names every field that is wrong.
+        Refused: bad_message; the text names every invalid field.
     """
     try:
         asked: RunAgentInput = _converter.structure(dict(data), RunAgentInput)
@@ -193,11 +193,11 @@ def _explain(error: BaseException, kind: type | None) -> str:
     return format_exception(error, kind)
 
 
-# --- what is made of it ----------------------------------------------------------------------------------------------
+# --- conversion ------------------------------------------------------------------------------------------------------
 
 
 def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
-    """The messages as they can be handed back: each id once, what is known of it, no nulls, and no activities."""
+    """Return the messages for a snapshot: each id once, known fields only, no nulls, no activities."""
     return [*{message.id: _plain(message) for message in messages if message.role != "activity"}.values()]
 
 
@@ -213,7 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
-    """The user messages that nothing has been answered to, oldest first."""
+    """Return the user messages without an answer, oldest first."""
     found: list[SentMessage] = []
     for message in reversed(messages):
         if message.role in ANSWERS:
@@ -224,10 +224,10 @@ def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
 
 
 def text_of(message: SentMessage) -> str:
-    """The text of a user message.
+    """Return the text of a user message.
 
     Raises:
-        Refused: unprocessable: it holds something else than text.
+        Refused: unprocessable: the message has a part other than text.
     """
     if isinstance(message.content, str):
         return message.content

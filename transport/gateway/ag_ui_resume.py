@@ -1,15 +1,16 @@
-"""`resume`: the answers to a run's open interrupts, checked all together before the first of them acts.
+"""`resume`: the answers to a run's open interrupts, all checked before the first one acts.
 
-Whatever is wrong with one of them (unknown, expired, decided otherwise, a value that does not fit, one that is missing)
-is said before anything has happened. What they come to is derived from the rows alone: an interrupt's id is its
-ticket's, which names its run, and a decision's id is made of the interrupt and the answer. So the same answers may come
-again, after a crash of either side, and act once.
+An invalid answer (unknown, expired, decided otherwise, a value that does not fit, a missing answer) is refused before
+any effect. The decisions derive from the rows alone: an interrupt's id is the id of its ticket, which contains the id
+of the run, and a decision's id is derived from the interrupt and the answer. The same answers may therefore be repeated
+after a crash of either side, and act at most once.
 
-A ticket that is closed already (decided elsewhere, expired) can still be answered: with the same answer as before, or
-with `cancelled`, which then only says that the client knows. Otherwise it would block the client's thread for ever.
+A ticket that is already closed (decided elsewhere, expired) can still be answered: with the same answer as before, or
+with `cancelled`, which then only confirms that the client knows. Otherwise the ticket would block the client's thread
+for ever.
 
-A ticket of the run itself need not be answered with the others: somebody may have paused the run after the client was
-told what it waits for. It is asked for when nothing else holds the run.
+A ticket of the run itself need not be answered with the others: the run may have been paused after the client received
+its interrupts. Its answer is required when no other ticket holds the run.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 OPEN: Final = "interrupts_open"
-"""Code of RUN_ERROR if the thread waits for answers that the request does not hold."""
+"""Code of RUN_ERROR if the request lacks answers that the thread waits for."""
 
 
 class ResumeRefused(Exception):
-    """The request is answered with RUN_ERROR: the protocol has no other form for it.
+    """The request is answered with RUN_ERROR, the protocol's only form for this refusal.
 
     Attributes:
-        code: one of the gateway's error codes, or `OPEN`.
+        code: One of the gateway's error codes, or `OPEN`.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -50,11 +51,11 @@ class ResumeRefused(Exception):
 
 @attrs.frozen(kw_only=True)
 class InterruptAnswer:
-    """One answer and the ticket that it is for.
+    """An answer and its ticket.
 
     Attributes:
-        command: the decision that it asks for.
-        closed: the ticket is decided or late: only the same decision again may be asked for.
+        command: The decision that the answer asks for.
+        closed: True if the ticket is decided or expired; then only the same decision may be repeated.
     """
 
     ticket: Ticket
@@ -63,16 +64,16 @@ class InterruptAnswer:
 
 
 async def find(gateway: Gateway, who: Principal, thread_id: str, entries: Sequence[ResumeEntry]) -> RunRecord:
-    """The run whose interrupts these answers name.
+    """Return the run whose interrupts these answers name.
 
     Raises:
-        Declined: they name no run of this thread that the principal may see, or several.
+        ResumeRefused: The answers name no run of this thread that the principal may see, or several runs.
         Refused: not_allowed.
     """
     ids = [entry.interruptId for entry in entries]
     if len(set(ids)) != len(ids):
         raise ResumeRefused("bad_message", "resume answers an interrupt twice")
-    runs = {name.rpartition(".t")[0] for name in ids}  # as `contract.ids.ticket_id` makes them
+    runs = {name.rpartition(".t")[0] for name in ids}  # inverse of `contract.ids.ticket_id`
     if len(runs) != 1:
         raise ResumeRefused("unknown_target", f"resume names interrupts of {len(runs)} runs: {', '.join(ids)[:200]}")
     unknown = ResumeRefused("unknown_target", f"this thread has no interrupt {ids[0]!r:.200}")
@@ -89,28 +90,28 @@ async def find(gateway: Gateway, who: Principal, thread_id: str, entries: Sequen
 
 
 async def load(gateway: Gateway, run_id: str) -> RunRecord | None:
-    """A run with all its calls and tickets."""
+    """Return a run with all its calls and tickets."""
     return await gateway.runtime.reader.record(run_id, calls="all")
 
 
 def open_tickets(record: RunRecord) -> list[Ticket]:
-    """The tickets of a run that nobody has decided yet."""
+    """Return the tickets of a run that have no decision yet."""
     decided = _decided(record)
     return [one for one in record.tickets if one.status == "open" and not decided & {one.ticket_id, one.call_id}]
 
 
 def _decided(record: RunRecord) -> set[str | None]:
-    """What accepted decisions that have not acted yet are about."""
+    """Return the targets of accepted decisions that have not acted yet."""
     return {item.command.decision.target for item in record.inbox if item.command.decision is not None}
 
 
 async def decide(
     gateway: Gateway, who: Principal, record: RunRecord, entries: Sequence[ResumeEntry], sends: Sequence[Send]
 ) -> None:
-    """Check all answers, then let them act, with the new messages that come along.
+    """Check all answers, then post them together with the new messages.
 
     Raises:
-        Declined: something does not fit. Nothing has happened, unless the text says that something has.
+        ResumeRefused: An answer does not fit. Nothing had an effect, unless the text says otherwise.
     """
     answers = _read(gateway, record, entries)
     for answer in answers:
@@ -127,12 +128,13 @@ async def decide(
     _judge(gateway, who, record, fresh)
     decisions = [answer.command for answer in fresh]
     agent = gateway.runtime.agents.get(record.info.agent)
-    supersedes = agent is not None and agent.spec.on_new_input == "supersede"  # it would close the open tickets
+    # a new input would close the open tickets
+    supersedes = agent is not None and agent.spec.on_new_input == "supersede"
     await _post(gateway, who, [*decisions, *sends] if supersedes else [*sends, *decisions])
 
 
 def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -> list[InterruptAnswer]:
-    """The answers; those that only say that a closed ticket is known are left out."""
+    """Return the answers, without those that only confirm a closed ticket."""
     tickets = {ticket.ticket_id: ticket for ticket in record.tickets}
     decided, now = _decided(record), gateway.runtime.clock.now()
     answers = []
@@ -166,7 +168,7 @@ def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
 
 
 async def _again(gateway: Gateway, who: Principal, answer: InterruptAnswer) -> None:
-    """The ticket is closed, so this can not act: it is the decision that was made, or it is told how that was."""
+    """Repeat a decision about a closed ticket, or raise the refusal that says how the ticket was decided."""
     if answer.ticket.status == "expired":
         raise ResumeRefused("expired", f"{answer.ticket.ticket_id} has expired; cancel it to go on")
     try:
@@ -176,7 +178,7 @@ async def _again(gateway: Gateway, who: Principal, answer: InterruptAnswer) -> N
 
 
 def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[InterruptAnswer]) -> None:
-    """Ask of each what the store's judge will ask, before the first one acts."""
+    """Make the store's checks for each answer before the first one acts."""
     for answer in answers:
         asked, ticket = answer.command, answer.ticket
         decision = Decision(

@@ -1,18 +1,19 @@
 """The AI SDK's chat protocol: `useChat` with the default transport, versions 6 and 7. A chat is a thread.
 
-| the request | what happens |
+| the request | the effect |
 |---|---|
-| POST chat, the last message is the user's | its run begins; sent again, the same run is told again from its start |
-| POST chat, the last message (or `messageId`) is an assistant's | its answers act; the run is told from there on |
-| GET stream | the run that the chat is at, from its start up to its rest; 204 if none is active |
+| POST chat, the last message is the user's | its run starts; repeated, the same run is sent again from its start |
+| POST chat, the last message (or `messageId`) is an assistant's | its answers act; the run is sent from there on |
+| GET stream | the current run of the chat, from its start to its rest; 204 if none is active |
 | POST cancel | that run is cancelled |
 
-An assistant message is a run: its id is the run's. Nothing else is believed of it but the answers, and these only for
-tickets that are open (`ai_sdk_decide`). Answers in the last assistant message act also if a new user message follows.
-Everything derives from log and rows, nothing is kept in memory: it works as well after a restart.
+An assistant message is a run, and its id is the run's id. Only the answers in the message are trusted, and only for
+open tickets (`ai_sdk_decide`). Answers in the last assistant message act also if a new user message follows. All else
+derives from log and rows. No state is kept in memory, so all of this works after a restart.
 
-What a continuation has to tell is said by the message itself: its `data-run` part has the sequence up to which it
-tells. If that is missing (a stream was torn, or the page drops data parts), the client gets what follows its answers.
+The message itself says where a continuation begins: its `data-run` part has the sequence up to which the message
+includes the run. Without that part (a torn stream, or a page that drops data parts), the client gets what follows its
+answers.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 RUNS: Final = 100
-"""Newest runs of a chat among which the active ones are looked for."""
+"""Newest runs of a chat that are searched for active ones."""
 
 
 async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
-    """Begin a run, or continue one with answers; its events are answered as parts.
+    """Start a run, or continue one with answers; the response streams its events as parts.
 
     Raises:
-        Refused: before the stream begins; nothing has happened, unless answers were accepted before the refusal.
+        Refused: Before the stream begins. Nothing had an effect, except answers that were accepted before the refusal.
     """
     version, agent, who = _version(request), request.params["agent"], request.who
     asked = read_request(request.json())
@@ -64,7 +65,7 @@ async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
 
 
 async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
-    """The run that a chat is at, again from its start; with Last-Event-ID the rest of that stream."""
+    """Stream the current run of a chat again from its start; with Last-Event-ID, the rest of that stream."""
     version = _version(request)
     finished = request.query.get("finished", "false")
     if finished not in ("true", "false"):
@@ -80,7 +81,7 @@ async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
 
 
 async def cancel(gateway: Gateway, request: Request) -> Response:
-    """Cancel the run that a chat is at; the same again is a duplicate."""
+    """Cancel the current run of a chat; a repetition is a duplicate."""
     _version(request)
     found = await _current(gateway, request)
     if found is None:
@@ -95,12 +96,12 @@ async def cancel(gateway: Gateway, request: Request) -> Response:
 
 
 def run_of(who: Principal, chat_id: str, message_id: str) -> str:
-    """The id of the run that a user message begins."""
+    """Return the id of the run that a user message starts."""
     return f"run_{content_digest(['ai-sdk', who.name, chat_id, message_id])[:16]}"
 
 
 async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatRequest) -> RunRecord | None:
-    """The run that the assistant message is, with its tickets; None if it is no run of this chat and agent.
+    """Return the run of the assistant message with its tickets; None if it is not a run of this chat and agent.
 
     Raises:
         Refused: not_allowed.
@@ -114,8 +115,8 @@ async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatReque
 
 
 async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: UserMessage) -> str:
-    """The run of a user message: a new one, or the one that it has begun."""
-    who.need("start")  # before anything is said of runs that the principal may not start
+    """Return the run of a user message: a new one, or the one that the message has started."""
+    who.need("start")  # first: the principal must learn nothing of runs that it may not start
     run_id = run_of(who, chat_id, asked.message_id)
     known = await gateway.runtime.reader.outline(run_id)
     if known is None:
@@ -134,7 +135,7 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, ask
 
 
 async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None:
-    """A new message of a chat that waits for answers would wait behind them, without anybody being told."""
+    """Refuse a new message for a chat that waits for answers: the message would wait behind them without notice."""
     query = RunQuery(thread_id=chat_id, status=RunStatus.WAITING, limit=RUNS)
     for one in (await gateway.api.runs(who, query)).lines:
         if not one.pending:
@@ -144,7 +145,7 @@ async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None
 
 
 async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
-    """The run that a chat is at: of those that are not done the oldest, on which the others wait; else the newest."""
+    """Return the current run of a chat: the oldest unfinished one, which blocks the others; otherwise the newest."""
     query = RunQuery(thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS)
     found = (await gateway.api.runs(request.who, query)).lines
     active = [one for one in found if one.row.status is not RunStatus.DONE]
@@ -159,10 +160,10 @@ def _continue(  # noqa: PLR0917 - the facts of one request
     seen: ReaderPosition | None,
     decided: AnswerResults,
 ) -> Streamed:
-    """What is new to the reader of a message.
+    """Stream what is new to the reader of a message.
 
     Raises:
-        Refused: there is nothing to do; the client must not send the same again by itself.
+        Refused: There is nothing to do; the client must not repeat the request automatically.
     """
     if record is None or seen is None:
         name = "" if seen is None else seen.run_id
@@ -216,4 +217,4 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
         summary="Cancel the run that a chat is at", answers={202: ("It is durable.", "Accepted")},
     ),
 )  # fmt: skip
-"""What this protocol adds to the gateway."""
+"""The routes of this protocol."""

@@ -1,14 +1,14 @@
-"""Answers of an AI SDK client as decisions: matched against the stored tickets only, and the same for every repetition.
+"""Answers of an AI SDK client as decisions: matched against stored tickets only, and equal for every repetition.
 
-| answer | to a ticket that wants an approval | to one that wants a value |
+| answer | to a ticket that wants an approval | to a ticket that wants a value |
 |---|---|---|
 | approved | resume | refused: there is no value |
 | denied | cancel | cancel |
-| output | outcome_unknown: resume with it; else refused | resume with it |
+| output | outcome_unknown: resume with the output; else refused | resume with the output |
 | failed | outcome_unknown: resume with `{"error": ...}`; else cancel | as the result, resume with that; else cancel |
 
-The id of a decision is made of ticket and answer, so that a request may be repeated after any accident. The fingerprint
-is the stored ticket's: what a client says of tool and input is not looked at.
+The id of a decision is derived from ticket and answer, so that a request may be repeated after any failure. The
+fingerprint is the stored ticket's; the client's tool and input are not used.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from .gateway import Gateway
 
 _TOO_LATE: Final = ("already_decided", "decision_id_conflict", "run_done", "unknown_target")
-"""Refusals of an answer that came too late: what happened instead is in the events."""
+"""Refusals of an answer that came too late; the events show the actual decision."""
 _MISFITS: Final = ("invalid_result", "invalid_arguments")
 
 
 @attrs.frozen(kw_only=True)
 class AnswerResults:
-    """What came of a request's answers.
+    """The results of a request's answers.
 
     Attributes:
-        accepted: how many are durable, now or already.
-        refused: ticket id -> why an answer to an open ticket is none; the ticket is still open.
+        accepted: Number of durable answers, now or before.
+        refused: Ticket id -> refusal of an answer to an open ticket; the ticket remains open.
     """
 
     accepted: int = 0
@@ -50,10 +50,11 @@ class AnswerResults:
 
 
 async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[TicketAnswer]) -> AnswerResults:
-    """Let answers to open tickets of the run act; the others are ignored.
+    """Post the answers to open tickets of the run; other answers are ignored.
 
     Raises:
-        Refused: the same request may work later (store_unavailable, busy, closing). What was accepted stays.
+        Refused: The same request may succeed later (store_unavailable, busy, closing). Accepted answers remain
+            accepted.
     """
     tickets = {ticket.ticket_id: ticket for ticket in record.tickets if ticket.status == "open"}
     accepted, refused = 0, dict[str, Refused]()
@@ -87,7 +88,7 @@ async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, ans
 
 
 def decisions_of(ticket: Ticket, answer: TicketAnswer) -> Sequence[Decide]:
-    """The decisions that an answer comes to, the best first; the last one always fits if any does.
+    """Return the decisions that an answer maps to, the best first; the last one fits if any does.
 
     Raises:
         Refused: unprocessable: the ticket wants another kind of answer.

@@ -1,7 +1,7 @@
-"""What an AI SDK client says in a request: the whole chat as it sees it, of which very little is believed.
+"""The request of an AI SDK client: the whole chat in the client's view, of which little is trusted.
 
-Taken from it: the text of a new user message; answers, each naming the ticket that it is for; and how far the message
-that is continued has come, which concerns nobody but its reader. Tool names, inputs and histories are the log's.
+Used are the text of a new user message; answers, each of which names its ticket; and the progress of the continued
+message, which affects only its reader. Tool names, inputs and histories come from the log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ANSWERED: Final = ("approval-responded", "output-available", "output-error")
 
 @attrs.frozen(kw_only=True)
 class ChatBody:
-    """The body of the default transport; further fields (`body` of the transport or the request) are let pass.
+    """The body of the default transport; further fields (`body` of the transport or the request) are ignored.
 
     Attributes:
-        id: of the chat; it is the thread of its runs.
+        id: Id of the chat, which is the thread of its runs.
         messages: UI messages, the newest last; the default transport sends all of them.
         trigger: submit-message, or regenerate-message, which is refused: threads are append-only.
-        messageId: the message that is answered or continued, where it is not the last one.
+        messageId: The message that is answered or continued, if it is not the last one.
     """
 
     id: str
@@ -39,12 +39,13 @@ class ChatBody:
 
 @attrs.frozen(kw_only=True)
 class TicketAnswer:
-    """What somebody has answered to a ticket.
+    """An answer to a ticket.
 
     Attributes:
-        ticket_id: the ticket that the part was shown for.
-        kind: approved, denied, output (a value) or failed (the client could not make one).
-        value: of an output. reason: of an approval or denial, or what failed.
+        ticket_id: The ticket that the part was shown for.
+        kind: approved, denied, output (a value) or failed (the client could not produce a value).
+        value: Value of an output.
+        reason: Reason of an approval or denial, or the failure.
     """
 
     ticket_id: str
@@ -55,13 +56,13 @@ class TicketAnswer:
 
 @attrs.frozen(kw_only=True)
 class ReaderPosition:
-    """An assistant message as its reader has it.
+    """An assistant message in its reader's view.
 
     Attributes:
-        run_id: the message's id, which is the run's.
-        answers: the newest for each ticket.
-        parts: call id -> tool part.
-        sequence: up to which the message tells of the run; None if its stream was torn, so that nobody knows.
+        run_id: Id of the message, which is the run's id.
+        answers: The newest answer for each ticket.
+        parts: Call id -> tool part.
+        sequence: Sequence up to which the message includes the run; None if a torn stream leaves it unknown.
     """
 
     run_id: str
@@ -72,7 +73,7 @@ class ReaderPosition:
 
 @attrs.frozen(kw_only=True)
 class UserMessage:
-    """A user message: its id, and its text."""
+    """A user message: its id and its text."""
 
     message_id: str
     text: str
@@ -80,12 +81,12 @@ class UserMessage:
 
 @attrs.frozen(kw_only=True)
 class ChatRequest:
-    """A request, read.
+    """A parsed request.
 
     Attributes:
-        chat: its id.
-        asked: the user message that starts a run; None if the request continues `seen`.
-        seen: the assistant message that is continued, or the last one before `asked`.
+        chat: Id of the chat.
+        asked: The user message that starts a run; None if the request continues `seen`.
+        seen: The assistant message that is continued, or the last one before `asked`.
     """
 
     chat: str
@@ -94,10 +95,10 @@ class ChatRequest:
 
 
 def read_request(data: Json) -> ChatRequest:
-    """The request that a body holds.
+    """Parse the body of a request.
 
     Raises:
-        Refused: bad_message: it is not one of the default transport's. unprocessable: it asks for what can not be.
+        Refused: bad_message: the body is not of the default transport. unprocessable: the request is not possible.
     """
     body = _body(data)
     if body.trigger == "regenerate-message":
@@ -131,7 +132,7 @@ def _body(data: Json) -> ChatBody:
 
 
 def _message(index: int, message: Any) -> Json:
-    """A message with an id, a role, and a list of objects as parts."""
+    """Return a message with an id, a role, and a list of objects as parts."""
     fine = isinstance(message, dict) and isinstance(message.get("id"), str) and isinstance(message.get("role"), str)
     if not fine or not isinstance(message.get("parts"), list):
         raise Refused("bad_message", f"messages[{index}] is no UI message: it needs id, role and parts")
@@ -166,7 +167,7 @@ def _seen(message: Json) -> ReaderPosition:
 
 
 def _tools(message: Json) -> Iterator[Json]:
-    """Tool parts, of tools that the page knows and of others."""
+    """Yield the tool parts, of known and of dynamic tools."""
     for part in message["parts"]:
         named = part["type"].startswith("tool-") or part["type"] == "dynamic-tool"
         if named and isinstance(part.get("toolCallId"), str) and isinstance(part.get("state"), str):
@@ -185,7 +186,7 @@ def _tool_part(part: Json) -> ToolPart:
 
 
 def _answer(part: Json) -> TicketAnswer | None:
-    """The answer that a part holds, if it holds one and says for which ticket."""
+    """Return the answer in a part, if there is one and it names its ticket."""
     approval, state = _object(part.get("approval")), part["state"]
     ticket = approval.get("id") or _object(_object(part.get("callProviderMetadata")).get("greenroom")).get("ticketId")
     if not isinstance(ticket, str) or state not in _ANSWERED:

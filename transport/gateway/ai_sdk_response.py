@@ -1,4 +1,4 @@
-"""A run as an AI SDK response: events in, server-sent events out, from whichever sequence the reader needs."""
+"""A run as an AI SDK response: events in, server-sent events out, from the sequence that the reader needs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AiSdkResponse:
-    """The chunks of one response: an iterator, gone through once.
+    """The chunks of one response: an iterator for one pass.
 
     Args:
-        gateway: where the events come from.
-        run_id: whose.
-        state: the stream, before the first event.
-        skip: a sequence; the parts of the events up to it are the reader's already, as it came back with their id.
-        notices: parts that are told behind the first one.
-        who: on whose behalf; the run of a principal that hangs up may be cancelled (`Gateway.abandoned`).
+        gateway: Source of the events.
+        run_id: The run.
+        state: The stream's state before the first event.
+        skip: Sequence up to which the client has the parts, from its Last-Event-ID.
+        notices: Parts that follow the first part.
+        who: The principal; its run may be cancelled when the client disconnects (`Gateway.abandoned`).
     """
 
     def __init__(
@@ -50,24 +50,24 @@ class AiSdkResponse:
     ) -> None:
         self._who = who
         self._gateway, self._run_id, self._skip, self._notices = gateway, run_id, skip, tuple(notices)
-        self._told = self._next = state  # what the client has, and what it will have after the chunk that is on its way
+        self._told = self._next = state  # the client's state, and its state after the chunk that is being written
         self._follower: gr.Follower | None = None
 
     def __repr__(self) -> str:
         return f"<Telling of {self._run_id}>"
 
     def response(self) -> Streamed:
-        """The response that tells it."""
+        """Return the response."""
         return Streamed(chunks=self.open, headers=HEADERS, last=self.last, abandoned=self.abandoned)
 
     async def abandoned(self) -> None:
-        """The client has hung up. If all was on its way, the run had come to rest."""
+        """Handle a client that disconnects early. If all chunks were being written, the run had come to rest."""
         if not self._next.ended:
             await self._gateway.abandoned(self._who, self._run_id)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """For the time of the response."""
+        """Follow the run while the response is open."""
         async with AsyncExitStack() as stack:
             try:
                 self._follower = await stack.enter_async_context(self._gateway.follow(self._run_id, until="rest"))
@@ -76,14 +76,14 @@ class AiSdkResponse:
             yield self
 
     def last(self) -> bytes:
-        """What ends the stream if the gateway stops."""
+        """Return the end of the stream for a stopping gateway."""
         return b"" if self._told.ended else self._end(self._told, STOPS)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
-        self._told = self._next  # whoever asks for more has written what was there
+        self._told = self._next  # the caller has written the previous chunk before it asks for the next
         if self._told.ended:
             raise StopAsyncIteration
         try:
@@ -111,13 +111,16 @@ class AiSdkResponse:
         return self._frames(self._noticed(parts), None) + DONE
 
     def _noticed(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """The parts, with what is to be noticed behind `start`."""
+        """Return the parts with the notices behind `start`."""
         notices, self._notices = self._notices, ()
         return (parts[0], *notices, *parts[1:]) if notices else parts
 
     @staticmethod
     def _frames(parts: Sequence[Part], name: str | None) -> bytes:
-        """Parts as server-sent events. The id comes with the last part: with it, all of the event has been told."""
+        """Encode parts as server-sent events.
+
+        Only the last part has the id: with it, the client has the whole event.
+        """
         frames = [b"data: %b\n\n" % _encode(part) for part in parts]
         if name is not None:
             frames[-1] = b"id: %b\n%b" % (name.encode(), frames[-1])

@@ -1,4 +1,4 @@
-"""What a principal may ask of a runtime: the one handler behind the WebSocket, HTTP and the chat protocols."""
+"""The operations that a principal may request of a runtime, shared by the WebSocket, HTTP and the chat protocols."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
 AHEAD: Final = 100
-"""Newest runs of a thread among which the one is looked for that the others wait for."""
+"""Newest runs of a thread that are searched for the run that blocks the others."""
 
 
 class Api:
-    """Asks on behalf of a principal.
+    """The operations, each on behalf of a principal.
 
-    What is refused raises `Refused`; beside it only RuntimeClosed, StoreDown and StoreError come out of here.
+    Refusals raise `Refused`; the only other exceptions are RuntimeClosed, StoreDown and StoreError.
     """
 
     def __init__(self, runtime: gr.Runtime) -> None:
@@ -42,7 +42,7 @@ class Api:
     # --- seeing ------------------------------------------------------------------------------------------------------
 
     async def info(self, who: Principal, run_id: str) -> RunInfo:
-        """The constant facts of a run that the principal may see.
+        """Return the constant facts of a run that the principal may see.
 
         Raises:
             Refused: not_allowed, unknown_run.
@@ -51,7 +51,7 @@ class Api:
         return await self._visible(who, run_id)
 
     async def head(self, who: Principal, run_id: str) -> int:
-        """The sequence of the newest event of a run that the principal may see.
+        """Return the sequence of the newest event of a run that the principal may see.
 
         Raises:
             Refused: not_allowed, unknown_run.
@@ -61,7 +61,7 @@ class Api:
         return 0 if outline is None else outline.last_sequence
 
     async def view(self, who: Principal, run_id: str) -> RunView:
-        """One consistent snapshot; `plain_view` makes it what clients get.
+        """Return one consistent snapshot; `plain_view` converts it to the clients' form.
 
         Raises:
             Refused: not_allowed, unknown_run.
@@ -75,10 +75,10 @@ class Api:
         return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
 
     def query(self, who: Principal, asked: JSONObject) -> gr.RunQuery:
-        """What a list is to hold, from what came in; names are those of the frame `watch`.
+        """Build the query of a list from a request; the names are those of the frame `watch`.
 
         Raises:
-            Refused: not_allowed; unprocessable: a value can not be.
+            Refused: not_allowed; unprocessable: a value is invalid.
         """
         who.need("follow")
         try:
@@ -100,10 +100,10 @@ class Api:
             raise Refused("unprocessable", str(error)) from error
 
     async def runs(self, who: Principal, query: gr.RunQuery) -> VisiblePage:
-        """A page of the runs that the principal may see; only the last one has no cursor.
+        """Return a page of the runs that the principal may see; only the last page has no cursor.
 
         Raises:
-            Refused: not_allowed; unprocessable: a value can not be.
+            Refused: not_allowed; unprocessable: a value is invalid.
         """
         who.need("follow")
         try:
@@ -112,7 +112,7 @@ class Api:
             raise Refused("unprocessable", str(error)) from error
 
     async def ahead(self, who: Principal, thread_id: str, run_id: str) -> tuple[str, ...]:
-        """The run of a thread, visible to the principal, that works or waits while `run_id` waits for its end; or none.
+        """Return the visible run of a thread that blocks `run_id` by working or waiting; empty if there is none.
 
         Raises:
             Refused: not_allowed.
@@ -124,7 +124,7 @@ class Api:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def start(self, who: Principal, order: Start) -> Ack:
-        """Start a run; durable when this returns. The same order again is a duplicate.
+        """Start a run; the run is durable when this returns. A repeated order is a duplicate.
 
         Raises:
             Refused: not_allowed, unknown_agent, run_exists, run_pruned, thread_busy, unprocessable, store_unavailable,
@@ -163,9 +163,9 @@ class Api:
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def fork(self, who: Principal, order: Fork) -> Ack:
-        """Start a run where another one stood; durable when this returns. The same order again is a duplicate.
+        """Start a run at a step of another one; the run is durable when this returns. A repeated order is a duplicate.
 
-        The principal must see the run: the fork has its history. The fork is the principal's, and so is its thread.
+        The principal must see the run, because the fork has its history. The principal owns the fork and its thread.
 
         Raises:
             Refused: not_allowed, unknown_run, unknown_agent, run_exists, run_pruned, unprocessable (the run has not
@@ -192,7 +192,7 @@ class Api:
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def _taken(self, who: Principal, run_id: str, error: gr.RunExists) -> Refused:
-        """Why a run id can not be had. Of a run that the principal may not see the answer tells nothing."""
+        """Return the refusal of a run id. The refusal reveals nothing of a run that the principal may not see."""
         if isinstance(error, gr.RunPruned):
             mine = error.same or who.sees is everything
         else:
@@ -202,14 +202,14 @@ class Api:
         return Refused("not_allowed", f"the run id {run_id!r:.200} is not open to you; leave it away for a new one")
 
     async def _busy(self, who: Principal, order: Start, error: gr.ThreadBusy) -> Refused:
-        """Why a thread can not be had now. A run that the principal may not see is not named."""
+        """Return the refusal of a busy thread. A run that the principal may not see is not named."""
         if await self._sees(who, error.active):
             return Refused("thread_busy", str(error))
         text = f"thread {order.thread!r:.200} is busy; wait, or start with on_busy 'queue'"
         return Refused("thread_busy", text)
 
     async def command(self, who: Principal, command: RunCommand) -> Ack:
-        """Judge and journal a command to a run.
+        """Check and journal a command to a run.
 
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
@@ -254,7 +254,7 @@ class Api:
         return Refused(str(code), answer.detail or f"the command was rejected: {code}", current=current)
 
     async def _decided(self, run_id: str, target: str) -> JSONObject | None:
-        """How a ticket was decided, for whoever came too late."""
+        """Return how a ticket was decided, for a decision that came too late."""
         ticket = await self.runtime.reader.ticket(run_id, target)
         if ticket is None:
             return None
@@ -284,12 +284,12 @@ class Api:
 
 
 def run_of(who: Principal, command_id: str) -> str:
-    """The id of the run that a start without one begins: the same principal and command id, the same run."""
+    """Return the id of the run for a start without one; the same principal and command id give the same run."""
     return "run_" + sha256(f"{who.name}\n{command_id}".encode()).hexdigest()[:16]
 
 
 def plain_view(view: RunView) -> dict[str, Any]:
-    """What a client gets of a run at one moment: no messages, no state (those are private)."""
+    """Return the clients' form of a snapshot, without messages and state, which are private."""
     return {
         "run": view.run_id,
         "thread": view.thread_id,
@@ -312,12 +312,12 @@ def plain_view(view: RunView) -> dict[str, Any]:
 
 
 def plain_wait(waits: WaitingFor | None) -> dict[str, Any] | None:
-    """What a run waits for."""
+    """Return the clients' form of what a run waits for."""
     return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "run": waits.run_id}
 
 
 def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
-    """An open ticket: what a client needs to decide it."""
+    """Return the clients' form of an open ticket: what is needed to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
     more = ("response_schema", "resume_mode", "requested_at", "expires_at", "on_expiry", "reviewers")
     return {name: getattr(ticket, name) for name in (*names, *more)}
@@ -327,6 +327,6 @@ def _moment(name: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        return datetime.fromisoformat(text.replace(" ", "+"))  # a + of a query that was not quoted has become a blank
+        return datetime.fromisoformat(text.replace(" ", "+"))  # an unquoted + in a query arrives as a blank
     except ValueError as error:
         raise gr.UsageError(f"{name}={text!r:.100} is no time; write it as 2026-01-31T09:30:00Z") from error

@@ -1,4 +1,4 @@
-"""The AsyncAPI 3.1 document of the WebSocket, made from the protocol's tables and types."""
+"""The AsyncAPI 3.1 document of the WebSocket, generated from the protocol's tables and types."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "pause": ("gw.ack", "gw.error"),
     "ping": ("gw.tick", "gw.error"),
 }
-"""What a client sends -> what may answer it, with the same id."""
+"""Type of a client frame -> types of its possible answers, with the same id."""
 
 UNASKED: Final = ("gw.live", "gw.unsubscribed", "gw.runs", "gw.run", "gw.counts", "gw.tick", "gw.error", "gw.bye")
-"""What the gateway sends of itself, beside events."""
+"""Frames that the gateway sends unasked, in addition to events."""
 
 
 def asyncapi() -> Schema:
-    """The document, as plain data."""
+    """Return the document as plain data."""
     up, down, events = up_schemas(), down_schemas(), event_components()
     frames = up | down | events
     return {

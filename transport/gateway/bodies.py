@@ -1,6 +1,6 @@
-"""The bodies of responses as types. The OpenAPI document is made of them; tests hold real responses against it.
+"""The bodies of responses as types. The OpenAPI document is generated from them; tests check real responses against it.
 
-What the gateway writes it writes as plain data (`plain_view`); nothing is copied into these classes.
+The gateway writes its responses as plain data (`plain_view`) and does not instantiate these classes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)}
 
 
 class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What all bodies have in common. Readers pass over fields that they do not know: more may come."""
+    """The base of all bodies. Readers ignore unknown fields: fields may be added."""
 
 
 class Health(ResponseBody, frozen=True, kw_only=True):
-    """The process serves (ok), or takes work (ready)."""
+    """The process is alive (ok), or accepts work (ready)."""
 
     status: Literal["ok", "ready"]
 
 
 class OpenTicket(ResponseBody, frozen=True, kw_only=True):
-    """A ticket that can be decided: exactly this would happen."""
+    """An open ticket: approval has exactly this effect."""
 
     ticket_id: str
     call_id: str | None
@@ -56,7 +56,7 @@ class OpenTicket(ResponseBody, frozen=True, kw_only=True):
 
 
 class WaitBody(ResponseBody, frozen=True, kw_only=True):
-    """What a run waits for. `run`: for `thread`, the run that works on it, if it may be seen."""
+    """What a run waits for. `run`: for `thread`, the run that works on the thread, if visible."""
 
     kind: WaitKind
     detail: str
@@ -66,8 +66,8 @@ class WaitBody(ResponseBody, frozen=True, kw_only=True):
 class RunBody(ResponseBody, frozen=True, kw_only=True):
     """A run at one moment.
 
-    `calls`: call id -> status; `tasks`: task id -> the background tasks that live; `degraded`: why nobody works on it
-    here, or null; `waiting_for`: why nothing happens, or null.
+    `calls`: call id -> status; `tasks`: task id -> live background task; `degraded`: why the run has no owner here, or
+    null; `waiting_for`: why the run does not proceed, or null.
     """
 
     run: str
@@ -104,9 +104,9 @@ class AgentList(ResponseBody, frozen=True, kw_only=True):
 
 
 class RunList(ResponseBody, frozen=True, kw_only=True):
-    """Runs in the order that was asked for. `cursor` asks for the next page; null on the last one.
+    """Runs in the requested order. `cursor` requests the next page; null on the last one.
 
-    `counts`, if it was asked for: how many runs are not done, whatever the filters are.
+    `counts`, if requested: the number of runs that are not done, independent of the filters.
     """
 
     runs: tuple[RunLine, ...]
@@ -115,14 +115,14 @@ class RunList(ResponseBody, frozen=True, kw_only=True):
 
 
 class AnyEvent(ResponseBody, frozen=True, kw_only=True):
-    """Stands for every event; the document has one schema per type in its place."""
+    """A placeholder for every event; the document has one schema per event type in its place."""
 
 
 class EventPage(ResponseBody, frozen=True, kw_only=True):
     """A page of a run's events, as stored.
 
-    `epoch` names the log that sequences belong to, `head` is the newest sequence, `next` is the `after` of the next
-    page, `done` says that the run's terminal event is on this page or before it.
+    `epoch` identifies the log of the sequences, `head` is the newest sequence, `next` is the `after` of the next page,
+    `done` is true if the run's terminal event is on this page or before it.
     """
 
     run: str
@@ -134,7 +134,7 @@ class EventPage(ResponseBody, frozen=True, kw_only=True):
 
 
 class Started(ResponseBody, frozen=True, kw_only=True):
-    """A run is durable. duplicate: the same order had started it before."""
+    """A run is durable. duplicate: an identical order had started the run before."""
 
     run: str
     thread: str
@@ -142,7 +142,10 @@ class Started(ResponseBody, frozen=True, kw_only=True):
 
 
 class Accepted(ResponseBody, frozen=True, kw_only=True):
-    """A command is durable. duplicate: it was before, and acts once. `code` early: a decision before its ticket."""
+    """A command is durable. duplicate: it was durable before and acts once.
+
+    `code` early: a decision before its ticket.
+    """
 
     id: str
     run: str
@@ -151,7 +154,7 @@ class Accepted(ResponseBody, frozen=True, kw_only=True):
 
 
 class Refusal(ResponseBody, frozen=True, kw_only=True, omit_defaults=True):
-    """Why nothing happened. `retry`: the same request may work later. `current`: what is the case instead."""
+    """A refusal without effect. `retry`: the same request may succeed later. `current`: the conflicting state."""
 
     code: ErrorCode
     message: str
@@ -168,4 +171,4 @@ class ErrorBody(ResponseBody, frozen=True, kw_only=True):
 BODIES: Final[Mapping[str, type[ResponseBody]]] = {
     cls.__name__: cls for cls in (Health, RunBody, AgentList, RunList, EventPage, Started, Accepted, ErrorBody)
 }
-"""Name in the document's components -> class; a route's `answers` uses these names."""
+"""Component name -> class; a route's `answers` uses these names."""

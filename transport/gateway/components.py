@@ -1,4 +1,4 @@
-"""What the documents of the API have in common: who may, events as components, and joining without losing a schema."""
+"""The common parts of the API's documents: security, events as components, and merging without losing a schema."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from greenroom.actors.contract.schemas import event_schemas
 from ..protocol.schemas import Schema, moved, tidied
 
 API_VERSION: Final = "1.0.0"
-"""Of the paths below /v1 and of the subprotocol; the first number is theirs."""
+"""Version of the paths below /v1 and of the subprotocol; its first number is in their names."""
 
 TEMPLATE: Final = "#/components/schemas/{name}"
-"""How a document refers to one of its schemas."""
+"""Reference to a schema of the same document."""
 
 BEARER: Final[Schema] = {
     "type": "http",
@@ -23,7 +23,7 @@ BEARER: Final[Schema] = {
 
 
 def info(title: str) -> Schema:
-    """What a document says of itself."""
+    """Return the `info` section of a document."""
     about = (
         "Follow the runs of AI agents, decide about their tickets, start, steer and cancel them. Events are the stored "
         "bytes; a cursor is the sequence of the last event that was applied, and never gets too old."
@@ -32,17 +32,17 @@ def info(title: str) -> Schema:
 
 
 def event_components() -> dict[str, Schema]:
-    """Event type -> schema of the whole event."""
+    """Return event type -> schema of the whole event."""
     return {one["title"]: _component(one) for one in event_schemas()["oneOf"]}
 
 
 def payload_components() -> dict[str, Schema]:
-    """Name of a payload's class -> its schema; events refer to these."""
+    """Return name of a payload's class -> its schema; event schemas refer to these."""
     return {name: _component(schema) for name, schema in event_schemas()["$defs"].items()}
 
 
 def any_event() -> Schema:
-    """An event of any type."""
+    """Return the schema of an event of any type."""
     refs = {name: TEMPLATE.format(name=name) for name in event_components()}
     return {
         "description": "An event, as stored: one of the types.",
@@ -52,10 +52,10 @@ def any_event() -> Schema:
 
 
 def apart(*groups: Mapping[str, Schema]) -> dict[str, Schema]:
-    """All of the groups in one.
+    """Merge the groups.
 
     Raises:
-        ValueError: two schemas of one name; one of them would hide the other.
+        ValueError: Two different schemas have one name.
     """
     found: dict[str, Schema] = {}
     for group in groups:

@@ -1,4 +1,4 @@
-"""What a gateway knows of the WebSocket connections that it counts, watches over and closes."""
+"""The gateway's view of a WebSocket connection: counted, checked for liveness, closed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Closable(Protocol):
     """A connection that the gateway counts and can close.
 
     Attributes:
-        stream: of the connection.
-        principal: whose it is; None before hello.
-        counted: the connection counts for its principal.
+        stream: The stream of the connection.
+        principal: The authenticated principal; None before hello.
+        counted: True if the connection counts for its principal.
     """
 
     stream: SharedStream
@@ -26,4 +26,4 @@ class Closable(Protocol):
         """Send the reason and close the connection."""
 
     def heartbeat(self, now: float) -> None:
-        """Ping a silent peer, and cut one that does not answer. Never waits."""
+        """Ping a silent peer, and cut a peer that does not answer. Never waits."""

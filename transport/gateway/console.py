@@ -1,4 +1,4 @@
-"""The console's files: static, small, read once, served with a policy that lets nothing else in."""
+"""The console's files: static, small, read once, served with a policy that allows no other source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""What the page may load and do: its own files and its own gateway; no inline script, no frame around it."""
+"""The Content-Security-Policy: the page's own files and its own gateway; no inline script, no frame around the page."""
 
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -36,7 +36,7 @@ _TYPES: Final = {
 
 @cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
-    """Name -> content, type and tag of every file."""
+    """Return name -> content, type and ETag of every file."""
     found = {}
     for entry in files("greenroom.transport.console").iterdir():
         kind = _TYPES.get(PurePosixPath(entry.name).suffix)
@@ -47,17 +47,17 @@ def _assets() -> dict[str, tuple[bytes, str, str]]:
 
 
 async def page(_: Gateway, request: Request) -> Response:
-    """The console."""
+    """Serve the console's page."""
     return _asset("index.html", request)
 
 
 async def asset(_: Gateway, request: Request) -> Response:
-    """One of its files."""
+    """Serve a file of the console."""
     return _asset(request.params["name"], request)
 
 
 async def icon(_: Gateway, request: Request) -> Response:
-    """For browsers that ask without having been told."""
+    """Serve the icon, which browsers request without a link."""
     return _asset("favicon.svg", request)
 
 

@@ -1,8 +1,8 @@
-"""File descriptors: how many connections a process has room for.
+"""File descriptors: the number of connections that a process has room for.
 
-A connection takes one descriptor of the process, and so does all else that it opens: the store's files, pipes and
-files of tools, connections to models. Once they are used up each of these fails. So connections get a part of
-RLIMIT_NOFILE, and the rest stays free, whatever comes from outside.
+A connection needs one descriptor of the process, and so do the store's files, pipes and files of tools, and connections
+to models. When no descriptor is left, all of these fail. Therefore connections may use only a part of RLIMIT_NOFILE;
+the rest stays free under any load from outside.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import resource
 from typing import Final
 
 RESERVE: Final = 4
-"""One part of this many of the descriptors is left to everything that is no connection."""
+"""One part in this many of the descriptors is reserved for everything except connections."""
 LEAST_RESERVE: Final = 64
-"""Descriptors of that part at least: a store, its readers, a few tools."""
+"""Minimum size of the reserve: a store, its readers, a few tools."""
 
 
 def room(limit: int | None) -> int | None:
-    """Connections that fit under a limit of descriptors, one at least; None: there is no limit."""
+    """Return the connections that fit under a limit of descriptors, at least one; None for no limit."""
     return None if limit is None else max(1, limit - max(LEAST_RESERVE, limit // RESERVE))
 
 
 def soft_limit() -> int | None:
-    """Descriptors that this process may have open now (the soft RLIMIT_NOFILE); None: no limit is known."""
+    """Return the number of descriptors that this process may have open (the soft RLIMIT_NOFILE); None if unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_soft_limit(connections: int) -> None:
-    """Ask for as many descriptors as `connections` need, as far as the hard limit goes; no error if that is refused.
+    """Raise the soft limit to what `connections` need, up to the hard limit. A refusal is not an error.
 
-    For programs, not for libraries: the limit belongs to the whole process, and children inherit it.
+    For programs, not for libraries: the limit belongs to the whole process and is inherited by children.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections * RESERVE // (RESERVE - 1) + LEAST_RESERVE
@@ -41,4 +41,4 @@ def raise_soft_limit(connections: int) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
-        return  # macOS refuses more than kern.maxfilesperproc, whatever the hard limit says
+        return  # macOS refuses more than kern.maxfilesperproc, even below the hard limit

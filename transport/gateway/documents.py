@@ -1,4 +1,4 @@
-"""The documents of the API, as they are served: made from tables and types when they are asked for first."""
+"""The documents of the API: generated from tables and types at the first request."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 async def schemas(_: Gateway, __: Request) -> Response:
-    """JSON Schemas of all events."""
+    """Serve the JSON Schemas of all events."""
     return _schemas()
 
 
 async def openapi_document(gateway: Gateway, _: Request) -> Response:
-    """This document."""
+    """Serve the OpenAPI document."""
     return _openapi(tuple(gateway.routes))
 
 
 async def asyncapi_document(_: Gateway, __: Request) -> Response:
-    """The document of the WebSocket."""
+    """Serve the AsyncAPI document."""
     return _asyncapi()
 
 

@@ -1,8 +1,8 @@
-"""How new events of a run get to those who follow it: by one task per run that has followers, a pump.
+"""The fan-out of new events: one task, a pump, per run that has followers.
 
-In each round a pump writes to every connection that is up to date, without waiting, what has come in since; the rounds
-clock themselves, so that slices grow with the load. A connection whose socket is full goes on in its own writer until
-it has caught up. There is no queue per connection, and nothing is dropped.
+In each round a pump writes the new events to every up-to-date connection, without waiting. Rounds clock themselves, so
+slices grow with the load. A connection whose socket is full continues in its own writer until it has caught up. There
+is no queue per connection, and no event is dropped: delivery to each connection is in order and without a gap.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from .shared_stream import SharedStream
 from .subscription import Subscription, as_text_frames
 
 BREATH: Final = 64
-"""Writes after which a pump lets others run."""
+"""Writes between two checkpoints of a pump."""
 
 
 class Receiver(Protocol):
-    """A connection that events are written to.
+    """A connection that receives events.
 
     Attributes:
-        stream: of the connection. output: of its session.
+        stream: The stream of the connection.
+        output: The output of its session.
     """
 
     stream: SharedStream
     output: SessionOutput
 
     def touch(self, subscription: Subscription, /) -> None:
-        """Let a subscription have its turn in the connection's writer."""
+        """Give a subscription a turn in the connection's writer."""
 
     def finish_writing(self) -> None:
-        """Wake the writer: a part of a frame has been written without waiting."""
+        """Wake the writer: a frame has been written in part."""
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
 
 
 class RunPumps:
-    """The pumps of a gateway. They run in a nursery of its connections; `tell` hears of one that fails."""
+    """The pumps of a gateway. They run in a nursery of its connections; a pump's failure is reported to `tell`."""
 
     def __init__(self, tell: Callable[[object, BaseException], None]) -> None:
         self._tell = tell
@@ -53,7 +54,7 @@ class RunPumps:
         self._nursery: trio.Nursery
 
     def open(self, nursery: trio.Nursery) -> None:
-        """Run pumps in this nursery from now on; those of a nursery before it have ended with it."""
+        """Run pumps in this nursery from now on; the pumps of an earlier nursery have ended with it."""
         self._nursery = nursery
         self._pumps.clear()
 
@@ -61,7 +62,10 @@ class RunPumps:
         return f"<Pumps of {len(self._pumps)} runs>"
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
-        """Put the connection on the round of its run's pump; the first one starts it, the last one ends it."""
+        """Add a connection to the round of its run's pump.
+
+        The first connection starts the pump, the last one ends it.
+        """
         pump, listeners = self._pumps.get(subscription.run), subscription.follower.signal.listeners
         if pump is None:
             pump = self._pumps[subscription.run] = RunPump(subscription.follower.tail)
@@ -93,10 +97,10 @@ class RunPumps:
 
 
 class RunPump:
-    """One run's rounds.
+    """The rounds of one run.
 
     Attributes:
-        places: who is on the round.
+        places: The connections on the round, by subscription.
     """
 
     def __init__(self, tail: EventBuffer) -> None:
@@ -111,7 +115,7 @@ class RunPump:
         return f"<Pump to {len(self.places)} connections>"
 
     def wake(self) -> None:
-        """Events have come in, or (stirred) something else about the run is new: every follower has to look."""
+        """Start a round: there are new events, or (stirred) another change of the run that all followers must check."""
         head = self._tail.head
         self._stirred = self._stirred or head == self._head
         self._head = head
@@ -122,11 +126,11 @@ class RunPump:
         self._lot.unpark_all()
 
     def stop(self) -> None:
-        """Nobody follows any more."""
+        """Stop the pump: the run has no follower left."""
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Go round until stopped."""
+        """Make rounds until stopped."""
         with self._scope:
             while True:
                 if not self._news:
@@ -146,7 +150,7 @@ class RunPump:
                 await trio.lowlevel.checkpoint()
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
-        """Write to one connection what it does not have, if that can be done at once; else leave it to its writer."""
+        """Write the new events to one connection if this is possible at once; otherwise leave them to its writer."""
         source, follower, output = subscription.source, subscription.follower, conversation.output
         if not output.free(source):
             conversation.touch(subscription)

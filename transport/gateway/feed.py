@@ -1,8 +1,8 @@
-"""The live list of runs: what changes is gathered for a moment, read once for all, and told to those who watch.
+"""The live lists of runs: changes are collected for a moment, read once for all watches, and sent to them.
 
-A change marks its run, no more: a run that changes a hundred times in a round is read once. What a watch gets are whole
-rows: one that was not written yet is replaced by the next one of its run. A watch that has too much before it,
-or a round with too many changes, falls back to the first page of its list. Without watches nothing is marked at all.
+A change only marks its run: a run that changes a hundred times in a round is read once. A watch receives whole rows,
+and an unwritten row is replaced by the next row of the same run. A watch with too many unwritten bytes, or a round with
+too many changes, falls back to the first page of the list. Without watches no run is marked.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from .access import Principal, everything
 from .listing import counted, row_of, visible_counts, visible_open, visible_page
 
 MOST: Final = 1_000
-"""Changed runs that a round tells one by one; above it each watch gets its first page again."""
+"""Maximum number of changed runs that a round sends one by one; beyond it each watch receives its first page again."""
 AT_ONCE: Final = 100
-"""Runs that are read at once: a store's reader is held for these."""
+"""Runs per read: a store's reader is occupied for this long."""
 SHARE: Final = 9
-"""A round is followed by a pause of so many times its length: the feed takes a tenth of the time at most."""
+"""The pause after a round, as a multiple of the round's duration: the feed uses at most a tenth of the time."""
 RETRY: Final = 0.5
-"""Seconds until a store that does not answer is asked again."""
+"""Seconds before a store that does not answer is retried."""
 SLICE: Final = 65_536
-"""Bytes after which a write ends, for others to have their turn."""
+"""Bytes after which a write ends, so that other sources get their turn."""
 QUIET: Final = frozenset(
     {"run.message.delta", "run.reasoning.delta"}
     | {f"run.{kind}.{what}" for kind in ("tool", "task") for what in ("progress", "output.delta")}
 )
-"""Events after which a run looks in a list as it did before."""
+"""Events that do not change a run's line in a list."""
 
 _COUNTS: Final = "\ncounts"
-_PAGE: Final = "\npage"  # no run has an id with a line break
+_PAGE: Final = "\npage"  # a run id never contains a line break
 
 
 class Watcher(Protocol):
@@ -49,10 +49,10 @@ class Watcher(Protocol):
 
     @property
     def who(self) -> Principal:
-        """The principal that it belongs to."""
+        """The principal of the connection."""
 
     def touch(self, watch: ListWatch, /) -> None:
-        """Let a watch have its turn in the connection's writer."""
+        """Give a watch a turn in the connection's writer."""
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
@@ -62,9 +62,11 @@ class ListWatch:
     """One list on one connection.
 
     Attributes:
-        name: the client's. who, query: what of which list.
-        wants: a page is to be looked up, and why; None if none is.
-        source: what the connection's session knows of it. dropped: the client wants no more of it.
+        name: The client's name for the list.
+        who, query: The principal and the query.
+        wants: Why a page is to be read; None if no page is wanted.
+        source: The source in the connection's session.
+        dropped: True after the client's unwatch.
     """
 
     def __init__(self, conversation: Watcher, feed: RunListFeed, name: str, query: gr.RunQuery, most: float) -> None:
@@ -80,7 +82,7 @@ class ListWatch:
         return f"<Watch {self.name} with {len(self._out)} frames>"
 
     def put(self, key: str, frame: down.Frame) -> None:
-        """Let a frame be written, in the place of one with this key that has not been."""
+        """Queue a frame, replacing an unwritten frame with the same key."""
         data = text_frame(down.encode(frame))
         old = self._out.pop(key, b"")
         self._out[key] = data
@@ -90,7 +92,7 @@ class ListWatch:
         self.conversation.touch(self)
 
     def begin_again(self) -> None:
-        """Forget what was not written: a page comes instead, once there is room for it."""
+        """Drop the unwritten frames; a page follows once there is room."""
         page = self._out.pop(_PAGE, None)
         self._out = {} if page is None else {_PAGE: page}
         self._size = 0 if page is None else len(page)
@@ -98,11 +100,11 @@ class ListWatch:
 
     @property
     def ready(self) -> bool:
-        """A page is wanted, and there is room for it."""
+        """True if a page is wanted and there is room for it."""
         return self.wants is not None and not self._out
 
     async def advance(self) -> bytes | None:
-        """The next bytes to write; None if there are none now."""
+        """Return the next bytes to write; None if there are none now."""
         await trio.lowlevel.checkpoint()
         taken, size = [], 0
         while self._out and size < SLICE:
@@ -115,19 +117,22 @@ class ListWatch:
         return b"".join(taken) or None
 
     def drop(self) -> None:
-        """The client wants no more of it."""
+        """End the watch."""
         self.dropped = True
         self._out.clear()
         self._feed.leave(self)
 
 
 class RunListFeed:
-    """All watches of a gateway, and the one task that serves them while there are some."""
+    """All watches of a gateway, and the one task that serves them while there are any."""
 
     def __init__(
         self, reader: gr.RunReader, watch_seconds: float, log_failure: Callable[[object, BaseException], None]
     ) -> None:
-        """Gather changes for `watch_seconds`; `log_failure(what, error)` is called when a rule of the server raises."""
+        """Collect changes for `watch_seconds`.
+
+        `log_failure(what, error)` is called when a predicate of the server raises.
+        """
         self._reader = reader
         self._watch_seconds = watch_seconds
         self._log_failure = log_failure
@@ -135,24 +140,25 @@ class RunListFeed:
         self._changed: dict[str, None] = {}
         self._flood = False
         self._lot = trio.lowlevel.ParkingLot()
-        self._open: dict[str, dict[str, RunStatus]] = {}  # principal -> what it sees of what is not done
+        self._open: dict[str, dict[str, RunStatus]] = {}  # principal -> its visible, unfinished runs
         self._told: dict[Watcher, Counts] = {}
         self._end_calls: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<Feed to {len(self._watches)} watches>"
 
-    # --- who watches -------------------------------------------------------------------------------------------------
+    # --- watches
+    # ---------------------------------------------------------------------------------------------------------
 
     def join(self, watch: ListWatch) -> None:
-        """Serve a watch, from its first page on."""
+        """Add a watch; it begins with its first page."""
         if not self._watches:
             self._end_calls = self._reader.on_change(self.heard, self.swept)
         self._watches[watch] = None
         self.wake()
 
     def leave(self, watch: ListWatch) -> None:
-        """Serve it no more; doing it twice is harmless."""
+        """Remove a watch; repeated calls have no effect."""
         self._watches.pop(watch, None)
         if not any(one.conversation is watch.conversation for one in self._watches):
             self._told.pop(watch.conversation, None)
@@ -163,11 +169,11 @@ class RunListFeed:
             self._flood = False
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake the feed's task."""
         self._lot.unpark_all()
 
     def heard(self, run_id: str, frames: Sequence[bytes]) -> None:
-        """A run has changed durably; in its commit's stretch, so that it must be short."""
+        """Mark a run after a durable change. Called inside the commit's synchronous stretch, so it must be short."""
         if self._flood or run_id in self._changed:
             return
         if frames and all(event_type(frame) in QUIET for frame in frames):
@@ -178,7 +184,7 @@ class RunListFeed:
         self.wake()
 
     def swept(self) -> None:
-        """Runs were deleted, or more have changed than is told one by one: each watch gets its first page again."""
+        """Send each watch its first page again: runs were deleted, or too many have changed."""
         self._flood = True
         self._changed.clear()
         self.wake()
@@ -186,7 +192,7 @@ class RunListFeed:
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Go round until cancelled, or until the runtime is closed."""
+        """Make rounds until cancelled, or until the runtime is closed."""
         while True:
             await trio.lowlevel.checkpoint()
             while not (self._changed or self._flood or any(watch.ready for watch in self._watches)):
@@ -200,10 +206,10 @@ class RunListFeed:
             except gr.StoreUnavailable:
                 await trio.sleep(RETRY)
             except (gr.RuntimeClosed, gr.StoreDown):
-                return  # each connection hears of it by itself
+                return  # each connection notices the end on its own
 
     async def _rest(self, seconds: float) -> None:
-        """Pause. A list that is asked for meanwhile gets its first page at once: a person waits for it."""
+        """Pause. A list requested meanwhile receives its first page at once, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             for watch in [one for one in self._watches if one.ready and one.wants == "asked"]:
@@ -254,7 +260,7 @@ class RunListFeed:
     def _sees(self, who: Principal, line: gr.RunSummary) -> bool:
         try:
             return bool(who.sees(line.info))
-        except Exception as error:  # noqa: BLE001 - the server's own rule has failed: nothing is shown by it
+        except Exception as error:  # noqa: BLE001 - the server's own predicate failed: the run is hidden
             self._log_failure(f"sees of {who.name}", error)
             return False
 
@@ -269,7 +275,7 @@ class RunListFeed:
 
     async def _give_page(self, watch: ListWatch) -> None:
         reason = watch.wants or "asked"
-        watch.wants = None  # what changes from here on comes after the page
+        watch.wants = None  # changes from here on follow the page
         who = watch.conversation.who
         try:
             page = await visible_page(self._reader, who, watch.query)
@@ -277,7 +283,7 @@ class RunListFeed:
         except gr.StoreUnavailable:
             watch.wants = reason
             raise
-        except Exception as error:  # noqa: BLE001 - the server's own rule has failed, or a bug: of this connection
+        except Exception as error:  # noqa: BLE001 - the server's own predicate failed, or a bug: only this connection ends
             self._log_failure(watch, error)
             watch.conversation.leave(INTERNAL)
             return

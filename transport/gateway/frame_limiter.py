@@ -1,8 +1,8 @@
-"""`FrameLimiter`: looks at the headers of a client's frames before anybody keeps what is in them. No I/O.
+"""`FrameLimiter`: checks the headers of a client's frames before their payload is buffered. No I/O.
 
-trio-websocket counts the characters of a message; it does not count fragments, of which empty ones cost memory and no
-characters, nor control frames, each of which it answers. This counts bytes, fragments and control frames, and says stop
-as soon as a header announces too much.
+trio-websocket limits the characters of a message. It limits neither fragments, of which empty ones cost memory and no
+characters, nor control frames, each of which it answers. This class limits bytes, fragments and control frames, and
+stops the reading as soon as a header announces too much.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ..protocol.codes import TOO_BIG, TOO_FAST, CloseCode
 from ..protocol.limits import Limits
 
 FRAGMENTS: Final = 1024
-"""Frames that a message may have in any case: 64 bytes in each make up the default limit of a message."""
+"""Frames allowed per message in any case: 64 bytes in each make up the default limit of a message."""
 LEAST: Final = 64
-"""Bytes that a frame has on average where a message may be larger: it may have the more frames."""
+"""Average bytes per frame required of larger messages, which may have correspondingly more frames."""
 _FIN, _CONTROL, _MASKED, _LENGTH = 0x80, 0x08, 0x80, 0x7F
 _EXTENDED: Final = {126: 2, 127: 8}
 
 
 class FrameLimiter:
-    """Follows the frames of one connection from their first byte on. Whether they are well-formed others judge.
+    """Tracks the frames of one connection from their first byte on. Well-formedness is checked by wsproto, not here.
 
     Attributes:
-        verdict: why nothing more is to be read; None as long as there is no reason.
+        verdict: The close code that ends the reading; None while there is no reason.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -34,14 +34,14 @@ class FrameLimiter:
         self._budget, self._looked = 2 * self._rate, now
         self.verdict: CloseCode | None = None
         self._header = b""
-        self._ahead = 0  # bytes of the present frame's payload that are still to come
+        self._ahead = 0  # bytes of the present frame's payload that have not arrived
         self._bytes = self._frames = 0  # of the present message
 
     def __repr__(self) -> str:
         return f"<FrameMeter {self._frames} frames, {self._bytes} bytes>"
 
     def feed(self, data: bytes, now: float) -> int:
-        """What the peer has sent; how much of it may be read: less than all with a verdict, which is about the rest."""
+        """Check received bytes and return how many of them may be read: fewer than all if there is a verdict."""
         self._budget = min(2 * self._rate, self._budget + (now - self._looked) * self._rate)
         self._looked = now
         at, good, end = 0, 0, len(data)
@@ -60,7 +60,7 @@ class FrameLimiter:
         return good if self.verdict else end
 
     def _need(self) -> int:
-        """Bytes of the present header, as far as it can be told by now."""
+        """Return the size of the present header, as far as it is known."""
         if len(self._header) < 2:
             return 2
         second = self._header[1]

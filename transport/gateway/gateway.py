@@ -1,4 +1,4 @@
-"""`Gateway`: what all connections share."""
+"""`Gateway`: the state that all connections of one `serve` share."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ logger = logging.getLogger("greenroom.gateway")
 
 OnAbort = Literal["continue", "cancel"]
 LEAST_STRANGERS: Final = 64
-"""Connections without a token that are kept at least, however few connections there may be."""
+"""Minimum number of connections without a token that are kept, even under a small limit."""
 SPREAD: Final = 500
-"""Connections that come back per second after a restart: the more there are, the longer they are spread."""
+"""Reconnects per second after a restart; more connections are spread over a longer time."""
 LONGEST_SPREAD: Final = 15.0
-"""Seconds after which the last one may come back."""
+"""Maximum of that time, in seconds."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -47,15 +47,21 @@ class Gateway:
     """Shared by all connections of one `serve`.
 
     Attributes:
-        runtime, api: what is served. feed: the live lists of runs. keyring, doorway, limits: to whom, and how much.
-        most: connections at once: as the limits have it, or as the process may open files. strangers: connections whose
-            peer has shown no token yet, oldest first, each with the scope that ends it.
-        routes: the HTTP operations. fanout: how events get to the WebSockets.
-        conversations: the open WebSockets. open: all connections. turned_away: those that are told that there are too
-            many. idle: scopes of those that wait for a request, or for something to stream.
-        closing: no more are taken. stopping: is set with it. emptied: is set when the last one is gone after that.
-        parting: what WebSockets are closed with when they are sent away.
-        on_abort: what becomes of a run whose chat stream is closed by its client.
+        runtime, api: The runtime and its operations.
+        feed: The live lists of runs.
+        keyring, doorway, limits: The principals, the accepted Host and Origin headers, the limits.
+        most: Maximum number of connections: from the limits, or from the files that the process may open.
+        strangers: Connections whose peer has not shown a token, oldest first, each with the scope that ends it.
+        routes: The HTTP operations.
+        fanout: The pumps that write events to WebSockets.
+        conversations: The open WebSockets.
+        open: Number of all connections.
+        turned_away: Number of connections that are being refused because there are too many.
+        idle: Scopes of the connections that wait for a request, or for data to stream.
+        closing: True once no connections are accepted; `stopping` is set at the same time.
+        emptied: Set when the last connection ends after that.
+        parting: Close code for WebSockets when the gateway stops.
+        on_abort: Effect on a run whose client closes its chat stream.
     """
 
     runtime: gr.Runtime
@@ -91,34 +97,34 @@ class Gateway:
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
         self.feed = RunListFeed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
-        self.server_sent = self._server_sent  # one object: slices keep what it made by it
+        self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 
     def __repr__(self) -> str:
         return f"<Gateway with {self.open} connections>"
 
     @property
     def epoch(self) -> str:
-        """Names the log that all cursors belong to."""
+        """Identifies the log that all cursors belong to."""
         return self.runtime.store.epoch
 
     @asynccontextmanager
     async def follow(
         self, run_id: str, after: int = 0, *, until: Literal["end", "rest"] = "end"
     ) -> AsyncIterator[gr.Follower]:
-        """A run's events in slices, for the time of the block."""
+        """Follow a run's events in slices, for the block."""
         with self.runtime.reader.follow(run_id, after=after, until=until) as follower:
             yield follower
 
     def _server_sent(self, found: gr.EventSlice) -> bytes:
-        """A slice as server-sent events; the id is a cursor: the log's epoch and the sequence."""
+        """Encode a slice as server-sent events; the id is a cursor: the log's epoch and the sequence."""
         epoch = self.epoch
         events = enumerate(found.frames, found.first)
         return b"".join([server_sent_event(frame, f"{epoch}-{sequence}") for sequence, frame in events])
 
     async def abandoned(self, who: Principal, run_id: str) -> None:
-        """The client of a chat stream has hung up before its end: `chat.stop()`, an abort, or a lost connection.
+        """Handle a client that closes a chat stream before its end: `chat.stop()`, an abort, or a lost connection.
 
-        With on_abort="cancel" that cancels the run, on behalf of a principal that may. Never raises.
+        With on_abort="cancel" the run is cancelled if the principal may cancel runs. Never raises.
         """
         if self.on_abort != "cancel":
             return
@@ -129,7 +135,7 @@ class Gateway:
             logger.info("%s was left by its client, and not cancelled: %s", run_id, error)
 
     def ready_or_refuse(self) -> None:
-        """Go on if there is somebody to do work.
+        """Check that the process accepts work.
 
         Raises:
             Refused: closing, store_unavailable.
@@ -140,16 +146,18 @@ class Gateway:
             raise Refused("store_unavailable", "the store does not answer; runs stand until it does")
 
     def new_connection_id(self) -> str:
-        """For the log and gw.welcome."""
+        """Return an id for the log and gw.welcome."""
         return f"c{next(self._ids)}"
 
-    # --- who is here -------------------------------------------------------------------------------------------------
+    # --- connections
+    # -----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def stranger(self, stream: SharedStream) -> Iterator[None]:
-        """A connection, until its peer is `recognised`; it may have to make room for a newer one, and is closed then.
+        """Register a connection as a stranger until its peer is `recognised`.
 
-        Tokens are shown within seconds, so the oldest of many strangers is one that only holds a place.
+        It may be closed to make room for a newer one. Clients show tokens within seconds, so the oldest of many
+        strangers only occupies a place.
         """
         most = self.limits.strangers or max(LEAST_STRANGERS, self.most // 4)
         if len(self.strangers) >= most:
@@ -163,11 +171,11 @@ class Gateway:
                 self.strangers.pop(stream, None)
 
     def recognised(self, stream: SharedStream) -> None:
-        """The peer has shown a token: its connection keeps its place."""
+        """Keep a connection whose peer has shown a token."""
         self.strangers.pop(stream, None)
 
     def admit(self, who: Principal) -> bool:
-        """Count a connection that stays for its principal; False if that one has too many."""
+        """Count a connection for its principal; return False if the principal has too many."""
         if self._of[who.name] >= self.limits.per_principal:
             self.metrics.refused("per_principal")
             return False
@@ -175,18 +183,18 @@ class Gateway:
         return True
 
     def dismiss(self, who: Principal) -> None:
-        """A connection that was admitted is gone."""
+        """Uncount an ended connection."""
         self._of[who.name] -= 1
 
     def authenticate(self, conversation: Closable) -> None:
-        """A WebSocket is open."""
+        """Register an open WebSocket."""
         self.conversations.add(conversation)
         self.metrics.opened("websocket")
         if self.closing:
             self.send_away(conversation)
 
     def welcome(self, conversation: Closable, who: Principal) -> bool:
-        """A conversation says who it is; False if that one has too many connections."""
+        """Set the principal of a WebSocket; return False if the principal has too many connections."""
         if not self.admit(who):
             return False
         conversation.principal, conversation.counted = who, True
@@ -194,20 +202,20 @@ class Gateway:
         return True
 
     def forget(self, conversation: Closable) -> None:
-        """A WebSocket is gone."""
+        """Unregister a closed WebSocket."""
         self.conversations.discard(conversation)
         self.metrics.closed("websocket")
         if conversation.counted and conversation.principal is not None:
             self.dismiss(conversation.principal)
 
     def send_away(self, conversation: Closable) -> None:
-        """Tell one to come back later, each at another time: the more there are, the longer they are spread."""
+        """Close a WebSocket with a random reconnect delay; more connections are spread over a longer time."""
         window = min(LONGEST_SPREAD, 0.25 + len(self.conversations) / SPREAD)
         wait = round(1000 * (0.25 + window * random.random()))  # noqa: S311 - spread, not secrecy
         conversation.leave(self.parting, self.parting.meaning, wait)
 
     def say_goodbye(self, *, restart: bool) -> None:
-        """Tell everybody to come back later; streams end."""
+        """Close all WebSockets with a reconnect delay, and end all streams."""
         self.closing = True
         self.parting = RESTART if restart else GOING_AWAY
         self.emptied = trio.Event()
@@ -218,6 +226,6 @@ class Gateway:
             self.send_away(conversation)
 
     def log_failure(self, what: object, error: BaseException) -> None:
-        """A bug or a broken store, told to the operator with its stack and without secrets."""
+        """Log a bug or a broken store with its stack, redacted."""
         self.metrics.failed()
         ErrorLog(self.runtime.reader.redactor).bug(logger, f"{what} failed", error)

@@ -1,4 +1,7 @@
-"""What a handler gets and gives: a request, and a whole response or a stream of chunks. The bytes are front.py's."""
+"""The interface of handlers: a request in; a complete response or a stream of chunks out.
+
+`http_connection.py` has the I/O.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ..protocol.up import structure
 from .access import Principal, Scope
 
 G = TypeVar("G")
-"""What a handler is given beside the request: in `serve` the gateway."""
+"""The first argument of a handler: in `serve` the gateway."""
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -27,13 +30,15 @@ _encode = msgspec.json.Encoder().encode
 
 @attrs.frozen(kw_only=True)
 class Request:
-    """One request, whole.
+    """One complete request.
 
     Attributes:
-        method, path: as sent; the path is decoded. params: what the route's template took from it.
-        query: the last value of each name. headers: names in lower case, the last value of each.
-        body: at most `limits.body_bytes`.
-        principal: who asks; None only for routes without a scope.
+        method, path: As sent; the path is decoded.
+        params: Values of the route's template.
+        query: The last value of each name.
+        headers: Names in lower case, the last value of each.
+        body: At most `limits.body_bytes`.
+        principal: The authenticated principal; None only for routes without a scope.
     """
 
     method: str
@@ -46,7 +51,7 @@ class Request:
 
     @property
     def who(self) -> Principal:
-        """Who asks.
+        """The authenticated principal.
 
         Raises:
             Refused: unauthenticated.
@@ -56,7 +61,7 @@ class Request:
         return self.principal
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object.
+        """Return the body as a JSON object.
 
         Raises:
             Refused: bad_message.
@@ -70,15 +75,15 @@ class Request:
         return data
 
     def read(self, cls: type[object], what: str) -> Any:
-        """The body as an attrs class of plain fields; unknown ones are refused.
+        """Return the body as an attrs class of plain fields; unknown fields are refused.
 
         Raises:
-            Refused: bad_message; names every field that is wrong.
+            Refused: bad_message; the text names every invalid field.
         """
         return structure(self.json(), cls, what)
 
     def number(self, name: str, default: int, *, most: int, least: int = 0) -> int:
-        """A whole number of the query, from `least` to `most`.
+        """Return an integer of the query, from `least` to `most`.
 
         Raises:
             Refused: bad_message.
@@ -93,7 +98,7 @@ class Request:
 
 @attrs.frozen(kw_only=True)
 class Response:
-    """A whole response."""
+    """A complete response."""
 
     status: int = 200
     body: bytes = b""
@@ -103,12 +108,13 @@ class Response:
 
 @attrs.frozen(kw_only=True)
 class Streamed:
-    """A response that goes on: each chunk is written as it comes, a comment keeps the connection alive between them.
+    """A streamed response: chunks are written as they arrive; comments keep the connection alive between them.
 
     Attributes:
-        chunks: opened when the head has been sent; closed when the client goes, the gateway stops, or it is exhausted.
-        last: what is still sent if the gateway stops, to leave the stream well-formed.
-        abandoned: awaited if the peer hangs up before the end; it has `ABANDONED` seconds and must not raise.
+        chunks: Opened after the head has been sent; closed when the client disconnects, the gateway stops, or the
+            iterator is exhausted.
+        last: Returns the end of the stream if the gateway stops, so that the stream is well-formed.
+        abandoned: Awaited if the peer disconnects before the end; has `ABANDONED` seconds and must not raise.
     """
 
     chunks: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
@@ -124,18 +130,18 @@ Handler = Callable[[G, Request], Awaitable[Response | Streamed]]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Route(Generic[G]):
-    """One operation. The table of all is what the router walks and what the OpenAPI document is made of.
+    """One operation. The router and the OpenAPI document use the table of all operations.
 
     Attributes:
-        method, template: such as GET and /v1/runs/{run}; a name in braces takes one part of the path.
-        handler: answers it.
-        scope: what the principal needs; "any": a token is enough; None: anybody, without a token.
-        summary: for the documents.
-        tag: how the documents group it.
-        body: attrs class of the request's body, or a name in the document's components.
-        query, headers: name -> what it says, of those that the handler reads; for the documents.
-        answers: status -> (what it says, what its body holds: a name in the document's components, a media type such
-            as text/html, several of these, or None for an empty one). Refusals need not be named.
+        method, template: Such as GET and /v1/runs/{run}; a name in braces matches one path segment.
+        handler: Answers the request.
+        scope: Scope that the principal needs; "any" requires only a token; None requires nothing.
+        summary: For the documents.
+        tag: Group in the documents.
+        body: attrs class of the request's body, or the name of a component of the document.
+        query, headers: Name -> description of the fields that the handler reads; for the documents.
+        answers: Status -> (description, body). The body is the name of a component of the document, a media type such
+            as text/html, several of these, or None if empty. Refusals need not be listed.
     """
 
     method: Literal["GET", "POST"]
@@ -157,10 +163,10 @@ class Route(Generic[G]):
 
 
 def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], dict[str, str]]:
-    """The route of a request and what its template took from the (still encoded) path. HEAD finds GET.
+    """Return the route of a request and the values of its template, from the encoded path. HEAD matches GET.
 
     Raises:
-        Refused: not_found, or method_not_allowed; `current` has the methods that there are.
+        Refused: not_found, or method_not_allowed; `current` has the allowed methods.
     """
     wanted, others = "GET" if method == "HEAD" else method, []
     for route in routes:
@@ -179,12 +185,12 @@ def find(routes: Sequence[Route[G]], method: str, path: str) -> tuple[Route[G], 
 
 
 def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
-    """Every field of the API is known: a misspelt `after` must not read a log from its start.
+    """Refuse unknown query fields: a misspelt `after` must not read a log from its start.
 
-    Pages and health checks, outside of /v1, may be asked with anything.
+    Pages and health checks, outside of /v1, accept any query.
 
     Raises:
-        Refused: bad_message; names the field and those that there are.
+        Refused: bad_message; the text names the field and the known ones.
     """
     unknown = next((name for name in query if name not in route.query), None)
     if unknown is None or not route.template.startswith("/v1/"):
@@ -196,12 +202,12 @@ def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
 
 
 def answer(data: object, *, status: int = 200) -> Response:
-    """A JSON response."""
+    """Return a JSON response."""
     return Response(status=status, body=_encode(data))
 
 
 def refusal(refused: Refused) -> Response:
-    """The response to what was refused: `{"error": {code, message, retry, current?}}`."""
+    """Return the response of a refusal: `{"error": {code, message, retry, current?}}`."""
     error = refused.error
     error_body: dict[str, Any] = {"code": error.code, "message": refused.message, "retry": error.retry}
     if refused.current is not None:
@@ -214,5 +220,5 @@ def refusal(refused: Refused) -> Response:
 
 
 def failure() -> Response:
-    """The response to a request at which the gateway itself failed."""
+    """Return the response to a request that failed because of a bug of the gateway."""
     return refusal(Refused(ERRORS["internal"].code, ERRORS["internal"].meaning))

@@ -1,9 +1,9 @@
-"""One connection from accept to close: h11 reads the request; we answer, or hand the connection to trio-websocket.
+"""One connection from accept to close: h11 parses requests; handlers answer, or trio-websocket takes over.
 
-Keep-alive and pipelining are h11's. Limits: the head must be whole in time and size, a body too, a connection that asks
-nothing is closed, a response whose reader takes nothing is cut. Who asks, and for what, is judged before a body is
-read. An upgrade is judged before it is handed over, because trio-websocket's server never returns from a handshake that
-it refuses.
+h11 implements keep-alive and pipelining. Limits: head and body must be complete in time and size, an idle connection is
+closed, and a response whose reader makes no progress is cut. Authentication and routing precede the reading of a body.
+An upgrade is validated before the hand-over, because trio-websocket's server never returns from a handshake that it
+rejects.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from .shared_stream import SharedStream
 from .ws_connection import WebSocketConnection
 
 READ: Final = 65_536
-"""Bytes asked of the socket at once."""
+"""Bytes per read of the socket."""
 HANDSHAKE: Final = 10.0
-"""Seconds for trio-websocket's side of a handshake that we have judged already."""
+"""Seconds for trio-websocket's side of a handshake that has been validated."""
 LINGER: Final = 2.0
-"""Seconds for which a peer may go on sending until it has read our last words."""
+"""Seconds for a peer to continue sending until it has read the last response."""
 TURNED_AWAY: Final = 256
-"""Connections beyond the limit that are told so at the same time; those beyond these are closed without a word."""
+"""Connections beyond the limit that are refused with a response at the same time; further ones are closed at once."""
 LEAST_TURNED: Final = 8
-"""That many are told at least."""
+"""Minimum of that number."""
 TURNED_SHARE: Final = 16
-"""No more are told than one for so many that may be open: telling takes a descriptor, too."""
+"""At most one connection per this many allowed ones is refused with a response, which needs a descriptor, too."""
 BREATH: Final = 64
-"""Pieces of a body after which others may run: it may come byte by byte."""
+"""Pieces of a body between two checkpoints: a body may arrive byte by byte."""
 _STOPS: Final = "the server stops; come back when it is there again"
 _VERSION: Final = (("sec-websocket-version", "13"),)
-"""What a refused handshake is told (RFC 6455 section 4.4)."""
+"""Headers of a refused handshake (RFC 6455 section 4.4)."""
 _SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
 _PREFLIGHT: Final = (
     ("access-control-allow-methods", "GET, POST"),
@@ -56,7 +56,7 @@ _PREFLIGHT: Final = (
 
 
 class PeerGone(Exception):
-    """The peer has closed, or was too slow; nothing is to be said any more."""
+    """The peer has closed, or was too slow; no response is possible."""
 
 
 _HUNG_UP: Final = (PeerGone, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -94,7 +94,7 @@ class HttpConnection:
             wait = limits.idle_seconds
 
     async def refuse(self, refused: Refused, headers: Sequence[tuple[str, str]] = ()) -> None:
-        """The last response on this connection."""
+        """Send the last response of this connection."""
         self.gateway.metrics.request(refused.error.status)
         fields = refusal(refused)
         await self._whole(attrs.evolve(fields, headers=(*fields.headers, *headers)), origin=None, close=True)
@@ -102,10 +102,11 @@ class HttpConnection:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def _head(self, wait: float) -> Head | None:
-        """The next request's head; None if the peer has nothing more to ask.
+        """Return the next request's head; None if the peer has no further request.
 
         Raises:
-            Refused: it is no HTTP, too large, or did not come whole in time. Gone: it never came.
+            Refused: The bytes are not HTTP, too large, or incomplete in time.
+            PeerGone: No request arrived.
         """
         event, idle, limits = self._event(), self.gateway.idle, self.gateway.limits
         request_begun = event is not h11.NEED_DATA or bool(self.http.trailing_data[0])
@@ -128,7 +129,7 @@ class HttpConnection:
             raise Refused("request_timeout", "the request's head did not come whole in time")
         if not isinstance(event, h11.Request):
             return None
-        # h11 limits a head that comes in pieces; this one may have come at once
+        # h11 limits only incomplete heads; this head may have arrived in one read
         if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
             raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
         self._method = event.method.decode("latin-1")
@@ -145,10 +146,10 @@ class HttpConnection:
         self.http.receive_data(await self.stream.receive_some(READ))
 
     async def _body(self, head: Head) -> bytes:
-        """The body.
+        """Read the body.
 
         Raises:
-            Refused: too large, not whole in time, or not as its headers say.
+            Refused: The body is too large, incomplete in time, or contradicts its headers.
         """
         most = self.gateway.limits.body_bytes
         if head.size is not None and head.size > most:
@@ -178,7 +179,7 @@ class HttpConnection:
         return b"".join(parts)
 
     def _pass_over(self) -> None:
-        """Read over what has come of a body that nobody wants: if that is all of it, the connection can go on."""
+        """Discard the received part of an unneeded body; if that is all of it, the connection can be reused."""
         while self.http.their_state is h11.SEND_BODY:
             try:
                 if self._event() is h11.NEED_DATA:
@@ -187,17 +188,17 @@ class HttpConnection:
                 return
 
     def _next(self) -> bool:
-        """Make ready for the next request; False if there can be none."""
+        """Prepare for the next request; return False if there can be none."""
         if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
         self.http.start_next_cycle()
         return True
 
     async def linger(self) -> None:
-        """Nothing follows; let the peer read that before the connection is closed.
+        """Let the peer read the last response before the connection is closed.
 
-        To close a socket with unread bytes is to reset the connection, which also takes from the peer what it has not
-        read yet (RFC 9112 section 9.6): read on for a moment, until it closes.
+        Closing a socket with unread bytes resets the connection, which also discards what the peer has not read yet
+        (RFC 9112 section 9.6). Therefore reading continues for a moment, until the peer closes.
         """
         if self.stream.torn and not self.stream.finished:
             return
@@ -228,7 +229,7 @@ class HttpConnection:
                 self.gateway.dismiss(who)
 
     async def _found(self, head: Head) -> tuple[Response | Streamed, Principal | None]:
-        """The response, whatever happens, and who has asked."""
+        """Return the response, for every outcome, and the principal."""
         who = None
         try:
             route, params, who = self._judged(head)
@@ -257,10 +258,10 @@ class HttpConnection:
             return failure(), who  # noqa: ASYNC104 - the border has raised what passes
 
     def _judged(self, head: Head) -> tuple[Route[Gateway] | None, dict[str, str], Principal | None]:
-        """Which route it is, what its path says, and who asks; no route for a preflight of a page on the list.
+        """Return the route, the values of its path and the principal; no route for a preflight of an accepted origin.
 
         Raises:
-            Refused: there is no such route, or not for this peer.
+            Refused: There is no such route, or not for this peer.
         """
         gateway, origin = self.gateway, head.headers.get("origin")
         gateway.doorway.check(head.headers.get("host"), origin)
@@ -275,7 +276,7 @@ class HttpConnection:
                 raise Refused("unauthenticated", "send the token as Authorization: Bearer ...")
             if route.scope != "any":
                 principal.need(route.scope)
-        check_query(route, head.query)  # last: a stranger learns nothing of a route but that a token is missing
+        check_query(route, head.query)  # last: without a token, a route reveals nothing but that a token is missing
         return route, params, principal
 
     def _response(
@@ -303,9 +304,10 @@ class HttpConnection:
         await self.stream.send_all(b"".join(part for part in parts if part))
 
     async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
-        """A response that goes on. The connection ends with it.
+        """Send a streamed response. The connection ends with it.
 
-        It is not announced that it does: Node's fetch takes a torn chunked body for a whole one if it was.
+        The response does not announce the close: with `connection: close`, Node's fetch mistakes a torn chunked body
+        for a complete one.
         """
         self._over = True
         fields = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
@@ -330,7 +332,7 @@ class HttpConnection:
                     await self._converse(ws, principal)
                 nursery.cancel_scope.cancel()
         except (trio_websocket.ConnectionClosed, LocalProtocolError):
-            pass  # trio-websocket's reader has answered a peer that is gone, or that goes on after its close frame
+            pass  # trio-websocket's reader answered a disconnected peer, or a peer that sends after its close frame
 
     async def _accepted(self, nursery: trio.Nursery) -> trio_websocket.WebSocketConnection | None:
         with trio.move_on_after(HANDSHAKE):
@@ -364,7 +366,7 @@ class HttpConnection:
 
 
 async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:
-    """A connection that has been accepted, whatever comes. Never raises but Cancelled."""
+    """Serve an accepted connection. Raises nothing but Cancelled."""
     limits = gateway.limits
     stream = SharedStream(inner, b"", stall_seconds=limits.stall_seconds)
     door = HttpConnection(
@@ -400,7 +402,7 @@ async def _take_in(gateway: Gateway, door: HttpConnection) -> None:
 
 
 async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
-    """Say why, unless so many are told so already that this becomes too much itself."""
+    """Refuse a connection with a response, unless too many are being refused already."""
     gateway.metrics.refused("connections")
     if gateway.turned_away >= min(TURNED_AWAY, max(LEAST_TURNED, gateway.most // TURNED_SHARE)):
         return

@@ -1,4 +1,4 @@
-"""Lists of runs for a principal: visible runs only, whole pages of them, and cursors that say nothing of the others."""
+"""Lists of runs for a principal: visible runs only, full pages, and cursors that reveal nothing of hidden runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..protocol.lines import Counts, RunLine, TicketLine
 from .access import Principal, everything
 
 SCAN: Final = 500
-"""Runs that are looked through at once, where not all of them may be seen."""
+"""Runs per read where some may be hidden."""
 OPEN: Final = (RunStatus.CREATED, RunStatus.RUNNING, RunStatus.WAITING)
 
 _encode = msgspec.json.Encoder().encode
@@ -36,8 +36,9 @@ class VisiblePage:
     """A page of the runs that a principal may see.
 
     Attributes:
-        lines: the runs. rows: the same, as clients get them.
-        cursor: for the next page; None on the last one.
+        lines: The runs.
+        rows: The same in the clients' form.
+        cursor: For the next page; None on the last one.
     """
 
     lines: tuple[gr.RunSummary, ...]
@@ -46,17 +47,17 @@ class VisiblePage:
 
 
 async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery) -> VisiblePage:
-    """A page of the runs that the principal may see: as long as the query says, or as `PAGE_BYTES` lets it be.
+    """Return a page of the visible runs: as long as the query says, or as `PAGE_BYTES` allows.
 
-    Where a principal may not see all runs, those between are looked through, up to the next one that may be seen: the
-    last page has no cursor, and no page is short because of what is hidden.
+    Hidden runs are skipped up to the next visible one. Therefore only the last page has no cursor, and no page is short
+    because of hidden runs.
 
     Raises:
-        UsageError: a value of the query can not be, or its cursor is not one of this query and principal.
+        UsageError: A value of the query is invalid, or its cursor is not of this query and principal.
     """
     opened = attrs.evolve(query, cursor=None if query.cursor is None else _unsealed(who, query.cursor), counts=False)
     if query.limit < 1:
-        await reader.page(opened)  # says what is wrong
+        await reader.page(opened)  # raises UsageError
     gathered = _PageBuilder(reader, query.limit)
     scan = query.limit if who.sees is everything else SCAN
     part: gr.RunQuery | None = attrs.evolve(opened, limit=scan)
@@ -77,11 +78,11 @@ async def visible_page(reader: gr.RunReader, who: Principal, query: gr.RunQuery)
 
 @attrs.define
 class _PageBuilder:
-    """The lines of a page, as they are found.
+    """The lines of a page under construction.
 
     Attributes:
-        last: the query whose page held the last line, and the line's index there.
-        more: there is a visible run behind the page.
+        last: The query whose page had the last line, and the index of the line there.
+        more: True if a visible run follows the page.
     """
 
     reader: gr.RunReader
@@ -94,11 +95,11 @@ class _PageBuilder:
 
     @property
     def full(self) -> bool:
-        """Nothing more fits."""
+        """True if no further line fits."""
         return len(self.lines) >= self.limit or self.size >= PAGE_BYTES
 
     def take(self, line: gr.RunSummary, query: gr.RunQuery, index: int) -> bool:
-        """Take a visible line; False if the page is full, and this one is the first of the next."""
+        """Add a visible line; return False if the page is full and the line is the first of the next page."""
         if self.full:
             self.more = True
             return False
@@ -110,7 +111,7 @@ class _PageBuilder:
         return True
 
     async def cursor(self) -> str | None:
-        """The store's cursor behind the last line: of a page that ends there."""
+        """Return the store's cursor after the last line: that of a page that ends there."""
         if self.last is None:
             return None
         query, index = self.last
@@ -118,7 +119,7 @@ class _PageBuilder:
 
 
 async def visible_open(reader: gr.RunReader, who: Principal) -> dict[str, RunStatus]:
-    """The runs that are not done and that the principal may see. Reads all that are not done."""
+    """Return the visible runs that are not done. Reads all runs that are not done."""
     found: dict[str, RunStatus] = {}
     for status in OPEN:
         cursor = None
@@ -132,14 +133,14 @@ async def visible_open(reader: gr.RunReader, who: Principal) -> dict[str, RunSta
 
 
 def counted(found: Mapping[str, RunStatus]) -> Counts:
-    """How many of each status."""
+    """Count the runs by status."""
     states = list(found.values())
     created, running, waiting = (states.count(status) for status in OPEN)
     return Counts(created=created, running=running, waiting=waiting)
 
 
 async def visible_counts(reader: gr.RunReader, who: Principal) -> Counts:
-    """How many runs are not done, of those that the principal may see."""
+    """Count the visible runs that are not done."""
     if who.sees is not everything:
         return counted(await visible_open(reader, who))
     counts = (await reader.summaries((), counts=True)).counts or gr.RunCounts()
@@ -150,10 +151,10 @@ async def visible_counts(reader: gr.RunReader, who: Principal) -> Counts:
 
 
 def row_of(line: gr.RunSummary, reader: gr.RunReader) -> tuple[RunLine, int]:
-    """A run as lists show it, and its bytes, at most `ROW_BYTES`."""
+    """Return a run's line and its size in bytes, at most `ROW_BYTES`."""
     row = _row_of(line, reader)
     size = len(_encode(row))
-    if size > ROW_BYTES:  # names of reviewers have no limit of their own
+    if size > ROW_BYTES:  # reviewers' names have no limit of their own
         row = msgspec.structs.replace(row, asked=())
         size = len(_encode(row))
     return row, size
@@ -193,8 +194,9 @@ def _termination(found: gr.Termination | None, reader: gr.RunReader) -> gr.Termi
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------
-# A store's cursor holds the number of a run among all runs, hidden ones too. Whoever may not see all gets it sealed,
-# with a key that is made of the principal's token: good for this principal only, and over a restart of the gateway.
+# A store's cursor contains the number of a run among all runs, including hidden ones. A principal that may not see all
+# runs receives the cursor encrypted with a key derived from the principal's token: valid for this principal only, and
+# across restarts of the gateway.
 
 
 def _sealed(who: Principal, cursor: str | None) -> str | None:
@@ -206,10 +208,10 @@ def _sealed(who: Principal, cursor: str | None) -> str | None:
 
 
 def _unsealed(who: Principal, cursor: str) -> str:
-    """The store's cursor.
+    """Decrypt a cursor.
 
     Raises:
-        UsageError: it is none of this principal.
+        UsageError: The cursor is not of this principal.
     """
     if who.sees is everything:
         return cursor

@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus. Numbers only: no id, no name of a principal, nothing of a run's content."""
+"""Counters for Prometheus. Numbers only: no ids, no names of principals, no content of runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Metrics:
-    """One gateway's counters, in a registry of their own: two gateways in a process do not mix."""
+    """The counters of one gateway, in a registry of their own: two gateways in a process do not mix."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
@@ -37,35 +37,35 @@ class Metrics:
         return "<Metrics>"
 
     def opened(self, kind: str) -> None:
-        """A connection has been taken in, or has become a WebSocket."""
+        """Count an accepted connection, or an open WebSocket."""
         self._connections.labels(kind).inc()
 
     def closed(self, kind: str) -> None:
-        """It is gone."""
+        """Count the end of a connection."""
         self._connections.labels(kind).dec()
 
     def refused(self, why: str) -> None:
-        """A connection was not taken in."""
+        """Count a refused connection."""
         self._refused.labels(why).inc()
 
     def cut(self, why: str) -> None:
-        """A connection was ended without a word, because its peer is gone or takes nothing."""
+        """Count a connection cut without a close frame, because its peer does not answer or takes no data."""
         self._cut.labels(why).inc()
 
     def request(self, status: int) -> None:
-        """A request has been answered."""
+        """Count an answered request."""
         self._requests.labels(str(status)).inc()
 
     def frame(self, kind: object) -> None:
-        """A frame has come in; what is not of the protocol counts as one kind."""
+        """Count a received frame; all unknown types count as one."""
         self._frames.labels(kind if isinstance(kind, str) and kind in UP else "unknown").inc()
 
     def failed(self) -> None:
-        """A bug."""
+        """Count a bug."""
         self._failures.inc()
 
     def text(self, *, live: int, followed: int, store: dict[str, int]) -> bytes:
-        """All of it, with what is true now."""
+        """Return the counters as Prometheus text, with the present gauges."""
         self._live.set(live)
         self._followed.set(followed)
         for name, value in store.items():

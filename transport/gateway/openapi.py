@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP API, made from the table of routes and the types of bodies."""
+"""The OpenAPI 3.1 document of the HTTP API, generated from the table of routes and the types of bodies."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "version": {"enum": ["v6", "v7"], "description": "Major version of the AI SDK."},
     "name": {"type": "string", "description": "A file's name."},
 }
-"""What stands in the braces of a route's template."""
+"""Schemas of the parameters in routes' templates."""
 QUERY: Final[Mapping[str, Schema]] = {
     "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
     "status": {"enum": [one.value for one in RunStatus]},
 }
-"""What the values of a query look like, where they are not any text."""
+"""Schemas of query fields that are not arbitrary text."""
 HEADERS: Final[Mapping[str, Schema]] = {
     "Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": MAX_ID},
 }
-"""The same of headers."""
+"""Schemas of headers that are not arbitrary text."""
 FREE: Final[Mapping[str, Schema]] = {
     "AnyEvent": any_event(),
     "Command": {
@@ -48,14 +48,14 @@ FREE: Final[Mapping[str, Schema]] = {
     },
     "Document": {"description": "A JSON document.", "type": "object"},
 }
-"""Components that are made of others."""
+"""Components composed of others."""
 
 
 def openapi(routes: Sequence[Route[Any]]) -> Schema:
-    """The document, as plain data.
+    """Return the document as plain data.
 
     Raises:
-        ValueError: two routes have one operation id, or two components one name.
+        ValueError: Two routes have one operation id, or two components one name.
     """
     paths: dict[str, Schema] = {}
     for route in routes:
@@ -128,9 +128,9 @@ def _responses(route: Route[object]) -> Schema:
 
 
 def _content(name: str) -> Schema:
-    """A component's name is JSON of that form; anything with a slash is a media type of any text."""
+    """Return the content of a body: JSON for a component's name, arbitrary text for a media type (with a slash)."""
     if name == EVENT_STREAM:
-        return {name: {}}  # OpenAPI 3.1 has no schema for what comes one by one
+        return {name: {}}  # OpenAPI 3.1 has no schema for the items of a stream
     if "/" in name:
         return {name: {"schema": {"type": "string"}}}
     return {JSON: {"schema": {"$ref": TEMPLATE.format(name=name)}}}
@@ -152,9 +152,9 @@ def _schemas(routes: Iterable[Route[object]]) -> dict[str, Schema]:
 
 
 def _taken(cls: type[object]) -> dict[str, Schema]:
-    """A request's body. Of the protocol's own frames no unknown field is let pass, and the header may hold the id.
+    """Return the schema of a request's body.
 
-    The run that is forked is named by the path.
+    The protocol's frames allow no unknown field, and the header may have the id. The path names the run of a fork.
     """
     found = components([cls], TEMPLATE)
     if cls in UP.values():

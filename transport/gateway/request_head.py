@@ -1,7 +1,7 @@
-"""What the head of a request says, judged before anything is done for it. Functions of what h11 has read; no I/O.
+"""The head of a request, validated before any other work. Pure functions of what h11 has parsed.
 
-Stricter than h11 where two readers of the same bytes might differ (RFC 9112 sections 3.2 and 6.1): whoever stands
-before us must have seen the same request.
+Stricter than h11 where two parsers of the same bytes might differ (RFC 9112 sections 3.2 and 6.1): a proxy in front of
+the gateway must have seen the same request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import h11
 from ..protocol.codes import PATH, SUBPROTOCOL, Refused
 
 ONCE: Final = (b"authorization", b"origin", b"transfer-encoding", b"sec-websocket-key")
-"""Headers that decide something: which of two would count is nothing to guess. h11 sees to Host and Content-Length."""
+"""Headers that must not be repeated, because the effective value would be ambiguous. h11 checks Host and
+Content-Length.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,11 +28,13 @@ class Head:
     """A request without its body.
 
     Attributes:
-        method, path: the path is still encoded. query: the last value of each name.
-        headers: names in lower case, the last value of each.
-        upgrade: it asks for a WebSocket. subprotocols: that it would speak then.
-        modern: it is of HTTP/1.1.
-        size: what it says about its body: a number of bytes, or None if that is told chunk by chunk.
+        method, path: The path is still encoded.
+        query: The last value of each name.
+        headers: Names in lower case, the last value of each.
+        upgrade: True if the request asks for a WebSocket.
+        subprotocols: The offered subprotocols.
+        modern: True for HTTP/1.1.
+        size: Announced size of the body in bytes; None if the body is chunked.
     """
 
     method: str
@@ -44,7 +48,7 @@ class Head:
 
 
 def read_head(request: h11.Request) -> Head:
-    """The head of a request.
+    """Validate and convert the head of a request.
 
     Raises:
         Refused: bad_message.
@@ -72,7 +76,7 @@ def read_head(request: h11.Request) -> Head:
 
 
 def _target(target: str, host: str | None) -> tuple[str, str]:
-    """Path and query. An absolute target is taken from proxies, if it names the host that the header names."""
+    """Return path and query. An absolute target (from a proxy) must name the host of the Host header."""
     shown_target = target
     if not target.startswith("/"):
         scheme, _, rest = target.partition("://")
@@ -87,7 +91,7 @@ def _target(target: str, host: str | None) -> tuple[str, str]:
 
 
 def check_upgrade(head: Head) -> None:
-    """What RFC 6455 section 4.2.1 asks of a handshake.
+    """Check the requirements of RFC 6455 section 4.2.1 for a handshake.
 
     Raises:
         Refused: not_found or bad_message.
@@ -111,7 +115,7 @@ def check_upgrade(head: Head) -> None:
 
 
 def handshake(head: Head) -> bytes:
-    """The handshake, in our own words: trio-websocket reads what has been judged and nothing else."""
+    """Return a canonical handshake: trio-websocket parses only what has been validated here."""
     lines = [
         f"GET {PATH} HTTP/1.1",
         "Host: localhost",

@@ -1,6 +1,7 @@
-"""`ResponseStream`: the body of a response that goes on, such as server-sent events, from the first chunk to the last.
+"""`ResponseStream`: the body of a streamed response, such as server-sent events, from the first chunk to the last.
 
-When the gateway stops, only the wait for a chunk is cut short: chunks are written whole, and the end is well-formed.
+When the gateway stops, only the wait for a chunk is interrupted: chunks are written completely, and the end of the
+stream is well-formed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from .http import Streamed
 from .shared_stream import SharedStream
 
 READ: Final = 65_536
-"""Bytes asked of the socket at once."""
+"""Bytes per read of the socket."""
 LAST_CHUNK: Final = 1.0
-"""Seconds for a chunk that was ready when the gateway was told to stop."""
+"""Seconds to write a chunk that was ready when the gateway began to stop."""
 ABANDONED: Final = 5.0
-"""Seconds for what a response does when its peer has hung up."""
+"""Seconds for a response's `abandoned` after its peer has disconnected."""
 COMMENT: Final = b": \n\n"
-"""A server-sent comment: keeps proxies and clients from giving up."""
+"""A server-sent comment, which keeps proxies and clients from closing the connection."""
 COMMENT_AFTER: Final = 15.0
-"""Seconds without a byte until a comment is sent."""
+"""Seconds without a byte before a comment is sent."""
 
 
 @attrs.define(eq=False)
@@ -39,7 +40,7 @@ class ResponseStream:
     http: h11.Connection
 
     async def run(self, streamed: Streamed) -> None:
-        """Write chunks until there are no more, the peer goes, or the gateway stops."""
+        """Write chunks until the end of the response, the disconnect of the peer, or the stop of the gateway."""
         whole = False
         try:
             async with open_collapsing_nursery() as nursery:
@@ -53,11 +54,15 @@ class ResponseStream:
         finally:
             left = self.stream.torn and not whole and not self.stream.stalled and not self.gateway.closing
             if left and streamed.abandoned is not None:
-                with trio.move_on_after(ABANDONED, shield=True):  # who is gone can not wait for it
+                # shielded: the disconnect cancels this task, and the run must still be cancelled
+                with trio.move_on_after(ABANDONED, shield=True):
                     await streamed.abandoned()
 
     async def _copied(self, streamed: Streamed) -> bool:
-        """Write all chunks; False if the gateway or the runtime stops first. Only a wait for a chunk is cut short."""
+        """Write all chunks; return False if the gateway or the runtime stops first.
+
+        Only a wait for a chunk is interrupted.
+        """
         idle = self.gateway.idle
         with trio.CancelScope() as scope:
             if self.gateway.closing:
@@ -77,7 +82,7 @@ class ResponseStream:
         return False
 
     async def _whole_chunk(self, chunk: bytes, scope: trio.CancelScope) -> None:
-        if scope.cancel_called:  # just when it had come; what ends the stream must not leave it out
+        if scope.cancel_called:  # the chunk arrived as the gateway stopped; the end of the stream must include it
             with trio.move_on_after(LAST_CHUNK, shield=True):
                 await self._chunk(chunk)
             return
@@ -90,7 +95,7 @@ class ResponseStream:
             await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Notice that the peer hangs up: it has nothing more to say on this connection."""
+        """Detect the disconnect of the peer, which sends no further data on this connection."""
         try:
             while await self.stream.receive_some(READ):
                 pass

@@ -1,4 +1,4 @@
-"""Every HTTP operation of the gateway, in one table."""
+"""The table of all HTTP operations of the gateway."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ from .listing import visible_counts
 RUNS_PAGE: Final = 50
 EVENTS_PAGE: Final = 500
 MOST: Final = 1000
-"""Items of one page."""
+"""Maximum number of items per page."""
 PAGE_BYTES: Final = 1_048_576
-"""Bytes after which a page of events ends: what one request may make the gateway hold."""
+"""Bytes after which a page of events ends, which bounds the gateway's memory per request."""
 RETRY: Final = b"retry: 1000\n\n"
-"""How long an EventSource waits before it comes back, in milliseconds."""
+"""Milliseconds before an EventSource reconnects."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,19 +40,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def healthz(_: Gateway, __: Request) -> Response:
-    """The process serves."""
+    """Report that the process is alive."""
     return answer({"status": "ok"})
 
 
 async def readyz(gateway: Gateway, _: Request) -> Response:
-    """It takes work: neither it nor the runtime stops, and the store can be read."""
+    """Report that the process accepts work: gateway and runtime are open, and the store can be read."""
     gateway.ready_or_refuse()
     await gateway.runtime.runs(limit=1)
     return answer({"status": "ready"})
 
 
 async def measured(gateway: Gateway, _: Request) -> Response:
-    """Counters for Prometheus."""
+    """Serve the counters for Prometheus."""
     found = gateway.runtime.reader.statistics()
     body = gateway.metrics.text(live=found.live, followed=found.followed, store=attrs.asdict(found.store))
     return Response(body=body, content_type=metrics.CONTENT_TYPE)
@@ -62,7 +62,7 @@ async def measured(gateway: Gateway, _: Request) -> Response:
 
 
 async def agents(gateway: Gateway, _: Request) -> Response:
-    """The agents that can be started by key."""
+    """List the agents that can be started by key."""
     known = sorted(gateway.runtime.agents.values(), key=lambda agent: agent.key)
     lines = [
         {"key": agent.key, "description": agent.description, "tools": [tool.name for tool in agent.tools]}
@@ -72,7 +72,7 @@ async def agents(gateway: Gateway, _: Request) -> Response:
 
 
 async def list_runs(gateway: Gateway, request: Request) -> Response:
-    """A page of runs."""
+    """List a page of runs."""
     asked = {**request.query, "limit": request.number("limit", RUNS_PAGE, least=1, most=MOST)}
     counted = request.query.get("counts", "false")
     if counted not in ("true", "false"):
@@ -93,7 +93,7 @@ async def start_run(gateway: Gateway, request: Request) -> Response:
 
 
 async def fork_run(gateway: Gateway, request: Request) -> Response:
-    """Start a run where another one stood."""
+    """Start a run at a step of another run."""
     data = request.json()
     if "run" in data:
         raise Refused("bad_message", "run does not stand in the body: it is in the path")
@@ -104,12 +104,12 @@ async def fork_run(gateway: Gateway, request: Request) -> Response:
 
 
 async def one_run(gateway: Gateway, request: Request) -> Response:
-    """A run as it is."""
+    """Serve one consistent snapshot of a run."""
     return answer(plain_view(await gateway.api.view(request.who, request.params["run"])))
 
 
 async def command(gateway: Gateway, request: Request) -> Response:
-    """A command to a run."""
+    """Accept a command to a run."""
     data = request.json()
     for name in ("run", "id"):
         if name in data:
@@ -120,7 +120,7 @@ async def command(gateway: Gateway, request: Request) -> Response:
 
 
 def _key(request: Request) -> str:
-    """The command's id: the header Idempotency-Key, or a fresh one.
+    """Return the command's id: the header Idempotency-Key, or a new one.
 
     Raises:
         Refused: bad_message.
@@ -138,7 +138,7 @@ def _key(request: Request) -> str:
 
 
 async def events(gateway: Gateway, request: Request) -> Response | Streamed:
-    """A run's events: a page, or live."""
+    """Serve a run's events: a page, or a live stream."""
     if EVENT_STREAM in request.headers.get("accept", ""):
         return await _live(gateway, request)
     run, after = request.params["run"], request.number("after", 0, most=2**53)
@@ -190,7 +190,7 @@ async def _sent(gateway: Gateway, follower: Any) -> AsyncGenerator[bytes, None]:
 
 
 def resumed_after(gateway: Gateway, request: Request) -> int:
-    """Where to go on: Last-Event-ID if the client comes back, else `after`.
+    """Return the sequence to continue after: Last-Event-ID of a reconnecting client, otherwise `after`.
 
     Raises:
         Refused: bad_message; reset: the id is of another log.

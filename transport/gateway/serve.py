@@ -1,4 +1,4 @@
-"""`serve`: a runtime's gateway, for as long as the task runs."""
+"""`serve`: run a runtime's gateway until cancelled."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from .http_connection import serve_connection
 from .routes import ROUTES
 
 FAREWELL: Final = 5.0
-"""Seconds for all connections to hear goodbye."""
+"""Seconds for all connections to receive gw.bye and close."""
 BACKLOG: Final = 2048
-"""Connections that the operating system keeps until they are accepted: after a restart many come at once."""
+"""Size of the listen queue: after a restart many clients reconnect at once."""
 PULSE: Final = 0.05
-"""Part of the heartbeat after which connections are looked at: once per second for 20 s."""
+"""Interval of liveness checks, as a part of the heartbeat: once per second for 20 s."""
 
 
 @attrs.frozen(kw_only=True)
 class Address:
-    """Where a gateway is.
+    """The address of a gateway.
 
     Attributes:
-        host, port: as bound.
-        url: of the HTTP API. console: of the page, with the token in the fragment, which browsers do not send.
-        token: of the operator; None if the caller has named the principals.
+        host, port: As bound.
+        url: URL of the HTTP API.
+        console: URL of the console, with the token in the fragment, which browsers do not send.
+        token: Token of the operator; None if the caller passed principals.
     """
 
     host: str
@@ -51,7 +52,7 @@ class Address:
 
     @property
     def console(self) -> str:
-        """For a browser."""
+        """URL of the console for a browser."""
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={self.token}"
 
 
@@ -73,27 +74,29 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
 
         address = await nursery.start(serve, runtime)
 
-    On loopback a token is made if none is given; elsewhere there must be a token or principals. Cancelled, it tells
-    every connection to come back (each at another time), waits at most `FAREWELL` seconds for that, and re-raises
-    Cancelled; it ends no run.
+    On loopback a token is generated if none is given; other addresses require a token or principals.
 
     Args:
-        runtime: what is served.
-        host: address or name to bind to.
-        port: 0 takes a free one.
-        token: of the principal "operator", who may do everything.
-        principals: who else may; with them and without a token there is no operator.
-        hosts: Host headers that are let in, beside those of loopback; needed for browsers if bound elsewhere.
-        origins: pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
-        limits: on what strangers can send and hold.
+        runtime: The runtime to serve.
+        host: Address or name to bind to.
+        port: 0 selects a free port.
+        token: Token of the principal "operator", which has all scopes.
+        principals: Further principals; with principals and without a token there is no operator.
+        hosts: Accepted Host headers in addition to those of loopback; needed for browsers if bound elsewhere.
+        origins: Pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
+        limits: Limits on what clients can send and hold.
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
-            rest (`chat.stop()`, an abort, a closed page and a lost network look the same to a server).
-            "continue": the run goes on, and the client may come back for the rest.
-        task_status: gets the address.
+            rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
+            "continue": the run continues, and the client may reconnect for the rest.
+        task_status: Receives the address.
 
     Raises:
-        UsageError: an argument can not be. OSError: the address can not be bound.
-        RuntimeClosed: the runtime closes first.
+        UsageError: An argument is invalid.
+        OSError: The address cannot be bound.
+        RuntimeClosed: The runtime closes first.
+
+    Cancellation: every connection is closed with a reconnect delay (a different one each), which takes at most
+    `FAREWELL` seconds; then Cancelled is raised. No run is ended.
     """
     limits = limits or Limits()
     who = tuple(principals)
@@ -149,10 +152,10 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
 
 
 class Acceptor:
-    """Where the connections are and come in: one nursery, a static child of the gateway's supervisor.
+    """Accepts and runs the connections in one nursery; a static child of the gateway's supervisor.
 
-    After a crash it begins again with the same sockets: each time it listens on doubles of them, for trio closes what
-    it has listened on.
+    After a crash the next incarnation uses the same sockets. Each incarnation listens on duplicates, because trio
+    closes the sockets that it has listened on.
     """
 
     def __init__(self, gateway: Gateway, sockets: Sequence[trio.socket.SocketType]) -> None:
@@ -164,7 +167,7 @@ class Acceptor:
         return f"<Hall on {len(self._sockets)} sockets>"
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Take in connections until closed, and keep them until cancelled."""
+        """Accept connections until closed, and run them until cancelled."""
         listeners = [trio.SocketListener(socket.dup()) for socket in self._sockets]
         async with open_collapsing_nursery() as nursery:
             self._gateway.fanout.open(nursery)
@@ -174,7 +177,7 @@ class Acceptor:
             await trio.sleep_forever()
 
     def close(self) -> None:
-        """Take in no more connections."""
+        """Stop accepting connections."""
         self._accepting.cancel()
         for socket in self._sockets:
             socket.close()
@@ -207,7 +210,7 @@ def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
 
 
 def is_loopback(host: str) -> bool:
-    """True if nobody outside of this machine can reach the address."""
+    """Return True if the address is reachable only from this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
 """`SharedStream`: one TCP connection that trio-websocket and the event writer share.
 
-trio-websocket does the handshake, reads and answers pings; the down path writes prebuilt frames beside it. Both write
-whole, unfragmented frames, one writer at a time. A write that was cut short by a cancellation has torn the frame:
-nothing may follow half a frame, so the stream is marked and refuses every later write. Nothing may follow a close frame
+trio-websocket performs the handshake, reads, and answers pings; the gateway writes prebuilt frames to the same stream.
+Both write complete, unfragmented frames, one writer at a time. A cancelled write may leave half a frame, after which no
+byte may follow: the stream is then marked as torn and rejects every later write. No byte may follow a close frame
 either.
 """
 
@@ -18,33 +18,33 @@ from ..protocol.limits import Limits
 from .frame_limiter import FrameLimiter
 
 _CHUNK: Final = 65_536
-"""Bytes per write where the stream has no socket (tests): progress is seen after each."""
+"""Bytes per write on a stream without a socket (in tests); progress is measured after each."""
 _CLOSE: Final = 0x88
-"""First byte of a close frame; a response of HTTP begins with H, a chunk of it with a digit."""
+"""First byte of a close frame; an HTTP response begins with H, a chunk with a digit."""
 _CONTROL: Final = 0x88
-"""The bits that the first byte of a control frame has."""
+"""Bits set in the first byte of a control frame."""
 
 
 class PeerStalled(trio.BrokenResourceError):
-    """The peer took nothing for the whole time limit."""
+    """The peer accepted no data within the time limit."""
 
 
 class SharedStream(trio.abc.Stream):
-    """What trio-websocket is given in place of the socket.
+    """The stream that trio-websocket receives in place of the socket.
 
     Attributes:
         heard: trio time of the newest bytes from the peer.
         sent: trio time of the newest progress of a write.
-        told: trio time of the newest write of more than a ping or pong, of which pages hear nothing.
-        taken: trio time when the peer has last made room in a window that was full.
-        torn: nothing can be written any more.
-        finished: it is torn because the last word was written, and written whole.
-        stalled: it is torn because the peer took nothing.
-        written: bytes that the operating system has taken.
+        told: trio time of the newest write of more than a ping or pong, which web pages cannot see.
+        taken: trio time at which the peer last made room in a full window.
+        torn: True if no further write is possible.
+        finished: True if the stream is torn because its last frame was written completely.
+        stalled: True if the stream is torn because the peer accepted no data.
+        written: Bytes accepted by the operating system.
     """
 
     def __init__(self, inner: trio.abc.Stream, prefix: bytes, *, stall_seconds: float) -> None:
-        """`prefix` are bytes that were read from the stream already: they are received first."""
+        """Wrap a stream. `prefix` has bytes that were already read; they are received first."""
         self._inner = inner
         self._prefix, self._early = prefix, b""
         self._stall = stall_seconds
@@ -64,28 +64,29 @@ class SharedStream(trio.abc.Stream):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def begin_frames(self, handshake: bytes, early: bytes, limits: Limits) -> None:
-        """From now on trio-websocket reads: this handshake, and after `accepted` frames, which are metered.
+        """Switch to WebSocket frames: trio-websocket reads this handshake and, after `accepted`, metered frames.
 
-        `early` is what has come after the real handshake already. From now on `aclose` ends the exchange of frames;
-        whoever has opened the connection closes it, when the peer has had the time to read the end.
+        `early` has the bytes that followed the real handshake. From now on `aclose` only ends the exchange of frames;
+        the opener of the connection closes it after the peer has had time to read the end.
         """
         self._prefix, self._early = handshake, early
         self._meter = FrameLimiter(limits, trio.current_time())
 
     def accepted(self) -> None:
-        """The answer to the handshake is out. Frames before it trio-websocket would not look at until others come."""
+        """Release the frames after the answer to the handshake: trio-websocket would leave earlier ones unprocessed."""
         self._accepted.set()
 
     @property
     def verdict(self) -> CloseCode | None:
-        """Why nothing more is read: the peer sends too much; None as long as it does not."""
+        """The close code that ended the reading because the peer sends too much; None otherwise."""
         return None if self._meter is None else self._meter.verdict
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """What was read already, then what comes.
+        """Receive the bytes that were already read, then new ones.
 
         Raises:
-            BrokenResourceError: the connection is gone. ClosedResourceError: it was closed here, or there is a verdict.
+            BrokenResourceError: The connection is broken.
+            ClosedResourceError: The stream was closed here, or there is a verdict.
         """
         if self._prefix:
             await trio.lowlevel.checkpoint()
@@ -113,13 +114,14 @@ class SharedStream(trio.abc.Stream):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write whole frames; others wait until they are out. After a close frame the stream is finished.
+        """Write complete frames; other writers wait. After a close frame the stream is finished.
 
         Raises:
-            Stalled: no progress within the time limit. BrokenResourceError: the connection is gone, torn or finished.
-            ClosedResourceError: it was closed here.
+            PeerStalled: No progress within the time limit.
+            BrokenResourceError: The connection is broken, torn or finished.
+            ClosedResourceError: The stream was closed here.
 
-        Cancellation: while it waits for others, nothing has happened. Afterwards the stream is torn.
+        Cancellation: while waiting for other writers, nothing has been written. Afterwards the stream is torn.
         """
         await self._take()
         if not self._rest and not data:
@@ -132,30 +134,30 @@ class SharedStream(trio.abc.Stream):
             self.told = self.sent
 
     async def send_last(self, data: bytes) -> None:
-        """Write whole frames and nothing after them. Raises and cancellation as in `send_all`."""
+        """Write complete frames and nothing after them. Errors and cancellation are those of `send_all`."""
         await self._take()
         await self._write(self._rest + data, last=True)
 
     async def finish(self) -> None:
-        """Nothing more is written; the peer sees the end of the stream, if it has one of its own for each way.
+        """End the writing; the peer sees the end of the stream if the transport supports half-close.
 
         Raises:
-            BrokenResourceError, ClosedResourceError: the connection is gone.
+            BrokenResourceError, ClosedResourceError: The connection is broken or closed.
         """
         self.torn = self.finished = True
         if isinstance(self._inner, trio.abc.HalfCloseableStream):
             await self._inner.send_eof()
 
     async def discard_some(self, max_bytes: int) -> int:
-        """Read, and forget what was read; 0 at the end.
+        """Read and discard bytes; return their number, 0 at the end.
 
         Raises:
-            BrokenResourceError, ClosedResourceError: the connection is gone.
+            BrokenResourceError, ClosedResourceError: The connection is broken or closed.
         """
         return len(await self._inner.receive_some(max_bytes))
 
     async def _take(self) -> None:
-        """Wait for one's turn: whoever has written hands it to the first who waits, and not to who comes back first."""
+        """Wait for the turn to write. A writer hands the turn to the first waiter, so no writer can overtake."""
         if self._busy:
             await self._lot.park()
         self._busy = True
@@ -215,12 +217,13 @@ class SharedStream(trio.abc.Stream):
         self.sent = trio.current_time()
 
     def try_send(self, data: bytes) -> Literal["sent", "partly", "full", "no"]:
-        """Write whole frames without waiting, from anybody's step. No control frames: those go through `send_all`.
+        """Write complete frames without waiting, from any task. Control frames must use `send_all`.
 
         Returns:
-            sent: all of it. partly: the beginning; the rest is kept and written before anything else, by `flush`.
-            full: nothing, the peer's window is full. no: nothing, because somebody writes, it is torn, or this stream
-            has no socket.
+            sent: Everything was written.
+            partly: The beginning was written; the rest is kept and written before anything else, by `flush`.
+            full: Nothing was written because the peer's window is full.
+            no: Nothing was written because another task writes, the stream is torn, or this stream has no socket.
         """
         if self._busy or self.torn or self._rest or not isinstance(self._inner, trio.SocketStream):
             return "no"
@@ -240,19 +243,19 @@ class SharedStream(trio.abc.Stream):
 
     @property
     def pending(self) -> bool:
-        """True if a frame is half written: call `flush`."""
+        """True if a frame is partly written: call `flush`."""
         return bool(self._rest)
 
     async def flush(self) -> None:
-        """Write what `try_send` could not. Raises as `send_all`."""
+        """Write the rest of `try_send`. Errors are those of `send_all`."""
         await self.send_all(b"")
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Until a write may make progress."""
+        """Wait until a write may make progress."""
         await self._inner.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Close the connection, or end the exchange of frames on it; a write that is going on fails."""
+        """Close the connection, or only the exchange of frames after `begin_frames`; a concurrent write fails."""
         if self._meter is not None:
             self._closed = True
             await trio.lowlevel.checkpoint()

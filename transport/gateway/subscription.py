@@ -1,4 +1,4 @@
-"""One run that one connection follows: reads what its turns are about."""
+"""One run that one connection follows: reads the data of its turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..protocol.ws_output import SessionOutput
 
 
 def as_text_frames(found: gr.EventSlice) -> bytes:
-    """A slice as WebSocket frames."""
+    """Encode a slice as WebSocket frames."""
     return text_frames(found.frames)
 
 
@@ -21,8 +21,8 @@ class Subscription:
     """A follower on a connection.
 
     Attributes:
-        source: what the connection's session knows of it.
-        follower: the position in the run's log.
+        source: The source in the connection's session.
+        follower: The position in the run's log.
     """
 
     def __init__(self, source: RunSource, follower: gr.Follower, stack: ExitStack) -> None:
@@ -35,22 +35,23 @@ class Subscription:
 
     @property
     def run(self) -> str:
-        """Whose events."""
+        """Id of the run."""
         return self.follower.run_id
 
     def drop(self) -> None:
-        """Let go of the run's tail; doing it twice is harmless."""
+        """Release the run's event buffer; repeated calls have no effect."""
         self._stack.close()
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call this when it is dropped."""
+        """Call `callback` when the subscription is dropped."""
         self._stack.callback(callback)
 
     async def look(self, action: FetchEvents | CheckEnd, output: SessionOutput) -> WriterAction | None:
-        """Perform an action of the session and report what was found.
+        """Perform an action of the session and report the result.
 
         Raises:
-            RuntimeClosed: the runtime closes. StoreDown: its store has failed for good.
+            RuntimeClosed: The runtime is closing.
+            StoreDown: Its store has failed permanently.
         """
         source, follower = self.source, self.follower
         try:

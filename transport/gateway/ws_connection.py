@@ -1,8 +1,8 @@
 """One WebSocket connection: moves bytes and waits; its session decides (`transport/protocol/ws_session.py`).
 
-Two tasks perform what the session asks for. The reader takes one message after the other, each when the one before has
-its answer. The writer is the only task that waits for the peer: it writes, in this order, the rest of a frame that is
-half written, and whatever the session's output has next.
+Two tasks perform the actions of the session. The reader takes one message after the other, each after the answer to the
+previous one. The writer is the only task that waits for the peer: it writes first the rest of a partly written frame,
+then the next action of the session's output.
 """
 
 from __future__ import annotations
@@ -54,20 +54,21 @@ from .shared_stream import SharedStream
 from .subscription import Subscription
 
 FAREWELL: Final = 2.0
-"""Seconds for the last frames."""
+"""Seconds to write the last frames."""
 RETRY: Final = 0.5
-"""Seconds until a store that does not answer is asked again."""
+"""Seconds before a store that does not answer is retried."""
 
 
 class WebSocketConnection:
     """A connection after the upgrade.
 
     Attributes:
-        id: of the connection, for the log.
-        stream: what both sides of it write to.
-        principal: whose connection it is; None before hello.
-        counted: it counts for its principal.
-        session: decides what happens on it. output: of the session.
+        id: Id of the connection, for the log.
+        stream: The stream that both sides write to.
+        principal: The authenticated principal; None before hello.
+        counted: True if the connection counts for its principal.
+        session: Decides what happens on the connection.
+        output: The output of the session.
     """
 
     def __init__(self, gateway: Gateway, stream: SharedStream, principal: Principal | None = None) -> None:
@@ -90,8 +91,8 @@ class WebSocketConnection:
 
     @property
     def who(self) -> Principal:
-        """The principal, once it is known."""
-        assert self.principal is not None  # noqa: S101 - the session asks for nothing before
+        """The authenticated principal; an error before authentication."""
+        assert self.principal is not None  # noqa: S101 - the session requests nothing before
         return self.principal
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -117,14 +118,14 @@ class WebSocketConnection:
             self._at_once(action)
 
     async def say_goodbye(self) -> None:
-        """Write what the session has to say last, if there is something and it can be written."""
+        """Write the session's last frames, if there are any and the stream is writable."""
         last = self.session.last_words()
         if last:
             with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self.stream.send_last(last)
 
     def heartbeat(self, now: float) -> None:
-        """Ping a silent peer, send a tick to one that was told nothing, and cut one that is gone. Never waits."""
+        """Ping a silent peer, send a tick after a silence, and cut a peer that does not answer. Never waits."""
         stream, session = self.stream, self.session
         times = {"last_byte": stream.heard, "last_frame": stream.told, "last_room": stream.taken}
         for action in session.heartbeat(now, **times, writing=stream.pending):
@@ -148,7 +149,7 @@ class WebSocketConnection:
             self._gateway.send_away(self)
 
     async def _receive(self, ws: trio_websocket.WebSocketConnection) -> Actions:
-        """Give the session the next message; while many answers wait to be written none is read."""
+        """Pass the next message to the session; while too many answers are pending, no message is read."""
         session = self.session
         while not session.readable:
             await self._room.park()
@@ -160,16 +161,16 @@ class WebSocketConnection:
     # --- the writer --------------------------------------------------------------------------------------------------
 
     def touch(self, source: Subscription | ListWatch) -> None:
-        """A followed run or a watched list may have something to write."""
+        """Give a followed run or a watched list a turn: it may have data."""
         if self.output.touch(source.source):
             self._wake.unpark_all()
 
     def finish_writing(self) -> None:
-        """A part of a frame was written without waiting: write the rest."""
+        """Wake the writer to write the rest of a partly written frame."""
         self._wake.unpark_all()
 
     async def _write(self) -> None:
-        """Write until the session is closed; the reader's task writes the last words."""
+        """Write until the session is closed; the reader's task writes the last frames."""
         try:
             while True:
                 if self.stream.pending:
@@ -196,7 +197,7 @@ class WebSocketConnection:
         self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
 
     async def _in_turn(self, action: WriterAction) -> WriterAction | None:
-        """Perform one action of the writer; the next one of the same turn, if there is one."""
+        """Perform one action of the writer; return the next one of the same turn, or None."""
         match action:
             case FetchEvents() | CheckEnd():
                 return await self._followed[action.source].look(action, self.output)
@@ -220,7 +221,7 @@ class WebSocketConnection:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _perform(self, actions: Actions) -> None:
-        """Perform what the session asks the reader for, and what it asks for then."""
+        """Perform the session's actions for the reader, and the actions that follow from their results."""
         for action in actions:
             more = await self._ask(action) if isinstance(action, ApiAction) else self._at_once(action)
             if more:
@@ -229,7 +230,7 @@ class WebSocketConnection:
             self._wake.unpark_all()
 
     async def _ask(self, action: ApiAction) -> Actions:
-        """Ask the gateway's API, and report its answer or why there is none."""
+        """Call the gateway's API, and report the answer or the error to the session."""
         session = self.session
         try:
             match action:
@@ -295,7 +296,7 @@ class WebSocketConnection:
         return {one.run_id: max(one.after, one.tail.head) for one in followers}
 
     def _at_once(self, action: Immediate) -> Actions:
-        """Perform an action that needs no waiting."""
+        """Perform an action that does not wait."""
         match action:
             case CountFrame():
                 self._gateway.metrics.frame(action.kind)
@@ -321,5 +322,5 @@ class WebSocketConnection:
 
 
 def identity_of(who: Principal) -> Identity:
-    """What a client may know of its principal."""
+    """Return the part of a principal that its client may know."""
     return Identity(name=who.name, scopes=tuple(who.scopes))
