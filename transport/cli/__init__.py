@@ -1,14 +1,14 @@
 """The command line: `greenroom run | demo | runs | show | replay | prune | serve | follow | approve | deny | ...`.
 
     greenroom demo                                    an example agent, offline; asks before it writes its report
-    greenroom run support.py:agent "refund order 7"   anybody's agent
+    greenroom run support.py:agent "refund order 7"   any agent from a file or module
     greenroom serve support.py:agent --db support.db  agents behind a gateway; the commands after it talk to it
 
 Exit codes: 0 completed · 1 failed · 2 wrong usage (an option, a file, an agent, a run id) · 3 the run waits for a
-decision and there is nobody to ask · 4 cancelled · 5 the database can not be used · 130 interrupted (a run in a
-database can be resumed). `exits.py` has them in full.
+decision and cannot ask · 4 cancelled · 5 the database is unusable · 130 interrupted (a run in a database can be
+resumed). `exits.py` has the complete list.
 
-Errors go to standard error as one line that names the value and the way out; `--debug` shows the traceback as well.
+Errors go to standard error as one line that names the value and a remedy; `--debug` shows the traceback as well.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COMMANDS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. Ends as argparse does on --help (0) and wrong options (2)."""
+    """Run the command line and return its exit code. Exits as argparse does on --help (0) and invalid options (2)."""
     given = options.parse(arguments)
     prepare_streams()
     _prepare_logging(debug=given.debug)
@@ -61,17 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more, as behind `| head`. What Python still has in its buffer must not fail at exit.
+        # The reader has closed the pipe, as in `| head`. Python must not fail at exit when it flushes its buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.UNREAD
-    except Exception as error:  # noqa: BLE001 - the last boundary: people get a line, not a traceback
+    except Exception as error:  # noqa: BLE001 - the last boundary: users get a line, not a traceback
         return _failed(error, given)
     finally:
         sys.stdout = out
 
 
 def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
-    """The command that was named; its module is imported only now."""
+    """Return the function of the named command; its module is imported only now."""
     if given.version:
         return _version
     command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{_COMMANDS[given.command]}")
@@ -79,7 +79,7 @@ def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
 
 
 def _prepare_logging(*, debug: bool) -> None:
-    """What the runtime logs of crashes is for --debug; without it the error itself is told, once and in one line."""
+    """Show the runtime's log only with --debug; otherwise the error itself is reported once, in one line."""
     log = logging.getLogger("greenroom")
     log.propagate = False
     log.handlers[:] = [logging.StreamHandler() if debug else logging.NullHandler()]
@@ -113,20 +113,20 @@ def _failed(error: Exception, given: argparse.Namespace) -> int:
 
 
 def _shown(given: argparse.Namespace, text: str) -> str:
-    """What went wrong without the secrets that the options name, as far as these can be read."""
-    from greenroom.actors.contract.redaction import Redactor  # noqa: PLC0415 - nothing fails on most days
+    """Return an error text without the secrets that the options name, as far as the secrets are readable."""
+    from greenroom.actors.contract.redaction import Redactor  # noqa: PLC0415 - only needed for an error
 
-    from .hidden import hidden_values  # noqa: PLC0415 - comes with it
+    from .hidden import hidden_values  # noqa: PLC0415 - needed with the redactor only
 
     try:
         return Redactor(hidden_values(given)).text(text)
-    except UsageError:  # that is what is being told
+    except UsageError:  # this error is the one being reported
         return Redactor().text(text)
 
 
 def _where_runs_are(given: argparse.Namespace) -> str:
-    """What can be typed to see which runs there are, in the place that the command has looked in."""
-    from . import owner, paths  # noqa: PLC0415 - `--help` does without their import time
+    """Return the command that lists the runs of the place that was searched."""
+    from . import owner, paths  # noqa: PLC0415 - `--help` does not need their import time
 
     url = owner.named(given) if "url" in given else None
     if url is not None:

@@ -1,4 +1,4 @@
-"""`python -m greenroom.transport.cli`: the command line without its script."""
+"""`python -m greenroom.transport.cli`: the command line without the installed script."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Finding somebody's agent: `file.py:name` or `package.module:name`."""
+"""Loading of a user's agent: `file.py:name` or `package.module:name`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from greenroom.actors.errors import AgentLoadError
 from greenroom.supervision import failure_of_call
 
 _OURS: Final = f"{Path(__file__).parents[2]}/"
-"""Where this package is: the fault of a foreign file is never shown there."""
+"""Folder of this package; the error of a user's file is never attributed to a frame in it."""
 _AS: Final = "greenroom_agent_file"
-"""The module name of a file that is loaded; no name that somebody imports."""
+"""Module name of a loaded file; not a name that programs import."""
 
 
 class _Beside(MetaPathFinder):
-    """Finds modules that lie beside an agent's file, after everything that is installed."""
+    """A finder of modules in the folder of an agent's file, after all installed modules."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -33,17 +33,18 @@ class _Beside(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of this name in the folder; packages look for their own parts themselves."""
+        """Find a module in the folder; packages find their own submodules."""
         return PathFinder.find_spec(fullname, [self._folder], target) if path is None else None
 
 
 def load_agent(target: str) -> Agent[object]:
-    """The agent that is meant by `file.py`, `file.py:name`, `module` or `module:name`.
+    """Return the agent of `file.py`, `file.py:name`, `module` or `module:name`.
 
-    What the file prints while it is imported goes to standard error.
+    Output of the file during its import goes to standard error.
 
     Raises:
-        NotAnAgent: no such file or module, it can not be imported, or there is no such agent in it; says what there is.
+        AgentLoadError: There is no such file or module, the import fails, or it has no such agent; the message lists
+            the existing agents.
     """
     place, _, name = target.partition(":")
     with redirect_stdout(sys.stderr):
@@ -52,10 +53,10 @@ def load_agent(target: str) -> Agent[object]:
 
 
 def load_agents(target: str) -> tuple[Agent[object], ...]:
-    """The agent that is named, or all agents of a file or module if none is, in their order there.
+    """Return the named agent, or all agents of a file or module, in order of definition.
 
     Raises:
-        NotAnAgent: as for `load_agent`.
+        AgentLoadError: As for `load_agent`.
     """
     place, _, name = target.partition(":")
     if name:
@@ -86,7 +87,7 @@ def _from_file(path: Path, target: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise AgentLoadError(f"{target!r} is not a Python file; its name has to end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_AS] = module  # annotations of tools are looked up here
+    sys.modules[_AS] = module  # annotations of tools are resolved here
     sys.meta_path.append(_Beside(path.parent))
     loader = spec.loader
     _imported(path.name, lambda: loader.exec_module(module))
@@ -94,7 +95,7 @@ def _from_file(path: Path, target: str) -> ModuleType:
 
 
 def _imported(what: str, load: Any) -> Any:
-    """Run foreign code: whatever it raises means that there is no agent to be had from it."""
+    """Run foreign code; any exception means that no agent can be loaded from it."""
     try:
         return load()
     except BaseException as error:
@@ -103,7 +104,7 @@ def _imported(what: str, load: Any) -> Any:
 
 
 def _last_line(error: BaseException) -> str:
-    """What went wrong and where, as the last line of a traceback and the place in the user's own file."""
+    """Return the error and its place: the last line of the traceback and the line in the user's own file."""
     last = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError):
         return f"{last} ({Path(error.filename or '?').name}, line {error.lineno})"

@@ -1,4 +1,4 @@
-"""`greenroom cancel`, `greenroom pause` and `greenroom send`: other commands to a run, from anywhere."""
+"""`greenroom cancel`, `greenroom pause` and `greenroom send`: commands to a run of any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cancel(given: argparse.Namespace) -> int:
     """Ask a run to end.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     mode: Mode = "after_step" if given.after_step else "now"
 
@@ -34,10 +34,10 @@ def cancel(given: argparse.Namespace) -> int:
 
 
 def pause(given: argparse.Namespace) -> int:
-    """Hold a run before its next step.
+    """Pause a run before its next step.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
 
     async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
@@ -50,7 +50,7 @@ def send(given: argparse.Namespace) -> int:
     """Give a run more input.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
 
     async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
@@ -79,7 +79,7 @@ async def _command(
             complain(f"{given.command}: not accepted ({answer.code}): {answer.detail or 'no reason was given'}")
             return exits.FAILED
         screen.row(f"accepted by {run_id}; {done[0].lower()}{done[1:]}", "good")
-        later = None if given.command == "cancel" else await desk.later(run_id)  # an end needs no agent
+        later = None if given.command == "cancel" else await desk.later(run_id)  # a cancel needs no agent
         if later is not None:
             screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
     return exits.COMPLETED

@@ -1,7 +1,7 @@
-"""Where commands to runs are handed in: at a gateway, or at a database that nobody works on.
+"""Targets of commands to runs: a gateway, or a database without an owner.
 
-Both look the same from here. At a database a command is judged and stored as everywhere, and acts when the run is
-resumed: handing it in works on no run.
+Both have the same interface. At a database a command is checked and stored as elsewhere, and acts when the run is
+resumed; submitting a command executes no run.
 """
 
 from __future__ import annotations
@@ -27,44 +27,45 @@ Mode = Literal["now", "after_step"]
 
 
 class CommandTarget(Protocol):
-    """Takes questions about runs, and commands to them. `id_` is the command's: the same again acts once."""
+    """Accepts commands to runs, and reads of runs. `id_` is the command's id: a repeated command acts at most once."""
 
     @property
     def by(self) -> str:
-        """Who decides here."""
+        """The name of the deciding principal."""
 
     async def whole_id(self, wanted: str) -> str:
-        """The id that is meant by its beginning.
+        """Return the complete id for the beginning of an id.
 
         Raises:
-            UsageError: several runs begin like this. UnknownRun: none does.
+            UsageError: Several ids have this prefix.
+            UnknownRun: No id has this prefix.
         """
 
     async def view(self, run_id: str) -> gr.RunView:
-        """A run as it is."""
+        """Return a snapshot of a run."""
 
     async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
-        """Decide about a ticket."""
+        """Decide a ticket."""
 
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
         """Ask a run to end."""
 
     async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
-        """Hold a run before its next step."""
+        """Pause a run before its next step."""
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
         """Give a run more input."""
 
     async def later(self, run_id: str) -> str | None:
-        """What has to be typed until an accepted command acts; None if it acts by itself, as a cancel always does."""
+        """Return the shell command that makes an accepted command act; None if no further command is needed."""
 
 
 class GatewayTarget:
-    """At a gateway."""
+    """A target behind a gateway."""
 
     @property
     def by(self) -> str:
-        """Who decides: the principal of the token."""
+        """The principal of the token."""
         return self._client.principal
 
     def __init__(self, client: Client) -> None:
@@ -74,7 +75,7 @@ class GatewayTarget:
         return f"<GatewayDesk at {self._client.url}>"
 
     async def whole_id(self, wanted: str) -> str:
-        """The id that is meant by its beginning."""
+        """Return the complete id for the beginning of an id."""
         try:
             return (await self._client.view(wanted)).run_id
         except gr.UnknownRun:
@@ -82,11 +83,11 @@ class GatewayTarget:
         return only([line.run_id for line in page.runs], wanted)
 
     async def view(self, run_id: str) -> gr.RunView:
-        """A run as it is."""
+        """Return a snapshot of a run."""
         return await self._client.view(run_id)
 
     async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
-        """Decide about a ticket."""
+        """Decide a ticket."""
         return await self._client.decide(run_id, decision)
 
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
@@ -94,7 +95,7 @@ class GatewayTarget:
         return await self._client.cancel(run_id, mode=mode, reason=reason, command_id=id_)
 
     async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
-        """Hold a run before its next step."""
+        """Pause a run before its next step."""
         return await self._client.pause(run_id, reason=reason, command_id=id_)
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
@@ -102,20 +103,20 @@ class GatewayTarget:
         return await self._client.send(run_id, text, command_id=id_)
 
     async def later(self, run_id: str) -> str | None:
-        """Nothing: whoever serves it works on it, unless its agent is not there."""
+        """Return None, unless the server lacks the run's agent."""
         try:
             degraded = (await self._client.view(run_id)).degraded
         except gr.GreenroomError:
-            return None  # the command counts all the same: the server may have nothing left to do, and be gone
+            return None  # the command is accepted in any case; the server may have stopped after its last run
         return None if degraded is None else f"restart the server with the agent of {run_id} ({degraded})"
 
 
 class DatabaseTarget:
-    """At a database that nobody works on."""
+    """A target in a database without an owner."""
 
     @property
     def by(self) -> str:
-        """Who decides: the user of this process."""
+        """The user of this process."""
         return self._by
 
     def __init__(self, runtime: gr.Runtime, store: gr.SQLiteStore, database: Path) -> None:
@@ -126,15 +127,15 @@ class DatabaseTarget:
         return f"<FileDesk at {self._database}>"
 
     async def whole_id(self, wanted: str) -> str:
-        """The id that is meant by its beginning."""
+        """Return the complete id for the beginning of an id."""
         return (await self._runtime.get(await whole_id(self._store, wanted))).id
 
     async def view(self, run_id: str) -> gr.RunView:
-        """A run as it is."""
+        """Return a snapshot of a run."""
         return await (await self._runtime.get(run_id)).view()
 
     async def decide(self, run_id: str, decision: gr.Decision) -> gr.CommandResult:
-        """Decide about a ticket."""
+        """Decide a ticket."""
         return await self._runtime.commands.decide(run_id, attrs.evolve(decision, decided_by=self._by))
 
     async def cancel(self, run_id: str, mode: Mode, reason: str | None, id_: str | None) -> gr.CommandResult:
@@ -142,7 +143,7 @@ class DatabaseTarget:
         return await self._runtime.commands.cancel(run_id, mode=mode, reason=reason, by=self._by, command_id=id_)
 
     async def pause(self, run_id: str, reason: str | None, id_: str | None) -> gr.CommandResult:
-        """Hold a run before its next step."""
+        """Pause a run before its next step."""
         return await self._runtime.commands.pause(run_id, reason=reason, by=self._by, command_id=id_)
 
     async def send(self, run_id: str, text: str, id_: str | None) -> gr.CommandResult:
@@ -150,7 +151,7 @@ class DatabaseTarget:
         return await self._runtime.commands.send(run_id, text, by=self._by, command_id=id_)
 
     async def later(self, run_id: str) -> str | None:
-        """Resume the run."""
+        """Return the command that resumes the run."""
         record = await self._store.load(run_id)
         return None if record is None else how_to_resume(record.info, self._database)
 
@@ -159,10 +160,11 @@ class DatabaseTarget:
 async def open_target(
     place: ServedBy | Unowned, on_change: Callable[[ConnectionState], None] | None = None
 ) -> AsyncIterator[CommandTarget]:
-    """Where commands for the runs of a place are taken.
+    """Open the target for commands to the runs of a place.
 
     Raises:
-        ConnectError: the gateway is not there, or refuses. StoreOpenError: the database can not be opened.
+        ConnectError: The gateway does not answer, or refuses.
+        StoreOpenError: The database cannot be opened.
     """
     if isinstance(place, ServedBy):
         async with connect(place.url, token=place.token, on_change=on_change) as client:
@@ -173,7 +175,7 @@ async def open_target(
 
 
 async def _open_file(stack: AsyncExitStack, place: Unowned) -> DatabaseTarget:
-    """Open a database, after the other commands that are typed at the same time."""
+    """Open a database; waits for other commands that have it open at the same time."""
     until = trio.current_time() + PATIENCE
     while True:
         store = OneRunStore(place.database)

@@ -1,6 +1,6 @@
-"""`greenroom approve` and `greenroom deny`: deciding about what a run asks, from anywhere.
+"""`greenroom approve` and `greenroom deny`: decide tickets of a run of any process.
 
-What is decided about is shown first, and the decision is bound to exactly that action by its fingerprint.
+The affected action is shown first, and the fingerprint binds the decision to exactly this action.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ from .outcome_output import plain_ticket
 
 @attrs.frozen(kw_only=True)
 class DecisionRequest:
-    """What is to be decided.
+    """The requested decision.
 
     Attributes:
-        approve: or deny. run: the beginning of its id is enough. target: a ticket or call; None: the only one.
-        all: every open one. sure: ask nobody.
-        result: for the ticket. edited: other arguments for the call. reason: for the log.
-        text: what the model is told of a denial; None: the agent's words, or the reason. id: of the decision.
-        where: the options that name the place, as they were typed.
+        approve: True to approve, False to deny.
+        run: Id of the run, or the beginning of it.
+        target: A ticket or call; None for the only open one.
+        all: Decide every open ticket.
+        sure: Skip the confirmation.
+        result: Result for the ticket.
+        edited: Replacement of the call's arguments.
+        reason: Reason for the log.
+        text: Text for the model on a denial; None for the agent's own text, or the reason.
+        id: Id of the decision.
+        where: The options that name the place, as typed.
     """
 
     approve: bool
@@ -55,11 +61,11 @@ class DecisionRequest:
 
     @property
     def verb(self) -> str:
-        """As it is typed."""
+        """The command's name."""
         return "approve" if self.approve else "deny"
 
     def decision(self, ticket: gr.Ticket) -> gr.Decision:
-        """About exactly the action of this ticket."""
+        """Return the decision, bound to the action of this ticket."""
         if self.approve:
             plain = ticket.approve(self.result, reason=self.reason)
         else:
@@ -68,10 +74,10 @@ class DecisionRequest:
 
 
 def approve(given: argparse.Namespace) -> int:
-    """Let calls run, or give them their answer.
+    """Approve calls, or give them their answer.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     wish = DecisionRequest(
         approve=True,
@@ -89,10 +95,10 @@ def approve(given: argparse.Namespace) -> int:
 
 
 def deny(given: argparse.Namespace) -> int:
-    """Cancel calls.
+    """Deny calls.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     wish = DecisionRequest(
         approve=False,
@@ -157,10 +163,10 @@ async def _decide(wish: DecisionRequest, place: owner.ServedBy | owner.Unowned, 
 
 
 def _chosen(wish: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
-    """The tickets that are meant; None if that is not clear, which has been told then.
+    """Return the selected tickets; None if the selection is ambiguous, which has been reported.
 
     Raises:
-        UsageError: there is none.
+        UsageError: There is no open ticket.
     """
     if not view.tickets:
         look = shlex.join([paths.program(), "follow", view.run_id, *wish.where])
@@ -179,7 +185,7 @@ def _chosen(wish: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence
 
 
 def _meant(target: str, view: gr.RunView) -> gr.Ticket:
-    """By the ticket's id, the call's id, the tool's name, or the last part of the ticket's id."""
+    """Find a ticket by its id, the call's id, the tool's name, or the last part of the ticket's id."""
     for name in ("ticket_id", "call_id", "tool"):
         found = [ticket for ticket in view.tickets if target and getattr(ticket, name) == target]
         if len(found) == 1:
@@ -210,10 +216,10 @@ def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
 
 
 async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
-    """Whether somebody is sure: by --yes, by typing it, or by running this in a script.
+    """Return True if the decision is confirmed: by --yes, at the prompt, or implicitly in a script.
 
     Raises:
-        UsageError: a script would have to guess.
+        UsageError: A script would have to guess.
     """
     if wish.sure:
         return True
@@ -228,7 +234,7 @@ async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen
     verb = wish.verb.capitalize()
     question = f"{verb} it? " if len(tickets) == 1 else f"{verb} these {len(tickets)}? "
     keyboard = Keyboard()
-    keyboard.forget()  # before it is asked: what comes after that is an answer
+    keyboard.forget()  # before the prompt: later input is an answer
     screen.prompt(f"{question}y yes · n no ? ")
     typed = await keyboard.line()
     if typed is None:
@@ -262,7 +268,7 @@ async def _hand_in(desk: CommandTarget, wish: DecisionRequest, ticket: gr.Ticket
 
 
 def answered(answer: gr.CommandResult) -> dict[str, Any]:
-    """An answer as plain data."""
+    """Return a command result as plain data."""
     return {
         "status": answer.status,
         "code": answer.code,

@@ -1,4 +1,4 @@
-"""`greenroom demo`: the census agent on somebody's own files."""
+"""`greenroom demo`: the census agent on the user's own files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .run import how_to_answer
 from .session import RunJob, work
 
 PACE: Final = 0.4
-"""Seconds that the model takes for an answer when somebody watches: long enough to read a line."""
+"""Seconds per answer of the model on a terminal: long enough to read a line."""
 
 
 def demo(given: argparse.Namespace) -> int:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     database = paths.database(given.db)
     if given.resume is None:
@@ -68,10 +68,10 @@ def demo(given: argparse.Namespace) -> int:
 
 
 def _folder(path: Path) -> Path:
-    """The folder that a census is to be about.
+    """Return the folder of the census.
 
     Raises:
-        UsageError: it is none, or can not be read.
+        UsageError: The folder does not exist or is not readable.
     """
     if not path.exists():
         raise gr.UsageError(f"there is no folder {path}; name one that exists")
@@ -90,10 +90,11 @@ def _name(name: str) -> str:
 
 
 def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
-    """The run to go on with, and its folder.
+    """Return the run to resume, and its folder.
 
     Raises:
-        UsageError: there is none, or an option does not go with it. StoreOpenError: the database can not be read.
+        UsageError: There is no such run, or an option does not fit.
+        StoreOpenError: The database cannot be read.
     """
     for option, value in (("DIRECTORY", given.directory), ("--report", given.report)):
         if value is not None:
@@ -107,7 +108,7 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
 
 
 def change_of(folder: Path, ticket: gr.Ticket) -> FileChange | None:
-    """What a call of write_report would do to its file."""
+    """Return the effect of a write_report call on its file."""
     name, content = ticket.arguments.get("name"), ticket.arguments.get("content")
     if ticket.tool != "write_report" or not isinstance(name, str) or not isinstance(content, str):
         return None

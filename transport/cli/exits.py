@@ -1,4 +1,4 @@
-"""Exit codes: what a shell or a CI job learns from the end of a command."""
+"""Exit codes for shells and CI jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CANCELLED: Final = 4
 STORE: Final = 5
 UNREAD: Final = 141
 INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells have it. UNREAD: 128 + SIGPIPE."""
+"""128 + SIGINT, as in shells. UNREAD: 128 + SIGPIPE."""
 
 MEANINGS: Final = {
     COMPLETED: "completed; for serve: stopped in order; for a command to a run: accepted",
@@ -24,10 +24,10 @@ MEANINGS: Final = {
     UNREAD: "nobody reads the output any more, as behind `| head`",
     INTERRUPTED: "interrupted; a run in a database can be resumed",
 }
-"""Exit code -> what it says."""
+"""Exit code -> description."""
 
 
 def described() -> str:
-    """The exit codes as text for --help."""
+    """Return the exit codes as text for --help."""
     lines = [f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items()]
     return "\n".join(["exit codes:", *lines])

@@ -1,4 +1,4 @@
-"""`greenroom follow`: a run of another process, live, or what is there of one that nobody works on."""
+"""`greenroom follow`: follow a run of another process live, or show a run without an owner."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .run_report import how_to_resume
 from .session import FRAME, Interrupts
 
 SETTLED: Final = 5
-"""Looks without news after which a run that waits is waiting now: in a replay its answer follows at once."""
+"""Ticks without an event after which a waiting run is reported as waiting; in a replay the answer follows at once."""
 
 LOOK: Final = 0.5
-"""Seconds between two looks for another server of the database, while there is no connection."""
+"""Seconds between two searches for another server of the database, while there is no connection."""
 
 
 def follow(given: argparse.Namespace) -> int:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     place, screen = owner.find(given), open_screen(machine=given.json)
     view = Follow(given, screen)
@@ -55,7 +55,7 @@ class Follow:
         self._timeline = Timeline(last=given.after)
         self._run_id: str = given.run_id
         self._trouble = ""
-        self._asked: gr.Event | None = None  # the run waits since this event, and nobody has been told how to answer
+        self._asked: gr.Event | None = None  # set while the run waits and the command that answers has not been shown
         self._quiet = 0
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Follow:
     # --- at a gateway ------------------------------------------------------------------------------------------------
 
     async def live(self, place: owner.ServedBy) -> int:
-        """Until the run ends, or somebody has seen enough."""
+        """Follow the run until its end or an interrupt."""
         stop = Interrupts("")
         async with stop.listening(self._screen):
             with stop.gently:
@@ -72,7 +72,10 @@ class Follow:
         return self._left()
 
     async def _through(self, place: owner.ServedBy) -> int:
-        """At one server of the database after the other; in its file when there is none and the run has ended."""
+        """Follow the run at successive servers of the database.
+
+        In the file when there is no server and the run has ended.
+        """
         patient = False
         while True:
             await trio.lowlevel.checkpoint()
@@ -89,7 +92,7 @@ class Follow:
             place, patient = found, True
 
     async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | owner.ServedBy | owner.Unowned:
-        """At one server; the exit code, or where to go on."""
+        """Follow the run at one server; return the exit code, or the place to continue."""
         here, seen = trio.CancelScope(), list[owner.ServedBy | owner.Unowned]()
         async with connect(place.url, token=place.token, patient=patient, on_change=self._connection) as client:
             self._run_id = await GatewayTarget(client).whole_id(self._run_id)
@@ -106,7 +109,7 @@ class Follow:
     async def _look_around(
         self, place: owner.ServedBy, seen: list[owner.ServedBy | owner.Unowned], here: trio.CancelScope
     ) -> None:
-        """While there is no connection: is the database served elsewhere, or is the run over, and nobody there?"""
+        """Search, while there is no connection, for another server, or for the end of the run in the file."""
         while place.database is not None:
             await trio.sleep(LOOK)
             found = await self._elsewhere(place) if self._trouble else None
@@ -118,7 +121,7 @@ class Follow:
         try:
             found = owner.find(self._given)
         except gr.GreenroomError:
-            return None  # a server that is about to begin, or one that serves no gateway
+            return None  # a server that is starting, or one without a gateway
         if isinstance(found, owner.ServedBy):
             return None if found == place else found
         async with reading(found.database) as store:
@@ -154,7 +157,7 @@ class Follow:
     # --- in a file ---------------------------------------------------------------------------------------------------
 
     async def stored(self, place: owner.Unowned) -> int:
-        """What there is of it: nobody works on it now."""
+        """Show the stored events of a run without an owner."""
         database = place.database
         async with reading(database) as store:
             self._run_id = await whole_id(store, self._run_id)
@@ -180,7 +183,8 @@ class Follow:
         status = "waiting" if record.row.status is gr.RunStatus.WAITING else "interrupted"
         return self._told(status, exits.WAITING, resume=again)
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- output
+    # ----------------------------------------------------------------------------------------------------------
 
     def _show(self, event: gr.Event) -> None:
         self._screen.event(event)
@@ -199,7 +203,7 @@ class Follow:
         return self._told(report.status, report.exit, **report.more)
 
     def _over(self, stage: gr.Stage) -> int:
-        """It had ended before where we began."""
+        """Report a run that ended before the first requested event."""
         self._screen.row(f"The run has ended ({stage.value}); no events follow.", "dim")
         codes = {gr.Stage.FAILED: exits.FAILED, gr.Stage.CANCELLED: exits.CANCELLED}
         return self._told(stage.value, codes.get(stage, exits.COMPLETED))
@@ -223,7 +227,7 @@ class Follow:
 
 
 def where(given: argparse.Namespace) -> list[str]:
-    """The options that name the place, as they were typed; no token."""
+    """Return the options that name the place, as typed, without a token."""
     options: list[tuple[str, Path | str | None]] = [
         ("--db", given.db),
         ("--url", None if given.url is None else given.url.partition("#")[0]),

@@ -1,4 +1,4 @@
-"""How `--help` is laid out: as it is written where it fits, and in a narrow terminal broken between words only."""
+"""The layout of `--help`: as written where it fits; in a narrow terminal, lines break only between words."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from textwrap import wrap
 from typing import Final
 
 _HANG: Final = 4
-"""Columns by which what goes on below stands further in than its beginning."""
+"""Indentation of continuation lines relative to the first line."""
 _GAP: Final = re.compile(r"(?<=\S) {2,}(?=\S)")
-"""Between an example and what it does."""
+"""The gap between an example and its description."""
 _NUMBERED: Final = re.compile(r" +\d+ +")
-"""Before what an exit code says."""
+"""The number before the description of an exit code."""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of descriptions and examples, unless the terminal has no room for them."""
+    """A formatter that keeps the lines of descriptions and examples, unless the terminal is too narrow."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in _lines(text.splitlines(), max(20, width - len(indent))))
 
 
 def _lines(given: Iterable[str], width: int) -> Iterator[str]:
-    """The lines, each that is too long in several: an example first, then what it does, further in."""
+    """Yield the lines; an overlong one is split, an example before its description, which is indented."""
     for line in given:
         if len(line) <= width:
             yield line
             continue
         numbered = _NUMBERED.match(line)
         begin = re.match(" *", line)
-        assert begin is not None  # noqa: S101 - it matches everything
+        assert begin is not None  # noqa: S101 - the pattern matches every string
         if numbered is not None:
             yield from _wrapped(line, width, len(numbered[0]))
         elif not begin[0]:

@@ -1,4 +1,4 @@
-"""What the command line is given to hide: values of variables and lines of files, never values that are typed."""
+"""The secrets given to the command line: values of variables and lines of files, never typed values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from greenroom.actors.errors import UsageError
 
 
 def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
-    """The secrets that the options name; a command without these options has none.
+    """Return the secrets that the options name; empty for a command without these options.
 
     Raises:
-        UsageError: a variable is not set, a file can not be read, or a value is too short or too long to be looked for.
-            The message names the variable or the line, never the value.
+        UsageError: A variable is not set, a file cannot be read, or a value is too short or too long to be searched
+            for. The message names the variable or the line, never the value.
     """
     found: list[str] = []
     for name in getattr(given, "secret_env", None) or ():

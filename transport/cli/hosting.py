@@ -1,4 +1,4 @@
-"""A gateway in this process: bound, announced in the lock file, stopped before the runtime is."""
+"""A gateway in this process: bound, announced in the lock file, stopped before the runtime."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from ..gateway.gateway import OnAbort
 from ..protocol.limits import Limits
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
-"""Address that means all of a machine's -> the one under which the machine reaches itself."""
+"""Wildcard address -> the address at which the machine reaches itself."""
 
 
 @attrs.frozen(kw_only=True)
 class GatewayOptions:
-    """How a gateway is to be served.
+    """The options of a gateway.
 
     Attributes:
-        host, port: to bind. hosts, origins: of browsers, as `serve` takes them.
-        token: of the operator. token_file: where others find it; None if nowhere.
-        on_abort: what a closed chat stream does to its run, as `serve` takes it.
+        host, port: Address to bind.
+        hosts, origins: Accepted headers, as in `serve`.
+        token: Token of the operator.
+        token_file: File with the token for other processes; None for no file.
+        on_abort: Effect of a closed chat stream on its run, as in `serve`.
     """
 
     token: str = attrs.field(repr=False)
@@ -44,10 +46,10 @@ class GatewayOptions:
 
 @asynccontextmanager
 async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Address]:
-    """Serve the runtime for the time of the block, and say in the lock file of its database where.
+    """Serve the runtime for the block, and announce the address in the lock file of its database.
 
     Raises:
-        GreenroomError: the address can not be bound, or an option can not be.
+        GreenroomError: The address cannot be bound, or an option is invalid.
     """
     raise_soft_limit(Limits().connections)
     async with open_collapsing_nursery() as nursery:

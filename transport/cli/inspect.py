@@ -1,4 +1,4 @@
-"""`greenroom runs` and `greenroom show`: looking at a database, also while another process works in it."""
+"""`greenroom runs` and `greenroom show`: read a database, also while another process uses it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from . import exits, paths, run_report
 from .hidden import hidden_values
 
 MANY: Final = 1000
-"""Runs that are counted when several begin with what was written."""
+"""Maximum number of runs that are counted when several ids have the given prefix."""
 
 
 class IgnoringHooks(StoreHooks):
-    """Hooks of a store without a runtime."""
+    """Hooks that do nothing, for a store without a runtime."""
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Nothing."""
@@ -50,10 +50,10 @@ class IgnoringHooks(StoreHooks):
 
 @asynccontextmanager
 async def reading(database: Path) -> AsyncIterator[gr.SQLiteStore]:
-    """The database, to look at only.
+    """Open a database read-only.
 
     Raises:
-        StoreOpenError: it can not be read.
+        StoreOpenError: The database cannot be read.
     """
     store = gr.SQLiteStore(database, read_only=True)
     async with open_collapsing_nursery() as nursery:
@@ -63,10 +63,11 @@ async def reading(database: Path) -> AsyncIterator[gr.SQLiteStore]:
 
 
 async def newest_unfinished(database: Path, agent: str) -> str:
-    """The id of the agent's newest run that is not done.
+    """Return the id of the agent's newest unfinished run.
 
     Raises:
-        UsageError: there is none. StoreOpenError: the database can not be read.
+        UsageError: There is none.
+        StoreOpenError: The database cannot be read.
     """
     async with reading(database) as store:
         cursor = None
@@ -81,10 +82,12 @@ async def newest_unfinished(database: Path, agent: str) -> str:
 
 
 async def info_of(database: Path, wanted: str) -> RunInfo:
-    """What a run was started with; the beginning of its id is enough.
+    """Return the constant facts of a run; the beginning of its id is sufficient.
 
     Raises:
-        UsageError: several runs begin like this. UnknownRun: none does. StoreOpenError: the database can not be read.
+        UsageError: Several ids have this prefix.
+        UnknownRun: No id has this prefix.
+        StoreOpenError: The database cannot be read.
     """
     async with reading(database) as store:
         record = await store.load(await whole_id(store, wanted))
@@ -100,7 +103,7 @@ def runs(given: argparse.Namespace) -> int:
     """List runs.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     database, hidden = paths.database(given.db), hidden_values(given)
     status = None if given.status is None else gr.RunStatus(given.status)
@@ -161,7 +164,7 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class RunSnapshot:
-    """All that a database knows of a run."""
+    """All stored data of a run."""
 
     record: RunRecord
     thread: tuple[Message, ...]
@@ -170,10 +173,10 @@ class RunSnapshot:
 
 
 def show(given: argparse.Namespace) -> int:
-    """Tell about one run.
+    """Show one run.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     database = paths.database(given.db)
     redactor = Redactor(hidden_values(given))
@@ -206,10 +209,10 @@ async def _known(database: Path, wanted: str) -> RunSnapshot:
 
 
 async def whole_id(store: Store, wanted: str) -> str:
-    """The id that begins like this; the wanted one itself if it is whole, or if none does.
+    """Return the id with this prefix; the given text itself if it is a complete id, or if no id has the prefix.
 
     Raises:
-        UsageError: several runs begin like this.
+        UsageError: Several ids have this prefix.
     """
     if await store.outline(wanted) is not None:
         return wanted
@@ -219,10 +222,11 @@ async def whole_id(store: Store, wanted: str) -> str:
 
 
 def only(found: Sequence[str], wanted: str) -> str:
-    """The one id of those that begin like this.
+    """Return the only id of those with the prefix.
 
     Raises:
-        UsageError: there are several. UnknownRun: there is none.
+        UsageError: There are several.
+        UnknownRun: There is none.
     """
     if not found:
         raise gr.UnknownRun(wanted)

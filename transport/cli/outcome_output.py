@@ -1,4 +1,4 @@
-"""How a run's end is told: to people in a few lines, to programs as one object, to the shell as an exit code."""
+"""The report of a run's end: a few lines for people, one object for programs, an exit code for the shell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ End = gr.Completed[object] | gr.Failed | gr.Cancelled
 
 @attrs.frozen(kw_only=True)
 class ExitReport:
-    """What programs learn of an end: the status, the exit code, and what belongs to it."""
+    """The end of a run for programs: status, exit code, and further fields."""
 
     status: str
     exit: int
@@ -28,7 +28,7 @@ class ExitReport:
 
 
 def print_outcome(end: End, screen: Screen) -> ExitReport:
-    """Tell people, and return what programs are told."""
+    """Print the end for people, and return the report for programs."""
     screen.status("")
     screen.row()
     match end:
@@ -56,7 +56,7 @@ _CUT: Final = {
     "length": "The answer is cut: the model had reached its limit of tokens.",
     "content_filter": "The answer is cut: a filter of the provider stopped it.",
 }
-"""Why an answer may not be whole -> what is said below it."""
+"""Finish reason of a truncated answer -> text shown below it."""
 
 
 def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
@@ -80,7 +80,7 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
 
 
 def exit_report(event: gr.Event) -> End:
-    """The end that a run's terminal event tells."""
+    """Return the end from a run's terminal event."""
     payload = event.payload
     by = payload.get("by") if payload.get("by") != ENGINE else None
     termination = gr.Termination(
@@ -106,14 +106,14 @@ def exit_report(event: gr.Event) -> End:
 
 
 def shown_output(output: object) -> str:
-    """A run's output for people."""
+    """Return a run's output as text for people."""
     if isinstance(output, str):
         return text_format.clean(output)
     return text_format.clean(text_format.value(output, int(1e9)))
 
 
 def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
-    """A ticket as plain data: what a program needs to decide it."""
+    """Return a ticket as plain data: what a program needs to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
     more = ("response_schema", "resume_mode", "requested_at", "expires_at")
     return {name: getattr(ticket, name) for name in (*names, *more)}

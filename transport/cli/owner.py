@@ -1,6 +1,6 @@
-"""Finding who works on a run: a gateway that was named, the one of a database, or nobody.
+"""Discovery of a run's owner: a named gateway, the gateway of a database, or none.
 
-A process that serves a database has written into its lock file where it can be talked to, and where its token is.
+A process that serves a database has written its address, and the path of its token file, into the lock file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ URL: Final = "GREENROOM_URL"
 TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
 
 PATIENCE: Final = 1.0
-"""Seconds that a command waits for another one that has the database open: most of them have it for a moment."""
+"""Seconds that a command waits for other commands that have the database open, most of them only for a moment."""
 PAUSE: Final = 0.05
-"""Seconds between two looks."""
+"""Seconds between two attempts."""
 
 
 @attrs.frozen(kw_only=True)
 class ServedBy:
-    """A gateway. database: the one that it serves, if it was found by that; None if it was named."""
+    """A gateway. `database` is the database whose lock file named the gateway.
+
+    None if the gateway was named directly.
+    """
 
     url: str
     token: str | None = attrs.field(repr=False)
@@ -39,21 +42,21 @@ class ServedBy:
 
 @attrs.frozen(kw_only=True)
 class Unowned:
-    """A database that no process has open. secrets: values to be hidden while it is."""
+    """A database that no process has open. `secrets` are the values to hide while it is open."""
 
     database: Path
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
 class NoGateway(StoreOpenError):
-    """A process works on the database, and can not be talked to."""
+    """A process uses the database and serves no gateway."""
 
 
 async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned:
-    """`find`, for a command that others may be typed beside of: it waits until they have the database no more.
+    """Do the same as `find`, but wait for concurrent commands that have the database open.
 
     Raises:
-        UsageError, StoreOpenError: see `find`.
+        UsageError, StoreOpenError: See `find`.
     """
     until = trio.current_time() + PATIENCE
     while True:
@@ -66,13 +69,13 @@ async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned:
 
 
 def find(given: argparse.Namespace) -> ServedBy | Unowned:
-    """Who is to be asked about a run.
+    """Return the owner of a run's database, or the database itself.
 
-    What is typed goes before what the environment says, and without either it is the demo's database.
+    Options have precedence over the environment; without either, the demo's database is used.
 
     Raises:
-        UsageError: the options do not go together, or the token can not be read.
-        StoreOpenError: there is no such database, or a process works on it that serves no gateway.
+        UsageError: The options contradict each other, or the token cannot be read.
+        StoreOpenError: There is no such database, or a process that serves no gateway uses it.
     """
     if given.url is not None and given.db is not None:
         raise UsageError("--url names a server and --db a file; give one of them")
@@ -100,7 +103,7 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned:
 
 
 def named(given: argparse.Namespace) -> str | None:
-    """The server that is named by what is typed, or else by the environment; None: it is a database."""
+    """Return the server named by the options, or else by the environment; None for a database."""
     return given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
 
 

@@ -1,4 +1,4 @@
-"""Where things are when nobody says: the demo's database, and who is sitting here."""
+"""Default places: the demo's database, and the name of the user."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from greenroom.actors.errors import StoreOpenError
 
 
 def demo_database() -> Path:
-    """The demo's database: in the folder for programs' state (XDG), so that `--resume` finds it from everywhere.
+    """Return the demo's database: in the user's state folder (XDG), so that `--resume` finds it from every folder.
 
-    It is not in the folder that the census is about: the report is the only file that comes into that one.
+    The database is not in the folder of the census: the report is the only file written there.
 
     Raises:
-        StoreOpenError: the user has no home folder.
+        StoreOpenError: The user has no home folder.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(state):
@@ -30,10 +30,10 @@ def demo_database() -> Path:
 
 
 def database(given: Path | None) -> Path:
-    """The database that is meant: the given one, else the demo's.
+    """Return the given database, or else the demo's.
 
     Raises:
-        StoreOpenError: it is a folder, or there is no place for the demo's.
+        StoreOpenError: The path is a folder, or there is no place for the demo's database.
     """
     if given is None:
         return demo_database()
@@ -43,10 +43,10 @@ def database(given: Path | None) -> Path:
 
 
 def made(path: Path) -> Path:
-    """The same path, with its folder made (0700) if it was not there.
+    """Create the folder of a path (0700) if it does not exist, and return the path.
 
     Raises:
-        StoreOpenError: the folder can not be made.
+        StoreOpenError: The folder cannot be created.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,15 +58,15 @@ def made(path: Path) -> Path:
 
 
 def program() -> str:
-    """What to type for this program: its name if the shell finds it, else the path that it was started by."""
+    """Return the command for this program: its name if the shell finds it, otherwise the path that started it."""
     started_by = sys.argv[0]
     known = Path(started_by).name != "greenroom" or shutil.which("greenroom") is not None
     return "greenroom" if known else started_by
 
 
 def user() -> str:
-    """Who decides: the login name."""
+    """Return the login name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number only
+    except (KeyError, OSError):  # a container's user may have only a number
         return f"uid-{os.getuid()}"

@@ -1,4 +1,4 @@
-"""`greenroom prune`: delete runs that ended long ago from a database, and give their room back."""
+"""`greenroom prune`: delete runs that ended long ago from a database, and return their space."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def prune(given: argparse.Namespace) -> int:
     """Delete the runs that ended before a time.
 
     Raises:
-        StoreOpenError: the database can not be opened, or another process has it open. UsageError: the time is so long
-            ago that no calendar has it.
+        StoreOpenError: The database cannot be opened, or another process has it open.
+        UsageError: The time is before the beginning of the calendar.
     """
     database = paths.database(given.db)
     try:
@@ -64,7 +64,7 @@ def _told(pruned: gr.Pruned, *, dry_run: bool) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people: three digits and a unit."""
+    """Format a number of bytes: three digits and a unit."""
     number, unit = float(size), 0
     while number >= 999.5 and unit < len(_UNITS) - 1:
         number, unit = number / 1000, unit + 1
@@ -77,10 +77,10 @@ async def _forecast(database: Path, before: datetime) -> gr.Pruned:
 
 
 def _check(database: Path) -> None:
-    """Raises unless the file is there and no process has it open.
+    """Check that the file exists and that no process has it open.
 
     Raises:
-        StoreOpenError: it is not, or one has.
+        StoreOpenError: The file does not exist, or a process has it open.
     """
     if not database.exists():
         raise gr.StoreOpenError(f"{database} does not exist; name the database with --db")
@@ -95,7 +95,7 @@ def _check(database: Path) -> None:
 async def _prune(database: Path, before: datetime) -> gr.Pruned:
     size = _size(database)
     pruned = await _opened(gr.SQLiteStore(database), before)
-    if pruned.reusable:  # of an older release: its room comes back only if the file is written anew, this once
+    if pruned.reusable:  # from an older release: space is returned only by rewriting the file, once
         await _opened(gr.SQLiteStore(database, compact=True), None)
     left = _size(database)
     return attrs.evolve(pruned, freed=max(0, size - left), reusable=0)

@@ -1,4 +1,4 @@
-"""`greenroom replay`: run a stored run again from its record, and name the first event that does not come again."""
+"""`greenroom replay`: replay a stored run from its record, and report the first event that differs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .hidden import hidden_values
 from .inspect import info_of, reading
 
 WIDE: Final = 200
-"""Characters of an event's payload that are shown."""
+"""Maximum characters of an event's payload that are shown."""
 
 
 def replay(given: argparse.Namespace) -> int:
     """Replay one run.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     hidden = hidden_values(given)
     redactor, screen = Redactor(hidden), open_screen(machine=given.json, secrets=hidden)
@@ -58,10 +58,11 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
 
 
 def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]:
-    """The agent with the run's key in the file that is named, or the only one there.
+    """Return the agent with the run's key in the named file, or its only agent.
 
     Raises:
-        UsageError: there is none. NotAnAgent: the file has none.
+        UsageError: There is no such agent.
+        AgentLoadError: The file has no agent.
     """
     if target is None:
         if key == KEY:
@@ -115,13 +116,13 @@ def _difference(difference: gr.Difference) -> dict[str, Any]:
 
 @attrs.frozen
 class _Walk:
-    """Shows a replay input by input: the state that an input met, what it was, and what came of it."""
+    """Shows a replay input by input: the state before the input, the input, and its effects and events."""
 
     screen: Screen
     redactor: Redactor
 
     def show(self, number: int, folded: FoldedEntry) -> None:
-        """One entry of the record."""
+        """Show one entry of the record."""
         state = "" if folded.before is None else _state(folded.before)
         head = shown(number, folded.taken, self.redactor)
         effects = [struct_text(effect, self.redactor) for effect in folded.effects]
@@ -149,7 +150,7 @@ class _Walk:
 
 
 def _state(state: RunState) -> str:
-    """Where a run is: its stage, the cursor, the step, and the calls of the step."""
+    """Describe the state of a run: stage, cursor, step, and the calls of the step."""
     row = state.row
     calls = ", ".join(f"{call.call_id} {call.status.value} at {call.at.value}" for call in state.calls.values())
     place = f"{row.stage.value}, {row.cursor.value}, step {row.step}, event {row.last_sequence}, inbox {row.inbox}"

@@ -1,4 +1,4 @@
-"""`greenroom run`: anybody's agent."""
+"""`greenroom run`: run any agent."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .session import RunJob, work
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     if given.resume is not None:
         _check_resume(given)
@@ -57,7 +57,7 @@ def _check_resume(given: argparse.Namespace) -> None:
 
 
 def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
-    """Who answers what the run asks: the options, else whoever sits at the terminal, else nobody."""
+    """Return how tickets are answered: by the options, otherwise at the terminal, otherwise not at all."""
     if given.yes:
         return "yes"
     if given.no_approve or given.json or not is_interactive():

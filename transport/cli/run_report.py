@@ -1,4 +1,4 @@
-"""What is told of runs that are looked at: a list of many, the story of one."""
+"""The reports about runs: a list of runs, and the history of one run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ _STYLES: Final[dict[gr.Stage, Style]] = {
 
 
 def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = None) -> Iterator[Row]:
-    """A list of runs under a head: a line each, and one more for what a run asks. `width` is that of the terminal."""
+    """Yield a list of runs with a head: one line per run, and one for its open ticket.
+
+    `width` is that of the terminal.
+    """
     if not runs:
         yield "no runs", "dim"
         return
@@ -60,7 +63,7 @@ def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = No
 
 
 def _asks(summary: RunSummary, now: datetime) -> Iterator[Row]:
-    """What the run asks, and what it waits for."""
+    """Yield what the run asks and waits for."""
     if summary.held:
         yield "    waits until another run has left its thread", "dim"
     if not summary.asked:
@@ -92,7 +95,7 @@ def _ago(moment: datetime, now: datetime) -> str:
 
 
 class RunReport:
-    """All that is known of a run."""
+    """A report of one run."""
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class RunReport:
         return f"<Story of {self._view.run_id}>"
 
     def plain(self, *, events: bool) -> dict[str, Any]:
-        """For programs: one object."""
+        """Return the report for programs: one object."""
         view, info = self._view, self._record.info
         data: dict[str, Any] = {
             "runId": view.run_id,
@@ -140,7 +143,7 @@ class RunReport:
         return data | ({"events": [wire(event) for event in self._events]} if events else {})
 
     def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
-        """For people: who and where, what happened, what waits, what came of it, how to go on."""
+        """Print the report for people: run, history, open tickets, end, next command."""
         self._head(screen, now)
         if events:
             self._every_event(screen)
@@ -209,7 +212,7 @@ class RunReport:
             screen.row(shown_output(self._redactor.value(row.output)))
 
     def _further(self) -> str:
-        """What can be typed now: a process that works on the run does not let another one resume it."""
+        """Return the next command: while a process owns the run, no other process may resume it."""
         if self._owner is None:
             return f"go on with it: {self._again()}"
         if self._owner.url is None:
@@ -223,12 +226,12 @@ class RunReport:
 
 
 def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
-    """For programs: what a run waits for."""
+    """Return what a run waits for, for programs."""
     return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "runId": waits.run_id}
 
 
 def how_to_resume(info: RunInfo, database: Path) -> str:
-    """What has to be typed to go on with a run."""
+    """Return the command that resumes a run."""
     if info.agent == DEMO and info.workspace is not None:
         return shlex.join([paths.program(), "demo", "--resume", info.run_id, "--db", str(database)])
     return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} --db {shlex.quote(str(database))}"

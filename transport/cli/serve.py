@@ -1,4 +1,4 @@
-"""`greenroom serve`: agents behind a gateway, until somebody stops it."""
+"""`greenroom serve`: agents behind a gateway, until stopped."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .hosting import GatewayOptions, hosting
 from .session import Interrupts
 
 DRAIN: Final = 5.0
-"""Seconds that live runs get to come to a durable point when the server stops."""
+"""Seconds for live runs to reach a durable point when the server stops."""
 
 
 FILES: Final = 65_536
-"""Open files that the server asks for, if the system lets it: a socket each for clients, and what the store needs."""
+"""Open files that the server requests from the system: a socket per client, and the store's files."""
 
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What is to be served: which agents, on which database (None: in memory), through which gate, how many at once.
+    """The service: agents, database (None: in memory), gateway options, and the maximum number of running runs.
 
-    `shown`: the token may stand in what is printed.
+    `shown`: the token may be printed.
     """
 
     agents: tuple[gr.Agent[object], ...]
@@ -49,10 +49,10 @@ class Service:
 
 
 def serve(given: argparse.Namespace) -> int:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
-        GreenroomError: it can not be done; the message says why.
+        GreenroomError: The command failed; the message says why.
     """
     database = None if given.db is None else paths.database(given.db)
     agents = tuple(agent for target in given.agents for agent in load_agents(target))
@@ -83,7 +83,7 @@ def serve(given: argparse.Namespace) -> int:
 
 
 def _allow_files() -> None:
-    """Let the process hold a socket per client: the usual soft limit, 1,024 files, is less than the gateway's own."""
+    """Raise the limit of open files: the usual soft limit, 1,024, is below the gateway's own limit of connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -146,7 +146,7 @@ async def _report_runs(database: Path, runtime: gr.Runtime, screen: Screen) -> N
 
 
 def _log_to_the_operator() -> None:
-    """From here on there is nobody else to tell: crashes and outages go to standard error."""
+    """Log to standard error from now on: crashes and outages have no other reader than the operator."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     logging.getLogger("greenroom").handlers[:] = [handler]

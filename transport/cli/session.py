@@ -1,7 +1,7 @@
-"""One run from the command line: started or resumed, followed live, its questions asked, interrupted in order.
+"""One run from the command line: started or resumed, followed live, its tickets prompted for, interrupted in order.
 
-The run lives in a runtime of this process. The screen follows it by a cursor over the event log, so a question that
-stays open holds nobody up: the run goes on beside it, and the screen catches up afterwards.
+The run belongs to a runtime of this process. The screen follows the run by a cursor in the event log, so an open prompt
+does not block the run: the run continues, and the screen catches up afterwards.
 """
 
 from __future__ import annotations
@@ -33,47 +33,47 @@ from .inspect import whole_id
 from .outcome_output import plain_ticket
 
 FRAME: Final = 0.1
-"""Seconds between two pictures of the status line."""
+"""Seconds between two updates of the status line."""
 
 DRAIN: Final = 2.0
-"""Seconds that an interrupted run gets to come to a durable point: people who press Ctrl-C do not wait longer."""
+"""Seconds for an interrupted run to reach a durable point: users who press Ctrl-C do not wait longer."""
 
 
 class OneRunStore(gr.SQLiteStore):
-    """A database of which this process works on one run only; the others stay as they are until they are resumed."""
+    """A database in which this process runs one run only; the others are unchanged until they are resumed."""
 
     async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """None: what a runtime takes up at its start."""
+        """Return nothing: the runtime is to resume no run at its start."""
         return ()
 
     async def next_due(self) -> datetime | None:
-        """Never: no other run is woken."""
+        """Return None: no other run is woken."""
         return None
 
     async def unfinished(self) -> Sequence[str]:
-        """The ids of all runs that are not done, oldest first."""
+        """Return the ids of all unfinished runs, oldest first."""
         return [run_id for run_id, _ in await self.open_runs()]
 
 
 @attrs.frozen(kw_only=True)
 class RunJob:
-    """What is to be done.
+    """The options of a session.
 
     Attributes:
-        agent: whose run it is.
-        text: the input of a new run.
-        run_id: of a new run, None for a fresh one.
-        resume: the run to go on with instead; the beginning of its id is enough.
+        agent: The agent.
+        text: Input of a new run.
+        run_id: Id of a new run; None for a generated one.
+        resume: Id (or its beginning) of a run to resume instead.
         database: None for memory.
-        approve: how tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
-        by: who decides.
-        workspace, deps: of a new run; deps may be a provider.
-        title: of a new run; None for the first line of the text.
-        serve: whether people may look and decide in a browser and from other terminals as well.
-        shown: the token of that may stand in what is printed.
-        secrets: values to be hidden.
-        again: run id -> the command that goes on with it.
-        change: ticket -> what it does to a file, if it does.
+        approve: How tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
+        by: The deciding user.
+        workspace, deps: Of a new run; deps may be a provider.
+        title: Title of a new run; None for the first line of the text.
+        serve: Serve a gateway, for browsers and other terminals.
+        shown: The gateway's token may be printed.
+        secrets: Values to hide.
+        again: Run id -> the command that resumes the run.
+        change: Ticket -> its effect on a file, if any.
     """
 
     agent: gr.Agent[object]
@@ -94,7 +94,7 @@ class RunJob:
 
 
 class Interrupts:
-    """An interrupt: the first one ends the session in order, the second one at once."""
+    """A handler of interrupts: the first one ends the session in order, the second one at once."""
 
     def __init__(self, note: str = "Stopping in order (again to stop at once) ...") -> None:
         self._note = note
@@ -107,7 +107,7 @@ class Interrupts:
 
     @asynccontextmanager
     async def listening(self, screen: Screen) -> AsyncIterator[None]:
-        """Take SIGINT and SIGTERM for the time of the block."""
+        """Handle SIGINT and SIGTERM for the block."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._listen, signals, screen)
@@ -128,10 +128,10 @@ class Interrupts:
 
 
 async def work(job: RunJob, screen: Screen) -> int:
-    """Do a job and return its exit code.
+    """Run a session and return its exit code.
 
     Raises:
-        GreenroomError: the run could not be started or resumed, or the database has failed.
+        GreenroomError: The run could not be started or resumed, or the database has failed.
     """
     stop = Interrupts()
     session = Session(job, screen)
@@ -153,7 +153,7 @@ async def work(job: RunJob, screen: Screen) -> int:
 
 
 async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: AsyncExitStack) -> str:
-    """What people are told of the console beside the session; without it the run goes on all the same."""
+    """Start the gateway and return the line about the console; a failure does not affect the run."""
     if not job.serve:
         return ""
     from .hosting import GatewayOptions, hosting  # noqa: PLC0415 - a session without a console does without its import time
@@ -178,7 +178,7 @@ def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.Store
 
 
 def _typed(*words_of_it: str | Path) -> str:
-    """A command of this program, as it is typed into a shell."""
+    """Return a command of this program, quoted for a shell."""
     return shlex.join([paths.program(), *map(str, words_of_it)])
 
 
@@ -190,10 +190,10 @@ def _owned(database: Path) -> bool:
 
 
 class Session:
-    """The conversation about one run.
+    """The session with one run.
 
     Attributes:
-        console: what people are told of the console in the browser; empty for nothing.
+        console: The line about the console; empty for none.
     """
 
     def __init__(self, job: RunJob, screen: Screen) -> None:
@@ -208,7 +208,7 @@ class Session:
         return f"<Session about {self._run_id or 'no run yet'}>"
 
     async def run(self, runtime: gr.Runtime) -> int:
-        """Start or resume the run and stay with it until it is done, or waits and nobody answers."""
+        """Start or resume the run, and follow it until it is done, or waits without an answer."""
         job = self._job
         run = await (self._start(runtime) if job.resume is None else self._resume(runtime, job.resume))
         async with open_collapsing_nursery() as nursery:
@@ -218,7 +218,7 @@ class Session:
         return code
 
     def interrupted(self) -> int:
-        """Say how to go on after an interrupt."""
+        """Show how to resume after an interrupt."""
         run_id, job = self._run_id, self._job
         code = exits.INTERRUPTED
         if run_id is None:
@@ -240,7 +240,7 @@ class Session:
             job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace, title=job.title
         )
         self._run_id = run.id
-        await runtime.resume(run.id)  # a run of this id that was there already
+        await runtime.resume(run.id)  # a run with this id may have existed already
         left = [run_id for run_id in others if run_id != run.id]
         many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest goes on with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
@@ -259,7 +259,7 @@ class Session:
         return run
 
     async def _catch_up(self, runtime: gr.Runtime, view: RunView) -> None:
-        """Hear what has happened without showing it again; programs get all of it."""
+        """Fold earlier events without showing them; programs receive all of them."""
         while self._timeline.last < view.last_sequence:
             for frame in await runtime.store.events(view.run_id, after=self._timeline.last):
                 event = decode_event(frame)
@@ -283,7 +283,7 @@ class Session:
         while True:
             async with run.events(after=self._timeline.last, until="rest") as events:
                 async for event in events:
-                    if event.sequence > self._timeline.last:  # else a question was open, and it was shown above that
+                    if event.sequence > self._timeline.last:  # otherwise the event was shown above an open prompt
                         self._show(event)
                     asked = event.type == "run.approval.requested"
                     if asked and await self._answer(run, event.payload["ticket_id"]) == "quit":
@@ -305,14 +305,14 @@ class Session:
             self._screen.line(line)
 
     async def _tick(self) -> None:
-        """Keep the status line alive."""
+        """Update the status line periodically."""
         while True:
             if not self._asking:
                 self._screen.status(self._timeline.now(datetime.now(UTC)))
             await trio.sleep(FRAME)
 
     async def _answer(self, run: gr.Run[object], ticket_id: str) -> Literal["settled", "open", "quit"]:
-        """See to a ticket: settle it, leave it open for others, or hear that somebody has had enough."""
+        """Handle one ticket: decide it, leave it open, or stop because the user quit."""
         ask_people = self._job.approve == "ask"
         while True:
             ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
@@ -335,13 +335,16 @@ class Session:
                 return "open"
 
     def _rule(self, ticket: gr.Ticket) -> gr.Decision | None:
-        """What is decided where nobody is asked. A run that somebody holds waits for somebody."""
+        """Return the decision without a prompt. A paused run is left to the person who paused it."""
         if self._job.approve == "yes" and answerable_by_yes(ticket) and ticket.call_id is not None:
             return ticket.approve(reason="--yes")
         return None
 
     async def _ask(self, run: gr.Run[object], ticket: gr.Ticket) -> gr.Decision | Literal["elsewhere"] | None:
-        """What somebody here decides; None: they leave it open. The question is withdrawn if others are faster."""
+        """Prompt for a decision; None leaves the ticket open.
+
+        The prompt is withdrawn if the ticket is decided elsewhere.
+        """
         change = await trio.to_thread.run_sync(self._job.change, ticket)
         question, decision = trio.CancelScope(), None
         self._asking = True
@@ -362,7 +365,7 @@ class Session:
         return "elsewhere"
 
     async def _watch(self, run: gr.Run[object], ticket_id: str, question: trio.CancelScope) -> None:
-        """Show what happens meanwhile; withdraw a question that is decided elsewhere, or expires."""
+        """Show events during a prompt; withdraw the prompt of a ticket that is decided elsewhere or expires."""
         try:
             async with run.events(after=self._timeline.last) as events:
                 async for event in events:
@@ -372,13 +375,13 @@ class Session:
                     if event.type == "run.approval.resolved" and event.payload["ticket_id"] == ticket_id:
                         break
         except gr.RunDegradedError:
-            return  # nobody works on it: what is decided now is stored for later
+            return  # the run has no owner: a decision is stored for later
         question.cancel()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _left(self, view: RunView) -> int:
-        """The run waits and nobody answers."""
+        """End the session with a waiting run."""
         job = self._job
         self._say()
         self._say(f"Waiting for {text_format.plural(len(view.tickets), 'decision')}.", "warn")

@@ -1,4 +1,4 @@
-"""The token of a gateway in a file that only its user can read."""
+"""The token of a gateway, in a file that only its user can read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from greenroom.actors.errors import UsageError
 
 
 def beside(database: Path) -> Path:
-    """Where the token of a database's gateway is kept."""
+    """Return the token file of a database's gateway."""
     return database.with_name(f"{database.name}.token").absolute()
 
 
 def read(path: Path) -> str:
-    """The token in a file.
+    """Read the token in a file.
 
     Raises:
-        UsageError: the file can not be read, or holds none.
+        UsageError: The file cannot be read, or has no token.
     """
     try:
         token = path.read_text(encoding="utf-8").strip()
@@ -36,16 +36,16 @@ def read(path: Path) -> str:
 
 
 def shown() -> bool:
-    """Whether a token may be printed: to a terminal, which keeps nothing. Journals and files do."""
+    """Return True if a token may be printed: only to a terminal, which is not stored as journals and files are."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def file_for(
     database: Path | None, given: Path | None, stack: ExitStack | AsyncExitStack, *, printed: bool
 ) -> Path | None:
-    """Where a gateway's token is: in the file that was named, beside the database, or nowhere if it is `printed`.
+    """Return the token file of a gateway: the named one, the one of the database, or None if the token is `printed`.
 
-    A gateway without either has a file of its own, in a folder that only its user can enter; it goes with the stack.
+    Otherwise the gateway has a temporary file, in a folder that only its user can enter; the stack deletes the folder.
     """
     if given is not None:
         return given.absolute()
@@ -58,17 +58,17 @@ def file_for(
 
 
 def fresh() -> str:
-    """A new random token (192 bits)."""
+    """Return a new random token (192 bits)."""
     return secrets.token_urlsafe(24)
 
 
 def kept(path: Path) -> str:
-    """The token in a file, made (0600) if there is none: clients of the server before this one still have it.
+    """Return the token in a file, created (0600) if it does not exist; clients keep the token across server restarts.
 
-    Written whole under another name first, so that nobody ever reads half of it.
+    The file is written under another name and renamed, so that no reader sees a partial token.
 
     Raises:
-        UsageError: the file can not be read or written, or holds no token.
+        UsageError: The file cannot be read or written, or has no token.
     """
     if path.exists():
         return read(path)

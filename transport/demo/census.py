@@ -1,4 +1,4 @@
-"""The census agent, put together."""
+"""The census agent: model, tools and instructions combined."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ REPORT: Final = "CENSUS.md"
 
 
 def census(*, pace: float = 0.0) -> gr.Agent[str]:
-    """An agent that takes a census of the folder that its run was started for, see `folder_of`; ask it with `task`.
+    """Return an agent that takes a census of its run's folder (see `folder_of`); `task` returns its input.
 
     Args:
-        pace: seconds that the model takes for each answer.
+        pace: Seconds that the model takes for each answer.
     """
     return gr.Agent(
         KEY,
@@ -33,10 +33,10 @@ def census(*, pace: float = 0.0) -> gr.Agent[str]:
 
 
 def folder_of(info: gr.RunInfo) -> Folder:
-    """The deps of a run: the folder that it was started for. The run knows it, so every process can go on with it.
+    """Return the deps of a run: its folder. The folder is stored with the run, so every process can resume the run.
 
     Raises:
-        LookupError: the run was started without one.
+        LookupError: The run was started without a folder.
     """
     if info.workspace is None:
         raise LookupError(f"run {info.run_id} has no workspace")
@@ -44,7 +44,7 @@ def folder_of(info: gr.RunInfo) -> Folder:
 
 
 def report_before(folder: Path, name: str) -> str | None:
-    """The former report that a new one would replace; None if there is none, or something that will not be replaced."""
+    """Return the previous report that a new one would replace; None if there is none that may be replaced."""
     try:
         return former_report(folder / check_name(name))
     except gr.ToolError:

@@ -1,7 +1,7 @@
-"""What stands in for a language model: a function that reads the conversation and says what to do next.
+"""A function in place of a language model: reads the conversation and returns the next request.
 
-It works offline, and decides anew at each step by nothing but the messages, the real tool results among them; so a run
-that another process resumes goes on where it was.
+The function works offline and depends only on the messages, including real tool results, so a run that another process
+resumes continues where it was.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from greenroom.actors.testing import Step, call, delay, text
 from .report import report, summary
 
 SEVERAL: Final = 6
-"""Folders that are counted in one step, side by side."""
+"""Folders that are counted in one step, concurrently."""
 MOST: Final = 24
-"""Folders that are counted one by one; a folder with more is counted as a whole."""
+"""Maximum number of folders counted one by one; with more, the whole tree is counted at once."""
 _TASK: Final = re.compile(r"Take a census of (?P<folder>.+) and write it to (?P<name>\S.*)", re.DOTALL)
 _NOTABLE: Final = ("readme", "license", "licence", "copying")
 
 
 @attrs.frozen
 class ToolOutcome:
-    """One call of the conversation with what came of it: an object if it succeeded, else what the model was told."""
+    """One call of the conversation and its result: an object if it succeeded, otherwise the text for the model."""
 
     tool: str
     arguments: Any
@@ -37,7 +37,7 @@ class ToolOutcome:
 
 
 def tool_outcomes(request: gr.ModelRequest) -> list[ToolOutcome]:
-    """All calls so far, in order."""
+    """Return all calls so far, in order."""
     answers = {message.call_id: message.content for message in request.messages if message.role == "tool"}
     calls = [wanted for message in request.messages for wanted in message.calls]
     return [_said(wanted, answers[wanted.call_id]) for wanted in calls if wanted.call_id in answers]
@@ -52,15 +52,15 @@ def _said(wanted: gr.CallRequest, content: str) -> ToolOutcome:
 
 
 def task(folder: str, name: str) -> str:
-    """What the agent is asked: a census of a folder (by name), and a report of this name."""
+    """Return the agent's input: a census of a folder (by name), and a report with this name."""
     return f"Take a census of {folder} and write it to {name}"
 
 
 def thinking(pace: float) -> Callable[[gr.ModelRequest], Step]:
-    """The function behind the model.
+    """Return the function behind the model.
 
     Args:
-        pace: seconds that each answer takes, so that people can follow.
+        pace: Seconds that each answer takes, so that a viewer can follow.
     """
 
     def answer(request: gr.ModelRequest) -> Step:
@@ -88,7 +88,7 @@ def _next(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
 
 
 def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """All calls that the census takes, in order."""
+    """Return all calls of the census, in order."""
     folders = listing["folders"]
     notable = [file for file in listing["files"] if file.lower().startswith(_NOTABLE)]
     counts: list[tuple[str, bool]] = [(".", False), *((one, True) for one in folders)]
@@ -99,7 +99,7 @@ def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _write(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
-    """Propose the report; if something stands in the way, another name; if somebody says no, take no for an answer."""
+    """Propose the report, under another name if the first is taken; accept a denial."""
     counts = [one.result for one in said if one.tool == "count_lines" and one.result is not None]
     page = report(folder, counts, _notes(said), _faults(said))
     tries = [one for one in said if one.tool == "write_report"]

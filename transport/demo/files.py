@@ -1,4 +1,4 @@
-"""A folder that is read and nothing else: never outside of it, never through a symbolic link."""
+"""Read-only access to one folder: never outside of it, never through a symbolic link."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SKIPPED: Final = frozenset(
         *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".greenroom", ".idea", ".vscode"),
     }
 )
-"""Folders with copies, caches and other people's code: not what somebody who asks about his files means."""
+"""Folders with copies, caches and third-party code, which do not belong to a census of the user's files."""
 
 LARGEST: Final = 4_000_000
-"""Bytes of the largest file whose lines are counted: beyond it is data."""
+"""Maximum size in bytes of a file whose lines are counted; larger files are data."""
 READ: Final = 20_000
-"""Bytes of a file that the model is given."""
+"""Maximum bytes of a file for the model."""
 _PROBE: Final = 8_192
-"""Bytes in which a NUL says that a file is binary, as git does it."""
+"""Bytes that are searched for a NUL, which marks a binary file, as in git."""
 
 MARK: Final = "<!-- written by the greenroom census -->"
-"""The first line of a report: what may be replaced by the next one, and is not counted."""
+"""The first line of a report, which marks it as replaceable and excludes it from the count."""
 
 LANGUAGES: Final = {
     **dict.fromkeys((".py", ".pyi"), "Python"),
@@ -69,7 +69,7 @@ _NAMES: Final = {"Makefile": "Make", "Dockerfile": "Docker"}
 
 @attrs.frozen(kw_only=True)
 class Listing:
-    """What a folder holds: names of folders and files, how many entries were left out."""
+    """The content of a folder: names of folders and files, and the number of omitted entries."""
 
     folders: tuple[str, ...]
     files: tuple[str, ...]
@@ -78,7 +78,7 @@ class Listing:
 
 @attrs.define
 class Count:
-    """What is in the text files of a folder: lines and files by language, the largest files, what could not be read."""
+    """A count of text files: lines and files by language, the largest files, unreadable files."""
 
     lines: Counter[str] = attrs.field(factory=Counter)
     files: Counter[str] = attrs.field(factory=Counter)
@@ -93,19 +93,19 @@ def _real(path: Path) -> Path:
 
 @attrs.frozen
 class Folder:
-    """The folder that the census is about.
+    """The folder of the census.
 
     Attributes:
-        root: its real path.
+        root: Its real path.
     """
 
     root: Path = attrs.field(converter=_real)
 
     def inside(self, path: str) -> Path:
-        """The real path of something in the folder.
+        """Return the real path of an entry of the folder.
 
         Raises:
-            ToolError: it leads out of the folder, directly or through a symbolic link, or it does not exist.
+            ToolError: The path leads out of the folder, directly or through a symbolic link, or does not exist.
         """
         if "\0" in path:
             raise ToolError(f"{path!r} is not a path")
@@ -117,10 +117,10 @@ class Folder:
         return real
 
     def listing(self, path: str) -> Listing:
-        """What a folder holds, without links and without the folders in `SKIPPED`.
+        """List a folder without links and without the folders in `SKIPPED`.
 
         Raises:
-            ToolError: it can not be listed.
+            ToolError: The folder cannot be listed.
         """
         folders, files, skipped = [], [], 0
         for entry in self._entries(self.inside(path)):
@@ -207,16 +207,16 @@ class Folder:
 
 
 def language_of(name: str) -> str:
-    """The language of a file by its name."""
+    """Return the language of a file by its name."""
     path = PurePosixPath(name)
     return _NAMES.get(path.name) or LANGUAGES.get(path.suffix.lower()) or "other text"
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; never follows a link at its end, never waits for a pipe.
+    """Open a regular file for reading; never follows a link at the end of the path, never waits for a pipe.
 
     Raises:
-        OSError: it can not be opened, or is something else.
+        OSError: The file cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -226,7 +226,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _bytes_of(path: Path, limit: int) -> bytes | None:
-    """The first bytes of a regular file; None if it can not be read."""
+    """Return the first bytes of a regular file; None if it cannot be read."""
     try:
         with open_regular(path) as file:
             return file.read(limit)

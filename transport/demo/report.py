@@ -1,4 +1,4 @@
-"""The census as a page of Markdown, made from what the tools have told. Pure, and the same for the same files."""
+"""The census as a Markdown page, generated from the results of the tools. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .files import MARK
 
 
 def merged(counts: Sequence[JSONObject], key: str) -> Counter[str]:
-    """One table from those of several folders."""
+    """Merge the tables of several folders."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count[key])
@@ -19,7 +19,7 @@ def merged(counts: Sequence[JSONObject], key: str) -> Counter[str]:
 
 
 def summary(counts: Sequence[JSONObject]) -> str:
-    """The census in one sentence."""
+    """Return the census in one sentence."""
     lines, files = merged(counts, "lines"), merged(counts, "files")
     if not files:
         return "There are no text files."
@@ -34,13 +34,13 @@ def _counted(number: int, what: str) -> str:
 
 
 def report(folder: str, counts: Sequence[JSONObject], notes: Sequence[str], faults: Sequence[str]) -> str:
-    """The whole page.
+    """Return the page.
 
     Args:
-        folder: the folder's name.
-        counts: results of count_lines, one per folder.
-        notes: what the notable files say.
-        faults: what could not be counted.
+        folder: Name of the folder.
+        counts: Results of count_lines, one per folder.
+        notes: First lines of the notable files.
+        faults: Folders that could not be counted.
     """
     lines, files = merged(counts, "lines"), merged(counts, "files")
     largest = sorted(

@@ -1,8 +1,8 @@
-"""What the census agent can do: list, count and read in one folder, and, if somebody says yes, write one report there.
+"""The tools of the census agent: list, count and read in one folder and, once approved, write one report there.
 
-All four are plain functions, so they work in threads and may block. `ctx.deps` is the folder: a run gets it from its
-workspace, also when another process takes the run up. `ctx.progress` is also where a thread hears that nobody wants its
-result any more.
+All four are plain functions, so they run in threads and may block. `ctx.deps` is the folder: a run derives it from its
+workspace, also when another process resumes the run. `ctx.progress` also raises in a thread whose result is no longer
+wanted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .files import Folder
 from .writing import write_report as write_file
 
 _EVERY: Final = 20
-"""Files between two words about the progress: more would only be merged."""
+"""Files between two reports of progress: more frequent ones would only be merged."""
 
 
 @gr.tool(replay="safe")
@@ -37,7 +37,7 @@ def count_lines(ctx: gr.SyncToolContext[Folder], path: str, deep: bool = True) -
 
     def heed(number: int, name: str) -> None:
         if number % _EVERY == 0:
-            ctx.progress(1 - 1 / (1 + number / 200), name)  # how many there will be is not known: it nears 100 %
+            ctx.progress(1 - 1 / (1 + number / 200), name)  # the total is unknown: the fraction approaches 100 %
 
     found = ctx.deps.count(path, deep=deep, heed=heed)
     return {

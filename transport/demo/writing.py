@@ -1,4 +1,4 @@
-"""Writing the report: whole or not at all, and over nothing but a former report."""
+"""Writing the report: atomically, and over nothing but a previous report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from greenroom.actors.errors import ToolError
 from .files import MARK, open_regular
 
 _LONGEST = 100
-"""Characters of a report's name."""
+"""Maximum characters of a report's name."""
 
 
 def check_name(name: str) -> str:
-    """A name for a report: a file of Markdown right in the folder.
+    """Check the name of a report: a Markdown file directly in the folder.
 
     Raises:
-        ToolError: it is something else.
+        ToolError: The name is invalid.
     """
     plain = name.isprintable() and "/" not in name and "\\" not in name and not name.startswith(".")
     if not plain or not name.endswith(".md") or len(name) > _LONGEST:
@@ -28,10 +28,10 @@ def check_name(name: str) -> str:
 
 
 def former_report(path: Path) -> str | None:
-    """The report that is there; None if nothing is.
+    """Return the previous report; None if there is no file.
 
     Raises:
-        ToolError: something else is there.
+        ToolError: There is a file that is not a report.
     """
     try:
         with open_regular(path) as file:
@@ -46,10 +46,10 @@ def former_report(path: Path) -> str | None:
 
 
 def write_report(folder: Path, name: str, content: str) -> None:
-    """Write the report in one go: readers see the former one or the new one, a crash leaves one of both.
+    """Write the report atomically: readers see the previous or the new one, and a crash leaves one of the two.
 
     Raises:
-        ToolError: the name can not be, something else is there, or the folder can not be written.
+        ToolError: The name is invalid, another file exists, or the folder is not writable.
     """
     path = folder / check_name(name)
     former = former_report(path)
@@ -57,7 +57,7 @@ def write_report(folder: Path, name: str, content: str) -> None:
     try:
         _write_new(temporary, content)
         if former is None:
-            os.link(temporary, path, follow_symlinks=False)  # fails if something has come there meanwhile
+            os.link(temporary, path, follow_symlinks=False)  # fails if a file was created there meanwhile
         else:
             os.replace(temporary, path)
     except FileExistsError as error:

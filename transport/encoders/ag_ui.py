@@ -1,38 +1,38 @@
 """AG-UI 1.0: the events of one run as the events of an AG-UI run.
 
-Theory of operation. AG-UI ends its run when people are asked, and the answers come with a new one; so one run of ours
-is several AG-UI runs of a thread, one after the other. `begin` makes the state of one of them, `step` folds one event
-and says what the client is told, `finish` closes what is open when the events end without a terminal one. The events
-are fed from sequence 1 on, always; those that the client was told in an earlier AG-UI run are folded silently. Where
-that ends, and where this AG-UI run ends, follows from the log and from the interrupts that the client answers, so that
-the same request is told the same again, at any later time.
+Theory of operation. AG-UI ends its run at an interrupt, and the answers arrive with a new AG-UI run; so one Greenroom
+run is several AG-UI runs of a thread, one after the other. `begin` creates the state of one of them, `step` folds one
+event and returns the events for the client, `finish` closes all open elements when the events end without a terminal
+one. The events are always fed from sequence 1 on; those that the client received in an earlier AG-UI run are folded
+silently. The beginning and the end of an AG-UI run derive from the log and from the interrupts that the client answers,
+so the same request yields the same events at any later time.
 
-Whatever happens, everything that was opened is closed before RUN_FINISHED and RUN_ERROR, and nothing follows those.
-Times are those of the events.
+Everything that was opened is closed before RUN_FINISHED and RUN_ERROR, in every case, and no event follows those.
+Timestamps are those of the events.
 
 | event | AG-UI |
 |---|---|
-| (the first that is told) | RUN_STARTED; if the client has heard of the run: MESSAGES_SNAPSHOT, STEP_STARTED |
+| (the first that is sent) | RUN_STARTED; if the client has seen the run before: MESSAGES_SNAPSHOT, STEP_STARTED |
 | run.step.started, run.step.finished | STEP_STARTED, STEP_FINISHED |
 | run.message.delta | TEXT_MESSAGE_START if it is not open, TEXT_MESSAGE_CONTENT |
 | run.reasoning.delta | REASONING_START and REASONING_MESSAGE_START if they are not open, REASONING_MESSAGE_CONTENT |
-| run.message.completed | what is missing of the text, TEXT_MESSAGE_END; if another text came, MESSAGES_SNAPSHOT |
-| run.message.discarded | what is open is closed; MESSAGES_SNAPSHOT without the message |
+| run.message.completed | the missing part of the text, TEXT_MESSAGE_END; if the text differs, MESSAGES_SNAPSHOT |
+| run.message.discarded | open elements are closed; MESSAGES_SNAPSHOT without the message |
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
 | run.inference.retried | CUSTOM; its tokens are counted, under no model |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
-| run.tool.result | TOOL_CALL_RESULT; how it failed is in `metadata.greenroom` |
+| run.tool.result | TOOL_CALL_RESULT; a failure is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
-| run.input.received | TEXT_MESSAGE_START, -CONTENT and -END of a user, unless the client sent it itself |
-| what a front end may want to show, and AG-UI has no word for (`CUSTOM`) | CUSTOM `greenroom.<type>`: the payload |
-| run.waiting, but for tickets that are being answered | STATE_SNAPSHOT, MESSAGES_SNAPSHOT, RUN_FINISHED interrupt |
+| run.input.received | TEXT_MESSAGE_START, -CONTENT and -END of a user, unless the client sent the message |
+| events of interest to a front end without an AG-UI equivalent (`CUSTOM`) | CUSTOM `greenroom.<type>`: the payload |
+| run.waiting, except for tickets that are being answered | STATE_SNAPSHOT, MESSAGES_SNAPSHOT, RUN_FINISHED interrupt |
 | run.completed | STATE_SNAPSHOT, RUN_FINISHED success with the output as `result` |
 | run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled |
 | run.failed | RUN_ERROR with the failure's code |
 | all others | nothing |
 
-`STATE_SNAPSHOT` hands the client's own state back, with `greenroom` in it: run, agent, stage, step and open tickets.
-The ids of messages are those of `ag_ui_history`, the form of interrupts and answers that of `ag_ui_interrupts`.
+`STATE_SNAPSHOT` returns the client's own state, with `greenroom` added: run, agent, stage, step and open tickets.
+`ag_ui_history` defines the ids of messages, `ag_ui_interrupts` the form of interrupts and answers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from .ag_ui_builder import AgUiBuilder, AgUiState, Payload, Sent
 from .ag_ui_history import RunHistory, call_name, failure_of, fold, messages, reasoning_id, result_id, result_text
 
 ACTIVITY: Final = "greenroom.tool"
-"""activityType of what a running tool tells: toolCallId, attempt, fraction, text and output (a list of pieces)."""
+"""activityType of a running tool's activity: toolCallId, attempt, fraction, text and output (a list of pieces)."""
 CUT: Final = ("interrupted", "The stream ended before the run did; the run goes on. Send the same request again.")
-"""Code and message of RUN_ERROR if nobody has better ones."""
+"""Default code and message of RUN_ERROR."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -71,19 +71,20 @@ def begin(
     answered: Collection[str] = (),
     after: int | None = None,
 ) -> AgUiState:
-    """An AG-UI run, before the first event.
+    """Create the state of an AG-UI run before the first event.
 
     Args:
-        thread_id: as the client gave it.
-        run_id: as the client gave it; not the id of our run.
-        parent_run_id: as the client gave it.
-        known: the messages that the client has sent, as plain data without nulls.
-        agreed: so many of them, at the beginning, are what it has sent; it is told of the others first. None: all are.
-        shared: the state that the client has sent; None for none.
-        asked: the id of the message among `known` that began the run.
-        sent: command id -> id of the message among `known` that this command carried to the run.
-        answered: the interrupts that this AG-UI run answers; it begins with the first of these decisions.
-        after: in place of that, the sequence of the last event that the client has been told of.
+        thread_id: As sent by the client.
+        run_id: As sent by the client; not the id of the Greenroom run.
+        parent_run_id: As sent by the client.
+        known: The messages that the client has sent, as plain data without nulls.
+        agreed: Length of the prefix of `known` that the client has sent; the rest is sent to the client first. None:
+            all.
+        shared: The state that the client has sent; None for none.
+        asked: Id of the message in `known` that started the run.
+        sent: Command id -> id of the message in `known` that this command carried to the run.
+        answered: The interrupts that this AG-UI run answers; it begins with the first of these decisions.
+        after: Alternatively, the sequence of the last event that the client has received.
     """
     return AgUiState(
         thread_id=thread_id,
@@ -99,7 +100,7 @@ def begin(
 
 
 def step(state: AgUiState, event: Event) -> tuple[AgUiState, tuple[Sent, ...]]:
-    """The next event, and what the client is told. After a terminal event nothing follows."""
+    """Fold the next event; return the state and the events for the client. No event follows a terminal one."""
     if state.ended:
         return state, ()
     before, after = state.history, fold(state.history, event)
@@ -120,12 +121,12 @@ def step(state: AgUiState, event: Event) -> tuple[AgUiState, tuple[Sent, ...]]:
 
 
 def finish(state: AgUiState, *, code: str | None = None, message: str = "") -> tuple[AgUiState, tuple[Sent, ...]]:
-    """The events have ended: close the AG-UI run, unless it is closed.
+    """Close the AG-UI run at the end of the events, unless it is closed.
 
     Args:
-        state: after the last event, or before the first.
-        code: why nothing more comes. None: what the run stands at says it, and if it works on, `CUT`.
-        message: a sentence that goes with the code.
+        state: After the last event, or before the first.
+        code: Why no more events follow. None derives the end from the run's state, and uses `CUT` for a working run.
+        message: A sentence for the code.
     """
     if state.ended:
         return state, ()
@@ -144,17 +145,17 @@ def finish(state: AgUiState, *, code: str | None = None, message: str = "") -> t
 
 
 def snapshot(state: AgUiState) -> list[Payload]:
-    """The messages of the conversation as they are now, in order."""
+    """Return the present messages of the conversation, in order."""
     return messages(state.history, state.known)
 
 
 def frame(events: Sequence[Sent]) -> bytes:
-    """What the client is told, as server-sent events."""
+    """Encode events for the client as server-sent events."""
     return b"".join(b"data: %b\n\n" % _encode(one) for one in events)
 
 
 def _known(state: AgUiState, event: Event) -> bool:
-    """True if the client has been told of this event before: it comes before all that its answers have led to."""
+    """Return True if the client has received this event before: it precedes the effects of the client's answers."""
     if state.after is not None:
         return event.sequence <= state.after
     if event.type == "run.approval.resolved":
@@ -199,7 +200,7 @@ def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None
     name, text = payload["message_id"], payload["text"]
     streamed = before.growing.get(name)
     if streamed and payload.get("large"):
-        text = streamed  # an excerpt: the deltas hold all of it
+        text = streamed  # `text` is an excerpt; the deltas have the full text
     draft.close_reasoning()
     if streamed is None or text.startswith(streamed):
         rest = text[len(streamed or "") :]
@@ -252,7 +253,7 @@ def _printed(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], patch: list[dict[str, Any]]) -> None:
-    """The first word of an attempt replaces what the one before it has said; later ones are added to it."""
+    """Send an activity: the first of an attempt replaces that of the previous attempt; later ones are appended."""
     attempt = (payload["call_id"], payload["attempt"])
     name = f"{result_id(draft.history, payload['call_id'])}:activity"
     if attempt in draft.activities:
@@ -273,7 +274,7 @@ def _steered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 def _waiting(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    """The end, unless the run waits (also) for answers that are on their way to it."""
+    """End the AG-UI run, unless the run waits for answers that have not reached it yet."""
     if draft.state.answered.isdisjoint(payload["tickets"]):
         draft.interrupt(payload["tickets"])
 
@@ -311,4 +312,4 @@ CUSTOM: Final = frozenset(
         "run.approval.resolved",
     }
 )
-"""Events that AG-UI has no word for, but a front end may want to show."""
+"""Events without an AG-UI equivalent that a front end may show."""

@@ -1,4 +1,4 @@
-"""One AG-UI run between two events, and how the next word is said: what opens, what closes, how it ends."""
+"""The state of one AG-UI run between two events, and the builder of the next events: opening, closing, ending."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Payload = JSONObject
 
 @attrs.frozen(kw_only=True)
 class AgUiState:
-    """One AG-UI run, between two events. Made by `begin`; what is in it is nobody else's.
+    """The state of one AG-UI run between two events. Created by `begin`; opaque to callers.
 
     Attributes:
-        thread_id, run_id, parent_run_id, known, agreed, shared, answered, after: as given to `begin`.
-        history: what the events so far come to.
-        started, ended: RUN_STARTED, and RUN_FINISHED or RUN_ERROR, have been told.
-        step, text, reasoning: what is open at the client: a step's name, and ids of messages.
+        thread_id, run_id, parent_run_id, known, agreed, shared, answered, after: As passed to `begin`.
+        history: The fold of the events so far.
+        started, ended: True after RUN_STARTED, and after RUN_FINISHED or RUN_ERROR.
+        step, text, reasoning: Open elements at the client: a step's name, and ids of messages.
         activities: (call id, attempt) whose activity the client has.
-        usage: model -> tokens of the inferences that were told.
+        usage: Model -> tokens of the inferences that were reported.
     """
 
     thread_id: str
@@ -51,7 +51,7 @@ class AgUiState:
 
 
 class AgUiBuilder:
-    """A state that may be changed, and what the client has been told meanwhile."""
+    """A mutable copy of a state, and the events for the client."""
 
     def __init__(self, state: AgUiState) -> None:
         self.state, self.history = state, state.history
@@ -61,7 +61,7 @@ class AgUiBuilder:
         self.activities, self.usage = state.activities, state.usage
 
     def build(self) -> AgUiState:
-        """The state that it has become."""
+        """Return the resulting state."""
         return attrs.evolve(
             self.state,
             started=self.started,
@@ -74,17 +74,17 @@ class AgUiBuilder:
         )
 
     def spend(self, model: str, usage: Usage) -> None:
-        """Count what a request has cost; "": of which model, the log does not say."""
+        """Count the tokens of a request; model "" if the log does not name the model."""
         if usage.total:
             self.usage = {**self.usage, model: self.usage.get(model, Usage()) + usage}
 
     def put(self, kind: str, **fields: object) -> None:
-        """Tell an event; what is None is left out."""
+        """Append an event; fields that are None are left out."""
         event: Sent = {"type": kind, "timestamp": self.history.at, **fields}
         self.told.append({name: value for name, value in event.items() if value is not None})
 
     def open(self, before: RunHistory) -> None:
-        """RUN_STARTED, and where the conversation stands, if that is not where the client has it."""
+        """Append RUN_STARTED, and the present conversation, if the client's differs."""
         self.started = True
         run = self.history.run
         self.put(
@@ -96,7 +96,8 @@ class AgUiBuilder:
             metadata={"greenroom": {"run": run, "agent": self.history.agent}} if run else None,
         )
         known, agreed = self.state.known, self.state.agreed
-        if agreed is not None:  # a client keeps the places of what it has: what is behind goes, to come back in order
+        # clients keep the positions of known messages: remove the tail first, so that it returns in order
+        if agreed is not None:
             self.put("MESSAGES_SNAPSHOT", messages=list(known[:agreed]))
         if before.sequence or agreed is not None or any(made_by(run, message) for message in known):
             self.snapshot(attrs.evolve(before, run=run))
@@ -104,23 +105,23 @@ class AgUiBuilder:
             self.open_step(before.step)
 
     def snapshot(self, history: RunHistory | None = None) -> None:
-        """All messages of the conversation."""
+        """Append a snapshot of all messages of the conversation."""
         self.put("MESSAGES_SNAPSHOT", messages=messages(history or self.history, self.state.known))
 
     def open_step(self, number: int) -> None:
-        """A step begins; the one before it is over."""
+        """Open a step and close the previous one."""
         self.close_step()
         self.step = f"step {number}"
         self.put("STEP_STARTED", stepName=self.step)
 
     def close_step(self) -> None:
-        """The open step is over, if there is one."""
+        """Close the open step, if any."""
         if self.step is not None:
             self.put("STEP_FINISHED", stepName=self.step)
         self.step = None
 
     def open_text(self, name: str) -> None:
-        """Text of this message comes next."""
+        """Open the text of this message."""
         if self.text == name:
             return
         self.close_text()
@@ -128,13 +129,13 @@ class AgUiBuilder:
         self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
 
     def close_text(self) -> None:
-        """The open message is whole, if there is one."""
+        """Close the open message, if any."""
         if self.text is not None:
             self.put("TEXT_MESSAGE_END", messageId=self.text)
         self.text = None
 
     def open_reasoning(self, name: str) -> None:
-        """Reasoning of this id comes next. Span and message have one id, as the protocol lets them."""
+        """Open the reasoning with this id. Span and message share one id, as the protocol allows."""
         if self.reasoning == name:
             return
         self.close_reasoning()
@@ -143,20 +144,20 @@ class AgUiBuilder:
         self.put("REASONING_MESSAGE_START", messageId=name, role="reasoning")
 
     def close_reasoning(self) -> None:
-        """The open reasoning is whole, if there is any."""
+        """Close the open reasoning, if any."""
         if self.reasoning is not None:
             self.put("REASONING_MESSAGE_END", messageId=self.reasoning)
             self.put("REASONING_END", messageId=self.reasoning)
         self.reasoning = None
 
     def close(self) -> None:
-        """Everything that is open."""
+        """Close all open elements."""
         self.close_reasoning()
         self.close_text()
         self.close_step()
 
     def interrupt(self, tickets: Sequence[str]) -> None:
-        """The end of the AG-UI run: people are asked."""
+        """End the AG-UI run with interrupts."""
         self.close()
         self._share()
         self.snapshot()
@@ -168,10 +169,10 @@ class AgUiBuilder:
         return interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
 
     def end(self) -> None:
-        """The end of both runs."""
+        """End the AG-UI run with the end of the run."""
         kind, payload = self.history.end or ("", {})
         counted, total = self.history.counted, Usage(**payload.get("usage") or {})
-        # what a last request has cost that failed: no event before the terminal one tells
+        # the cost of a failed last request: no event before the terminal one has it
         self.spend("", Usage(input=total.input - counted.input, output=total.output - counted.output))
         if kind == "run.failed":
             self.fail(payload["code"], payload["message"])
@@ -186,7 +187,7 @@ class AgUiBuilder:
         )
 
     def _share(self) -> None:
-        """The state: what the client shares, and where the run stands."""
+        """Append the client's state with the state of the run."""
         shared, history = self.state.shared, self.history
         facts: dict[str, Any] = {} if history.step is None else {"step": history.step}
         facts |= {"run": history.run, "agent": history.agent, "stage": history.stage, "tickets": [*history.tickets]}
@@ -201,14 +202,14 @@ class AgUiBuilder:
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
-        """The end of the AG-UI run: something went wrong."""
+        """End the AG-UI run with an error."""
         self.close()
         self.put("RUN_ERROR", message=message, code=code, usage=_usage(self.usage))
         self.ended = True
 
 
 def _usage(spent: Mapping[str, Usage]) -> list[dict[str, Any]] | None:
-    """One entry per model, of this AG-UI run alone."""
+    """Return one entry per model, for this AG-UI run only."""
     entries = []
     for model, usage in spent.items():
         entry: dict[str, Any] = {"model": model} if model else {}

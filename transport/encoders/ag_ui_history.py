@@ -1,13 +1,13 @@
-"""What a run has said, in the words of AG-UI: messages with stable ids, open tickets, and where the run stands.
+"""The history of a run in AG-UI's terms: messages with stable ids, open tickets, and the state of the run.
 
-A fold of the run's events and nothing else, so that a client that comes after a restart is told the same. The ids:
+A pure fold of the run's events, so a client that connects after a restart receives the same messages. The ids:
 
-    the user's input        the id of the client's own message if it sent it, else `<run>.m1`
+    the user's input        the id of the client's own message if the client sent it, else `<run>.m1`
     an assistant's message  the message id of its inference
     its reasoning           `<message id>:reasoning`
     a tool call             `<run>:<call id>`, because a call's own id is unique in its run and not in the thread
     a tool's message        `<message id>:<call id>`
-    steering input          the id of the client's own message if it sent it, else the message id of the event
+    steering input          the id of the client's own message if the client sent it, else the message id of the event
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Payload = JSONObject
 
 @attrs.frozen(kw_only=True)
 class HistoryEntry:
-    """One message of the run, or (`given`) the place of one that the client itself has written.
+    """One message of the run, or (`given`) the position of a message that the client itself wrote.
 
     Attributes:
-        text: None for an assistant's message of calls alone.
+        text: None for an assistant's message that has only calls.
         calls: (name of the call, tool, arguments as JSON text).
-        call: name of the call that a tool's message answers.
-        failed: how such a call ended and its code, unless it succeeded.
+        call: Name of the call that a tool's message answers.
+        failed: Status and code of that call, unless it succeeded.
     """
 
     id: str
@@ -53,20 +53,21 @@ class HistoryEntry:
 
 @attrs.frozen(kw_only=True)
 class RunHistory:
-    """What the events so far come to.
+    """The fold of the events so far.
 
     Attributes:
-        asked: id of the client's message that began the run; None: the client did not send it along.
-        sent: command id -> id of the client's message that the command carried.
-        run, agent, stage, sequence: of the newest event. at: its time, milliseconds since 1970.
-        step: the step that is open.
-        answer: the message id of the newest inference.
-        entries: the run's messages, in the order in which a client has them.
-        growing: message id -> the text that came so far, of messages that are not whole yet.
-        owners: call id -> id of the assistant's message that holds the call.
-        tickets: ticket id -> payload of run.approval.requested, the open ones.
-        end: type and payload of the terminal event.
-        counted: what the requests have cost that the log has told one by one.
+        asked: Id of the client's message that started the run; None if the client did not send it.
+        sent: Command id -> id of the client's message that the command carried.
+        run, agent, stage, sequence: Of the newest event.
+        at: Time of the newest event, milliseconds since 1970.
+        step: The open step.
+        answer: Message id of the newest inference.
+        entries: The run's messages, in the order of the client.
+        growing: Message id -> text so far, of incomplete messages.
+        owners: Call id -> id of the assistant's message with the call.
+        tickets: Ticket id -> payload of run.approval.requested, of open tickets.
+        end: Type and payload of the terminal event.
+        counted: Tokens of the requests that the log has reported individually.
     """
 
     asked: str | None = None
@@ -87,7 +88,7 @@ class RunHistory:
 
 
 def fold(history: RunHistory, event: Event) -> RunHistory:
-    """The history with one more event."""
+    """Return the history with one more event."""
     payload = event.payload
     at = (event.timestamp - _EPOCH) // _MILLISECOND
     history = attrs.evolve(history, run=event.run_id, agent=event.agent_id, sequence=event.sequence, at=at)
@@ -100,28 +101,28 @@ def fold(history: RunHistory, event: Event) -> RunHistory:
 
 
 def reasoning_id(answer: str) -> str:
-    """The id of the reasoning that comes with an assistant's message."""
+    """Return the id of the reasoning of an assistant's message."""
     return f"{answer}:reasoning"
 
 
 def call_name(history: RunHistory, call_id: str) -> str:
-    """The toolCallId of a call."""
+    """Return the toolCallId of a call."""
     return f"{history.run}:{call_id}"
 
 
 def result_id(history: RunHistory, call_id: str) -> str:
-    """The id of the message that answers a call."""
+    """Return the id of the message that answers a call."""
     return f"{history.owners.get(call_id, history.run)}:{call_id}"
 
 
 def result_text(payload: Payload) -> str:
-    """What a call came to (payload of run.tool.result), as the text that a model is given."""
+    """Return a call's result (payload of run.tool.result) as the text for the model."""
     result = payload.get("result")
     return result if isinstance(result, str) else _encode(result).decode()
 
 
 def failure_of(payload: Payload) -> dict[str, Any] | None:
-    """How a call ended (payload of run.tool.result), unless it succeeded."""
+    """Return status and code of a call (payload of run.tool.result), unless it succeeded."""
     if payload["status"] == "succeeded":
         return None
     return {name: payload[name] for name in ("status", "code") if payload.get(name) is not None}
@@ -149,7 +150,7 @@ def _asked_model(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _answered(history: RunHistory, payload: Payload) -> RunHistory:
-    """The answer is whole: what was reasoned on the way stays as it is."""
+    """Complete the answer; its reasoning is kept."""
     return _settle(_retried(history, payload), reasoning_id(payload["message_id"]))
 
 
@@ -168,7 +169,7 @@ def _reasoning(history: RunHistory, payload: Payload) -> RunHistory:
 def _completed(history: RunHistory, payload: Payload) -> RunHistory:
     name, text = payload["message_id"], payload["text"]
     if payload.get("large"):
-        text = history.growing.get(name) or text  # an excerpt: the deltas hold all of it
+        text = history.growing.get(name) or text  # `text` is an excerpt; the deltas have the full text
     history = _settle(history, name)
     known = _index(history.entries, name)
     if known is None:
@@ -177,7 +178,10 @@ def _completed(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
-    """The text goes; the reasoning stays without its text, because a snapshot can not make a client forget it."""
+    """Remove the text of a discarded message.
+
+    Its reasoning stays, emptied, because a snapshot cannot delete it at a client.
+    """
     discarded = payload["message_id"]
     emptied = reasoning_id(discarded)
     growing = {name: text for name, text in history.growing.items() if name not in (discarded, emptied)}
@@ -199,7 +203,7 @@ def _called(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _result(history: RunHistory, payload: Payload) -> RunHistory:
-    """Right behind the message that holds the call, and the results that stand there already."""
+    """Insert the result after the message with the call and the results that already follow that message."""
     call_id = payload["call_id"]
     entry = HistoryEntry(
         id=result_id(history, call_id),
@@ -270,7 +274,7 @@ def _grow(history: RunHistory, name: str, role: Literal["assistant", "reasoning"
 
 
 def _settle(history: RunHistory, name: str) -> RunHistory:
-    """What has grown is whole."""
+    """Complete a growing message."""
     at = _index(history.entries, name)
     if at is None or name not in history.growing:
         return history
@@ -282,12 +286,12 @@ def _settle(history: RunHistory, name: str) -> RunHistory:
 
 
 def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
-    """Every message of the conversation, in order, for MESSAGES_SNAPSHOT.
+    """Return every message of the conversation, in order, for MESSAGES_SNAPSHOT.
 
     Args:
-        history: of the run.
-        known: the messages that the client has sent. Those that are not of this run's making stay as they are; those
-            that are, are told as they are now, or left out if they have been discarded or have not come yet.
+        history: The history of the run.
+        known: The messages that the client has sent. Messages of other origin are kept unchanged; messages of this run
+            are replaced by their present form, or left out if they were discarded or do not exist yet.
     """
     own = {entry.id: entry for entry in history.entries}
     placed: list[Payload] = []
@@ -298,10 +302,10 @@ def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
         elif entry is not None or not made_by(history.run, message):
             placed.append(message)
         elif message["role"] == "reasoning":
-            placed.append({**message, "content": ""})  # left out it would be kept
+            placed.append({**message, "content": ""})  # a client would keep it if it were left out
     there = {message["id"] for message in placed}
     behind: dict[str | None, list[Payload]] = {}
-    anchor: str | None = None  # nothing of the run is there yet: its messages come last
+    anchor: str | None = None  # no message of the run is placed yet: its messages come last
     for entry in history.entries:
         if entry.id in there:
             anchor = entry.id
@@ -313,7 +317,7 @@ def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
 
 
 def made_by(run: str, message: Payload) -> bool:
-    """True if the message is of this run's making."""
+    """Return True if the message is from this run."""
     return bool(run) and str(message["id"]).startswith(f"{run}.")
 
 

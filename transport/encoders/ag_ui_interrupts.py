@@ -1,17 +1,17 @@
-"""A ticket as an AG-UI interrupt: what it asks for, and what an answer to it means.
+"""A ticket as an AG-UI interrupt: the question, and the meaning of an answer.
 
 | resume_mode of the ticket | payload of the answer | responseSchema |
 |---|---|---|
 | replay_tool_call | `approved` or `action`; `editedArgs`, `reason`, `result`, `approvedActionFingerprint` | of that |
-| use_decision_as_tool_result, pass_decision_to_tool | the result, or the arguments, as they are | the ticket's own |
+| use_decision_as_tool_result, pass_decision_to_tool | the result, or the arguments, unchanged | the ticket's own |
 
-A ticket of the run itself has no call, so there is no `toolCallId` and nothing to edit: `approved` lets the run go on,
-a `result` joins the conversation, and to decline ends the run.
+A ticket of the run itself has no call, so it has no `toolCallId` and nothing to edit: `approved` lets the run continue,
+a `result` joins the conversation, and declining ends the run.
 
 `status: cancelled` declines, and so does `approved: false`. `action` is one of the words of a decision in place of
-`approved`: approve or resume, deny or cancel. The responseSchema names `approved` alone, so that a form made of the
-schema has one field. `editedArgs` replaces the arguments, it is not merged.
-A key of an approval that is not known is refused: a misspelt `editedArgs` must not approve the arguments as they were.
+`approved`: approve or resume, deny or cancel. The responseSchema has only `approved`, so that a form generated from the
+schema has one field. `editedArgs` replaces the arguments; it is not merged. An unknown key of an approval is refused: a
+misspelt `editedArgs` must not approve the original arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from greenroom.actors.contract.plain import JSONObject
 Payload = JSONObject
 
 _REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
-"""Reason of a ticket -> the protocol's own word; the others are told as `greenroom:<reason>`."""
+"""Reason of a ticket -> the protocol's term; other reasons become `greenroom:<reason>`."""
 _SHOWN: Final = {
     "call_id": "callId",
     "tool": "tool",
@@ -37,9 +37,9 @@ _SHOWN: Final = {
     "parameters": "parameters",
     "resume_mode": "resumeMode",
 }
-"""Fields of run.approval.requested that an interrupt's metadata holds, and under which names."""
+"""Fields of run.approval.requested in an interrupt's metadata -> their names there."""
 _SHARED: Final = ("$defs", "definitions")
-"""Where a JSON Schema keeps what its references lead to: they start at the root, so these move there."""
+"""Keys of the shared definitions in a JSON Schema: references start at the root, so the definitions move there."""
 
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "approved": (bool, "true or false"),
@@ -48,12 +48,12 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "reason": (str, "a string"),
     "approvedActionFingerprint": (str, "a string"),
 }
-"""Keys of an approval -> what they must be. `result` may be anything."""
+"""Keys of an approval -> their types. `result` may have any type."""
 
 
 @attrs.frozen(kw_only=True)
 class DecisionDraft:
-    """What an answer asks for, as the fields of a decision; see `Decision`."""
+    """The fields of a decision that an answer asks for; see `Decision`."""
 
     action: Action
     result: Any = None
@@ -63,7 +63,10 @@ class DecisionDraft:
 
 
 def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
-    """An open ticket (payload of run.approval.requested) as an interrupt; `call` is the toolCallId of its call."""
+    """Convert an open ticket (payload of run.approval.requested) to an interrupt.
+
+    `call` is the toolCallId of its call.
+    """
     reason = ticket["reason"]
     name = _REASONS.get(reason, f"greenroom:{reason}")
     shown: dict[str, Any] = {
@@ -81,7 +84,7 @@ def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
 
 
 def response_schema(ticket: Payload) -> dict[str, Any] | None:
-    """JSON Schema of an answer's payload; None if it may be anything."""
+    """Return the JSON Schema of an answer's payload; None allows any payload."""
     own = ticket.get("response_schema")
     mode = ticket["resume_mode"]
     if mode == "use_decision_as_tool_result":
@@ -113,15 +116,15 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
 
 
 def decision_draft(resume_mode: str, status: str, payload: object) -> DecisionDraft:
-    """What an answer to an interrupt asks for.
+    """Return the decision that an answer to an interrupt asks for.
 
     Args:
-        resume_mode: of the ticket.
+        resume_mode: Of the ticket.
         status: resolved or cancelled.
-        payload: of the answer; None if it has none.
+        payload: Of the answer; None if there is none.
 
     Raises:
-        ValueError: the payload can not be; the text names the key.
+        ValueError: The payload is invalid; the text names the key.
     """
     if status == "cancelled":
         return DecisionDraft(action="cancel", reason=_reason_of(payload))
@@ -154,7 +157,7 @@ def _approval(payload: object) -> DecisionDraft:
 
 
 def _action(payload: JSONObject) -> Action:
-    """What an approval's `approved` or `action` asks for."""
+    """Return the action of an approval's `approved` or `action`."""
     given = [name for name in ("approved", "action") if name in payload]
     if not given:
         raise ValueError("payload.approved is missing; it is true or false")

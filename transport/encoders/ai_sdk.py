@@ -1,21 +1,21 @@
 """The AI SDK UI message stream, versions 6 and 7: the events of one run as the parts of one assistant message.
 
-Theory of operation. `begin` makes the state of one stream, `step` folds one event into it and says which parts it comes
-to, `finish` closes the stream when the events end without a terminal one: the run waits for people, or nobody goes on
-telling. The events of a run are fed from sequence 1 on, always; up to `after` they are folded silently, because the
-reader has a message that tells of them. So the same events make the same parts, whoever asks, and whenever.
+Theory of operation. `begin` creates the state of one stream, `step` folds one event and returns its parts, `finish`
+closes the stream when the events end without a terminal one: the run waits for decisions, or the stream is interrupted.
+The events of a run are always fed from sequence 1 on; up to `after` they are folded silently, because the reader's
+message already includes them. The same events therefore always yield the same parts, for every reader.
 
 A stream is well-formed wherever it ends: `start` first and once, `finish` last and once, every block and step closed
-before it, every tool part in a state that the protocol knows. At most one block is open at a time.
+before it, every tool part in a state that the protocol defines. At most one block is open at a time.
 
 | event | parts |
 |---|---|
-| (the first that is told) | `start` with the run's id as messageId, `data-run` |
+| (the first that is sent) | `start` with the run's id as messageId, `data-run` |
 | run.step.started, run.step.finished | `start-step`, `finish-step` |
 | run.message.delta, run.reasoning.delta | `text-*`, `reasoning-*`: a new block when the kind changes |
-| run.message.completed | what of the text has not been streamed; `text-end` |
-| run.message.discarded | v7: `reset-step` takes the text back. v6 can not: `data-discarded` names message and blocks |
-| run.tool.call | nothing yet: a part of a call that waits behind an approval would keep the client from answering |
+| run.message.completed | the part of the text that was not streamed; `text-end` |
+| run.message.discarded | v7: `reset-step` removes the text. v6 cannot: `data-discarded` names message and blocks |
+| run.tool.call | nothing yet: a part of a call that waits behind an approval would prevent the client from answering |
 | run.tool.started | `tool-input-available` |
 | run.tool.progress | `data-tool-progress`, replaced by the next |
 | run.tool.output.delta | `data-tool-output`, transient: a preliminary output would have another type than the output |
@@ -28,13 +28,13 @@ before it, every tool part in a state that the protocol knows. At most one block
 | run.degraded, run.inference.retried, run.cleanup.overrun | `data-notice` |
 | run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
-| (the same, for nothing but the run itself: a pause) | `finish-step`, `data-run`, `finish` other |
+| (the same, if only the run itself waits: a pause) | `finish-step`, `data-run`, `finish` other |
 | run.completed | `finish-step`, `data-run`, `finish` stop, length or other |
 | run.failed | `finish-step`, `data-run`, `error`, `finish` error or content-filter |
 | run.cancelled | `finish-step`, `data-run`, `abort`, `finish` other |
 | (the events end while the run works) | `finish-step`, `data-run` interrupted, `error`, `finish` error |
 
-Who answers a ticket, and how: `answer` in its `data-ticket` says it, and the tool part shows it.
+`answer` in a ticket's `data-ticket` says how the ticket is answered, and the tool part shows it.
 
 | ticket | answer | tool part while it is open |
 |---|---|---|
@@ -44,14 +44,14 @@ Who answers a ticket, and how: `answer` in its `data-ticket` says it, and the to
 
 `addToolApprovalResponse` gives an approval, `addToolOutput` an output; for outcome_unknown an output is the result.
 
-All other calls are marked `providerExecuted`: the client neither runs them nor sends again because they have ended.
-v6 has no part that says how an approval was answered, so there requests are told at the end of the stream, and only
-those that are still open: a replay does not ask what has been answered. The same holds for values in both versions.
+All other calls are marked `providerExecuted`: the client neither runs them nor sends a request when they end. v6 has no
+part for the answer to an approval. Its requests are therefore sent at the end of the stream, and only those that are
+still open: a replay does not repeat answered requests. The same holds for values in both versions.
 
-Data parts hold the payload of their event (docs/events.md); `data-ticket` adds status and answer. `data-run` is made
-here: how the run stands, and the `sequence` up to which the message tells of it; a client that comes back with a
-decision sends it along, and gets what is new. Texts and reasonings say `messageId` and `blockId` in
-`providerMetadata.greenroom`, parts that wait for an output `ticketId`.
+Data parts have the payload of their event (docs/events.md); `data-ticket` adds status and answer. `data-run` is made
+here: the state of the run, and the `sequence` up to which the message includes the run. A client returns this part with
+its decision, and receives what is new. Texts and reasonings have `messageId` and `blockId` in
+`providerMetadata.greenroom`, parts that wait for an output have `ticketId`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from .ai_sdk_builder import (
 )
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
-"""What an interrupted reader is told if nobody has a better reason."""
+"""Default error text of an interrupted stream."""
 _HIDDEN: Final = ("tool", "arguments", "parameters", "response_schema", "fingerprint")
 """Fields of a ticket that are not repeated when it is closed: they may be large, and the tool part has them."""
 
@@ -82,21 +82,21 @@ _HIDDEN: Final = ("tool", "arguments", "parameters", "response_schema", "fingerp
 def begin(
     run_id: str, *, version: Version = "v7", after: int = 0, reader: Mapping[str, ToolPart] | None = None
 ) -> AiSdkState:
-    """A stream of a run's events, before the first of them.
+    """Create the state of a stream before the first event.
 
     Args:
-        run_id: the run; also the id of the message.
-        version: of the client. Parts that v6 does not know are never sent to it.
-        after: the sequence up to which the reader's message tells of the run: events beyond it become parts. 0: a
-            message is made from nothing, which is also how a stream is resumed.
-        reader: call id -> the tool parts that the reader's message has, if that is known; else it is taken to have had
-            the whole stream up to `after`.
+        run_id: The run, whose id is also the id of the message.
+        version: Version of the client. Parts that v6 does not define are never sent to it.
+        after: Sequence up to which the reader's message includes the run; later events become parts. 0 makes a complete
+            message, which is also how a stream is resumed.
+        reader: Call id -> tool part in the reader's message, if known; otherwise the reader is assumed to have the
+            whole stream up to `after`.
     """
     return AiSdkState(version=version, run_id=run_id, after=after, reader=reader)
 
 
 def step(state: AiSdkState, event: Event) -> tuple[AiSdkState, tuple[Part, ...]]:
-    """The next event, and the parts that it comes to. After the terminal event nothing follows."""
+    """Fold the next event; return the state and its parts. No part follows the terminal event."""
     if state.ended:
         return state, ()
     draft = AiSdkBuilder(state)
@@ -117,11 +117,11 @@ def step(state: AiSdkState, event: Event) -> tuple[AiSdkState, tuple[Part, ...]]
 
 
 def finish(state: AiSdkState, *, reason: str = INTERRUPTED) -> tuple[AiSdkState, tuple[Part, ...]]:
-    """The events have ended: close the stream, unless a terminal event has done so.
+    """Close the stream at the end of the events, unless a terminal event has closed it.
 
     Args:
-        state: after the last event.
-        reason: what the reader is told if the run neither waits nor is done.
+        state: After the last event.
+        reason: Error text if the run neither waits nor is done.
     """
     if state.ended:
         return state, ()
@@ -130,7 +130,7 @@ def finish(state: AiSdkState, *, reason: str = INTERRUPTED) -> tuple[AiSdkState,
         draft.open()
     if state.end is not None:
         draft.close(state.end)
-    elif state.waiting and state.tickets:  # between two events of one commit it may seem to wait for nobody
+    elif state.waiting and state.tickets:  # between two events of one commit, a waiting run may have no ticket yet
         for call_id in state.calls:
             _request(draft, call_id)
         of_calls = any(ticket["call_id"] is not None for ticket in state.tickets.values())
@@ -166,7 +166,7 @@ def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
     message_id, text = payload["message_id"], payload["text"]
     shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
     if shown and payload.get("large"):
-        text = shown  # an excerpt: the deltas hold all of it
+        text = shown  # `text` is an excerpt; the deltas have the full text
     if not text.startswith(shown):
         d.take_back(message_id, "the message reads otherwise than it was streamed")
         shown = ""
@@ -234,7 +234,8 @@ def _closed_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     if call is None or call.ticket != ticket_id:
         return
     call = d.put(call_id, wants="nothing")
-    if call.part.approval == ticket_id and how in ("approved", "denied"):  # the others: the result tells how it went
+    # for other resolutions, the result shows the outcome
+    if call.part.approval == ticket_id and how in ("approved", "denied"):
         d.respond(call_id, how == "approved", payload.get("reason"))
 
 
@@ -265,7 +266,7 @@ def _failed_call(d: AiSdkBuilder, call_id: str, payload: Payload) -> None:
     text = str(payload.get("result") or payload.get("code") or payload["status"])
     call = d.calls[call_id]
     if d.v7 and denied and call.part.approval is None and call.ticket is not None:
-        d.ask(call_id, call.ticket)  # it wanted a value and was denied: the protocol has denials of approvals only
+        d.ask(call_id, call.ticket)  # a denied request for a value: the protocol has denials only for approvals
     _settle_approval(d, call_id, False, text)
     part = d.calls[call_id].part
     if part.approved is False or (denied and part.approval is not None and part.approved is None):
@@ -275,7 +276,7 @@ def _failed_call(d: AiSdkBuilder, call_id: str, payload: Payload) -> None:
 
 
 def _settle_approval(d: AiSdkBuilder, call_id: str, approved: bool, reason: str | None) -> None:
-    """Answer what nobody has answered before the result was there: a terminal part must not hold an open request."""
+    """Answer an open approval when the result arrives: a terminal part must not have an open request."""
     if d.calls[call_id].part.approved is None:
         d.respond(call_id, approved, reason)
 
@@ -357,19 +358,19 @@ _ON: Final[Mapping[str, Callable[[AiSdkBuilder, Payload], None]]] = {
 
 
 def answer_of(reason: str, resume_mode: str, response_schema: object) -> Literal["approval", "output"]:
-    """How a ticket of a call is answered; see the module."""
+    """Return how a ticket of a call is answered; see the module."""
     if reason == "outcome_unknown":
         return "approval"
     return "output" if response_schema is not None or resume_mode != "replay_tool_call" else "approval"
 
 
 def _unset(part: ToolPart) -> bool:
-    """True if the part has to be made, or set back: it holds an output that is none of the call that goes on."""
+    """Return True if the part must be created, or reset: it has an output from before the call continued."""
     return part.state is None or part.state.startswith("output-")
 
 
 def _request(d: AiSdkBuilder, call_id: str) -> None:
-    """At the end of a stream: what the call's open ticket wants, unless the reader has been asked for it."""
+    """Request what the call's open ticket wants, at the end of a stream, unless the reader has the request."""
     call = d.calls[call_id]
     part, wanted = call.part, requested(call).part
     if wanted == part or call.ticket is None:

@@ -1,4 +1,4 @@
-"""What the AI SDK encoder keeps of a stream, and the parts that it says. `ai_sdk.py` tells when it says which."""
+"""The state of an AI SDK stream, and the builder of its parts. `ai_sdk.py` decides when each part is sent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Payload = JSONObject
 
 @attrs.frozen(kw_only=True)
 class ToolPart:
-    """What the reader has of a call.
+    """The reader's tool part of a call.
 
     Attributes:
-        state: of the client's tool part; None if it has none.
-        provider: the part is marked as executed by the provider, so it is not the client's to run.
-        approval: id of the approval that the part holds. approved: how it was answered, None if it was not.
+        state: State of the client's tool part; None if there is none.
+        provider: True if the part is marked as executed by the provider, so that the client does not run it.
+        approval: Id of the approval in the part.
+        approved: The answer to the approval; None if there is none.
     """
 
     state: str | None = None
@@ -34,7 +35,7 @@ class ToolPart:
 
 @attrs.frozen(kw_only=True)
 class StreamedCall:
-    """A call of the current step: what was asked for, what the reader has of it, and what its newest ticket wants."""
+    """A call of the current step: its request, the reader's part of it, and what its newest ticket wants."""
 
     tool: str
     arguments: JSONObject
@@ -46,7 +47,7 @@ class StreamedCall:
 
 @attrs.frozen(kw_only=True)
 class OpenMessage:
-    """The message that is being given: its streamed text, the ids of its blocks, and the kind of the open one."""
+    """The message that is being streamed: its text, the ids of its blocks, and the kind of the open block."""
 
     id: str
     text: str = ""
@@ -56,7 +57,7 @@ class OpenMessage:
 
 @attrs.frozen(kw_only=True)
 class StreamEnd:
-    """How a stream ends: status and facts for `data-run`, finishReason, and the part before `finish`, if any."""
+    """The end of a stream: status and facts for `data-run`, finishReason, and the parts before `finish`, if any."""
 
     status: str
     reason: str
@@ -66,18 +67,20 @@ class StreamEnd:
 
 @attrs.frozen(kw_only=True)
 class AiSdkState:
-    """One stream, between two events. Made by `begin`; what is in it is nobody else's.
+    """The state of one stream between two events. Created by `begin`; opaque to callers.
 
     Attributes:
-        version, run_id, after, reader: as given to `begin`.
-        sequence: of the newest event.
-        opened, ended: `start` and `finish` have been told.
-        in_step: `start-step` has been told and `finish-step` has not.
-        waiting: the run stands still for people. end: it is done, and nobody has been told yet.
-        answering: the message of the inference in flight.
-        calls: of the current step, by call id. tickets: the open ones, by id.
-        kept: data parts told since the step began; `reset-step` takes them away with the text.
-        thread_id, agent_id: of the run.
+        version, run_id, after, reader: As passed to `begin`.
+        sequence: Sequence of the newest event.
+        opened, ended: True after `start` and `finish` have been sent.
+        in_step: True between `start-step` and `finish-step`.
+        waiting: True while the run waits for decisions.
+        end: The end of the run, if it has not been sent yet.
+        answering: The message of the inference in flight.
+        calls: The calls of the current step, by call id.
+        tickets: The open tickets, by id.
+        kept: Data parts since the step began; `reset-step` removes them with the text.
+        thread_id, agent_id: Of the run.
     """
 
     version: Version
@@ -99,7 +102,7 @@ class AiSdkState:
 
 
 class AiSdkBuilder:
-    """A state that may be changed, and the parts that have been said meanwhile."""
+    """A mutable copy of a state, and the new parts."""
 
     def __init__(self, state: AiSdkState) -> None:
         self.before = state
@@ -111,28 +114,28 @@ class AiSdkBuilder:
         self.calls, self.tickets, self.kept = state.calls, state.tickets, state.kept
 
     def build(self) -> AiSdkState:
-        """The state as it is now."""
+        """Return the resulting state."""
         names = ("sequence", "end", "opened", "ended", "in_step", "waiting", "answering", "calls", "tickets", "kept")
         changes = {name: getattr(self, name) for name in (*names, "thread_id", "agent_id")}
         return attrs.evolve(self.before, **changes)
 
     def say(self, kind: str, **fields: object) -> None:
-        """One part. Fields that are None are left out: clients refuse them."""
+        """Append a part. Fields that are None are left out, because clients reject null."""
         self.parts.append({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
 
     def data(self, name: str, part_id: str, data: object) -> None:
-        """A data part that stays in the message, in place of the one with the same id."""
+        """Append a data part that stays in the message, replacing the part with the same id."""
         part = {"type": f"data-{name}", "id": part_id, "data": data}
         self.kept = {**self.kept, (name, part_id): part}
         self.parts.append(part)
 
     def notice(self, event: Event) -> None:
-        """Something that a reader may want to know, and that is no part of the message."""
+        """Append a transient notice about an event that is not part of the message."""
         data = {name: value for name, value in event.payload.items() if name != "stack"}
         self.say("data-notice", data={"event": event.type, **data}, transient=True)
 
     def open(self) -> None:
-        """The first live part: nothing of this stream is open, whatever was in the reader's earlier one."""
+        """Append the first part: no element is open in this stream, whatever was open in the reader's earlier one."""
         self.opened, self.in_step = True, False
         if self.answering is not None:
             self.answering = attrs.evolve(self.answering, open=None)
@@ -141,19 +144,19 @@ class AiSdkBuilder:
         self.data("run", self.before.run_id, self.facts("running", self.before.after))
 
     def _as_read(self, call_id: str, call: StreamedCall) -> StreamedCall:
-        """The call with the part that the reader says it has."""
+        """Return the call with the part that the reader has."""
         reader = self.before.reader
         if reader is not None:
             return attrs.evolve(call, part=reader.get(call_id, ToolPart()))
         return requested(call) if self.waiting else call
 
     def facts(self, status: str, sequence: int) -> dict[str, Any]:
-        """What `data-run` holds: how the run stands, and up to where the message tells of it."""
+        """Return the content of `data-run`: the run's state, and the sequence up to which the message includes it."""
         where = {"run_id": self.before.run_id, "thread_id": self.thread_id, "agent_id": self.agent_id}
         return {**where, "status": status, "sequence": sequence}
 
     def close(self, end: StreamEnd) -> None:
-        """End the stream: whatever is open, then how the run stands, then the end itself."""
+        """End the stream: close all open elements, then append the state of the run and `finish`."""
         self.end_step()
         self.data("run", self.before.run_id, {**self.facts(end.status, self.sequence), **end.facts})
         self.parts += end.last
@@ -168,14 +171,14 @@ class AiSdkBuilder:
             self.in_step = False
 
     def end_block(self) -> None:
-        """Close the open block, if there is one."""
+        """Close the open block, if any."""
         now = self.answering
         if now is not None and now.open is not None:
             self.say(f"{now.open}-end", id=now.blocks[-1])
             self.answering = attrs.evolve(now, open=None)
 
     def more(self, kind: Literal["text", "reasoning"], message_id: str, text: str) -> None:
-        """More of a message: in the open block if it has this kind, else in a new one."""
+        """Append to a message: to the open block if it has this kind, otherwise to a new one."""
         if self.answering is None or self.answering.id != message_id:
             self.end_block()
             self.answering = OpenMessage(id=message_id)
@@ -192,12 +195,12 @@ class AiSdkBuilder:
         self.answering = attrs.evolve(now, text=now.text + text) if kind == "text" else now
 
     def take_back(self, message_id: str, reason: str) -> None:
-        """What was shown of a message is none of the history: remove it, or say so where nothing can be removed."""
+        """Remove a message's text that is not part of the history, or report it where removal is impossible."""
         now = self.answering
         self.end_block()
         if now is None or now.id != message_id or not now.blocks:
             return
-        self.answering = OpenMessage(id=message_id, blocks=now.blocks)  # numbers of blocks are not used again
+        self.answering = OpenMessage(id=message_id, blocks=now.blocks)  # block numbers are not reused
         if self.v7:
             self.say("reset-step")
             self.parts += self.kept.values()
@@ -207,13 +210,13 @@ class AiSdkBuilder:
     # --- its calls ---------------------------------------------------------------------------------------------------
 
     def put(self, call_id: str, **changes: Any) -> StreamedCall:
-        """Change what is known of a call."""
+        """Change the state of a call."""
         call = attrs.evolve(self.calls[call_id], **changes)
         self.calls = {**self.calls, call_id: call}
         return call
 
     def show(self, call_id: str, *, ticket: str | None = None) -> None:
-        """The call's tool part: made, or set back to its input. With a ticket it is the client's to give an output."""
+        """Create the call's tool part, or reset it to its input. With a ticket, the client is to provide the output."""
         call = self.calls[call_id]
         fields = {"toolCallId": call_id, "toolName": call.tool, "input": dict(call.arguments)}
         data = None if ticket is None else {"greenroom": {"ticketId": ticket}}
@@ -221,14 +224,14 @@ class AiSdkBuilder:
         self.put(call_id, part=attrs.evolve(call.part, state="input-available", provider=ticket is None))
 
     def ask(self, call_id: str, ticket_id: str) -> None:
-        """Ask for an approval."""
+        """Request an approval."""
         call = self.calls[call_id]
         said = call.message or None if self.v7 else None
         self.say("tool-approval-request", approvalId=ticket_id, toolCallId=call_id, reason=said)
         self.put(call_id, part=asked(call.part, ticket_id))
 
     def respond(self, call_id: str, approved: bool, reason: str | None) -> None:
-        """Say how the approval of a part was answered (v7), unless the part says so itself."""
+        """Append the answer to a part's approval (v7), unless the part already shows it."""
         part = self.calls[call_id].part
         if not self.v7 or part.approval is None or part.approved is approved:
             return
@@ -237,12 +240,12 @@ class AiSdkBuilder:
 
 
 def asked(part: ToolPart, ticket_id: str) -> ToolPart:
-    """The part with a request for an approval."""
+    """Return the part with a request for an approval."""
     return attrs.evolve(part, state="approval-requested", approval=ticket_id, approved=None)
 
 
 def requested(call: StreamedCall) -> StreamedCall:
-    """The call as the end of an earlier stream has left it."""
+    """Return the call as left by the end of an earlier stream."""
     if call.ticket is None or call.wants == "nothing":
         return call
     if call.wants == "approval" or call.part.approval is not None:

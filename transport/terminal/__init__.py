@@ -1,1 +1,1 @@
-"""What people see in a terminal: a run as lines, a question with its answer, and the one module that writes."""
+"""The terminal: a run as lines, prompts and their answers, and the one module that writes."""

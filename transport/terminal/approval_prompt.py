@@ -1,4 +1,4 @@
-"""The questions that a run asks people: what exactly would happen, and what they answer."""
+"""The prompt for a ticket: what exactly would happen, and the answer."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .keyboard import Keyboard
 from .screen import Screen, Style
 
 PREVIEW: Final = 24
-"""Lines of a long text that are shown before somebody asks for all of it: they fit a terminal with their question."""
+"""Lines of a long text that are shown by default, so that the text fits a terminal with its prompt."""
 
 _FEW: Final = 6
-"""So many lines more are shown rather than cut off."""
+"""This many further lines are shown rather than cut off."""
 
 Row = tuple[str, Style]
 
 
 @attrs.frozen(kw_only=True)
 class FileChange:
-    """What a call would do to a file, for people who decide.
+    """The effect of a call on a file, for the person who decides.
 
     Attributes:
-        argument: the call's argument that holds the new content.
-        path: of the file.
-        before: its content now; None if there is no such file.
-        after: the new content.
+        argument: The call's argument with the new content.
+        path: Path of the file.
+        before: Present content; None if there is no such file.
+        after: New content.
     """
 
     argument: str
@@ -45,19 +45,19 @@ class FileChange:
 
 
 def answerable_by_yes(ticket: Ticket) -> bool:
-    """Whether a plain "yes" answers the ticket: no value is asked for, and nothing may have happened twice."""
+    """Return True if a plain "yes" answers the ticket: no value is requested, and no effect can happen twice."""
     asks_value = ticket.response_schema is not None or ticket.resume_mode != "replay_tool_call"
     return ticket.reason != "outcome_unknown" and not asks_value
 
 
 NO_WORDS: Final = "This call needs an approval."
-"""What a ticket says if its tool has no words of its own: its title says it already."""
+"""The message of a ticket whose tool has none of its own; not shown, since the title says the same."""
 EXPIRIES: Final = {"deny": "it is denied", "cancel_run": "the run is cancelled", "set_result": "it gets a set result"}
-"""on_expiry -> what happens then."""
+"""on_expiry -> text about the effect."""
 
 
 def barred(ticket: Ticket, by: str) -> str:
-    """Why this principal may not decide; empty if it may."""
+    """Return why this principal may not decide; empty if the principal may."""
     if not ticket.reviewers or by in ticket.reviewers:
         return ""
     who = text_format.one_line(" or ".join(ticket.reviewers), 200)
@@ -65,7 +65,10 @@ def barred(ticket: Ticket, by: str) -> str:
 
 
 def details(ticket: Ticket, change: FileChange | None = None, *, whole: bool = False) -> Iterator[Row]:
-    """Exactly what would happen, as lines. Without `whole`, long texts are cut at `PREVIEW` lines, and say so."""
+    """Yield exactly what would happen, as lines.
+
+    Without `whole`, long texts are cut at `PREVIEW` lines, with a notice.
+    """
     if ticket.message and ticket.message != NO_WORDS:
         yield text_format.clean(ticket.message), ""
     for name, data in (*ticket.arguments.items(), *ticket.parameters.items()):
@@ -116,12 +119,12 @@ def _text(rows: list[Row], *, whole: bool) -> Iterator[Row]:
 
 
 _DECIDING: Final = {"resume": "yra", "cancel": "nc"}
-"""Action -> the keys that decide so; a form begins with the one that its words approve and deny mean."""
+"""Action -> the keys that decide so; a form selects the first key that it has for the words approve and deny."""
 
 
 @attrs.frozen
 class _Form:
-    """One kind of question: its title, the keys that it takes with their words."""
+    """One kind of prompt: its title, and its keys with their labels."""
 
     title: str
     keys: dict[str, str]
@@ -143,7 +146,7 @@ def _form(ticket: Ticket) -> _Form:
 
 
 def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
-    """Of a ticket that holds the run itself: it belongs to no call."""
+    """Return the form of a ticket that holds the run itself, without a call."""
     wanted = "" if ticket.action in ("", "run:resume") else f": {text_format.one_line(ticket.action, 200)}"
     if not answerable_by_yes(ticket):
         return _Form(f"The run waits for an answer{wanted}", {"a": "answer", "n": "no, end the run", **after})
@@ -153,7 +156,7 @@ def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
 
 @attrs.frozen
 class _OpenPrompt:
-    """A question that is open in a terminal."""
+    """A prompt that is open in a terminal."""
 
     ticket: Ticket
     form: _Form
@@ -161,7 +164,10 @@ class _OpenPrompt:
     screen: Screen
 
     async def decision(self, key: str | None, typed: str) -> Decision | None:
-        """What a key decides, asking for what belongs to it; None if nothing yet. `typed` is no key if key is None."""
+        """Return the decision of a key, after further prompts if needed; None for no decision.
+
+        Without a key, `typed` is invalid.
+        """
         match key:
             case "y" | "r":
                 return self.ticket.approve()
@@ -181,7 +187,7 @@ class _OpenPrompt:
                 return None
 
     async def _edited(self) -> Decision | None:
-        """Approve with other arguments: those that are typed take the place of those that are there."""
+        """Prompt for changed arguments, merge them into the call's arguments, and approve."""
         shown = json.dumps(dict(self.ticket.arguments), ensure_ascii=False, default=str)
         self.screen.row(f"now: {text_format.clean(shown)}", "dim")
         if any(mask in shown for mask in (MASK, HOME, WORKSPACE)):
@@ -210,7 +216,7 @@ _MASKED: Final = (
 async def ask(
     ticket: Ticket, *, keyboard: Keyboard, screen: Screen, change: FileChange | None = None
 ) -> Decision | None:
-    """Ask until there is a decision; None means: leave the run waiting. Ctrl-D means that, too."""
+    """Prompt until there is a decision; None (also on Ctrl-D) leaves the run waiting."""
     form = _form(ticket)
     asked = _OpenPrompt(ticket, form, keyboard, screen)
     keyboard.forget()
@@ -237,14 +243,14 @@ async def ask(
 
 
 def _chosen(typed: str, form: _Form) -> str | None:
-    """The key that is meant: the letter, the word behind it, or a word of a decision."""
+    """Return the key for an input: the key itself, its label, or a word of a decision."""
     word = typed.lower()
     keys = _DECIDING.get(ACTION_WORDS.get(word, ""), "")
     return next((key for key, text in form.keys.items() if word in (key, text) or key in keys), None)
 
 
 def read_value(typed: str) -> Any:
-    """What somebody typed as a value: JSON if it is, else the text; None for nothing."""
+    """Parse a typed value: JSON if valid, otherwise the text; None if empty."""
     try:
         return json.loads(typed)
     except ValueError:

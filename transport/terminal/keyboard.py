@@ -1,4 +1,4 @@
-"""Lines from the keyboard, without holding up the event loop: the question can be cancelled like everything else."""
+"""Lines from the keyboard without blocking the event loop: a prompt can be cancelled like any other wait."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import termios
 import trio
 
 _CHUNK = 4096
-"""Bytes that a terminal hands over at once: the longest line it takes."""
+"""Bytes per read: the longest line that a terminal accepts."""
 
 
 class Keyboard:
-    """Reads a terminal. Not `sys.stdin`: a thread that hangs in it could not be ended, and would hold up the exit."""
+    """A reader of a terminal.
+
+    `sys.stdin` is not used: a thread blocked in it could not be ended, and would delay the exit of the process.
+    """
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -23,17 +26,20 @@ class Keyboard:
         return f"<Keyboard on descriptor {self._descriptor}>"
 
     def forget(self) -> None:
-        """Drop what was typed before the question was seen: it can not be its answer."""
+        """Drop input from before the prompt, which cannot be its answer."""
         self._rest = b""
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     async def line(self) -> str | None:
-        """The next line without its end; None when there is no more (Ctrl-D). Cancelled, it has taken nothing."""
+        """Return the next line without its end; None at the end of input (Ctrl-D).
+
+        Cancellation: a cancelled call has consumed no input.
+        """
         while b"\n" not in self._rest:
             await trio.lowlevel.wait_readable(self._descriptor)
             try:
                 chunk = os.read(self._descriptor, _CHUNK)
-            except OSError:  # the terminal has gone
+            except OSError:  # the terminal was closed
                 chunk = b""
             if not chunk:
                 self._rest = b""
@@ -44,7 +50,7 @@ class Keyboard:
 
 
 def is_interactive() -> bool:
-    """Whether questions can be asked: keyboard and screen are both a terminal."""
+    """Return True if prompts are possible: keyboard and screen are both a terminal."""
     return _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
 
 

@@ -1,4 +1,4 @@
-"""`open_screen`: the screen for standard output."""
+"""`open_screen`: select the screen for standard output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .screen import HidingScreen, JsonScreen, Screen
 
 
 def open_screen(*, machine: bool = False, secrets: Iterable[str] = ()) -> Screen:
-    """The screen that fits where standard output goes; it never shows one of the `secrets`.
+    """Return the screen for standard output; it never shows one of the `secrets`.
 
-    With `machine` it is JSON lines, and what tools print goes to standard error from now on.
+    With `machine`, the screen writes JSON lines, and the output of tools goes to standard error from then on.
     """
     forms = {form for secret in secrets for form in spellings(secret)}
     screen = _open(machine=machine)
@@ -26,7 +26,7 @@ def _open(*, machine: bool) -> Screen:
         out, sys.stdout = sys.stdout, sys.stderr
         return JsonScreen(out)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from .rich_screen import RichScreen  # noqa: PLC0415 - a pipe does without rich and its import time
+        from .rich_screen import RichScreen  # noqa: PLC0415 - a pipe needs neither rich nor its import time
 
         return RichScreen()
     return Screen()

@@ -25,11 +25,11 @@ _COLOURS: Final[Mapping[Style, str]] = {
     "removed": "red",
 }
 _ECHO: Final = 3
-"""Columns that stay free at the end of the live line: there the terminal writes ^C."""
+"""Columns that stay free at the end of the live line, because the terminal prints ^C there."""
 NARROW: Final = 30
-"""Columns that a text needs beside its head; with fewer it goes below the head."""
+"""Columns that a text needs beside its head; with fewer, the text starts below the head."""
 INDENT: Final = 9
-"""Columns before a text that goes below its head."""
+"""Columns before a text that starts below its head."""
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -42,7 +42,7 @@ class RichScreen(Screen):
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._frame = 0
-        self._rows = 0  # lines of the question above its last one
+        self._rows = 0  # lines of the prompt above its last one
 
     @property
     def width(self) -> int | None:
@@ -50,7 +50,7 @@ class RichScreen(Screen):
         return self._console.width
 
     def line(self, line: Line) -> None:
-        """Write a line of the story; a start is told by the status line."""
+        """Write a line of the timeline; the status line shows starts."""
         if line.kind == "start":
             return
 
@@ -68,7 +68,7 @@ class RichScreen(Screen):
                 self._flow(head, self._rest(line, text, style))
 
     def _head(self, line: Line, *, first: bool) -> Text:
-        """What stands before a line's text; in a narrow terminal streamed output, of one line each, has less of it."""
+        """Return the head of a line; in a narrow terminal, streamed output has a shorter head."""
         sign, _, style = SIGNS[line.kind]
         who, took, _ = parts_of(line)
         head = Text(f"{line.at:6.1f}s ", style="dim")
@@ -88,14 +88,14 @@ class RichScreen(Screen):
         return Text(text, style="" if line.kind == "yes" else _COLOURS[style])
 
     def row(self, text: str = "", style: Style = "") -> None:
-        """Write a line of text; one that is too long goes on below, under its own beginning."""
+        """Write a line of text; a long one continues below, under its own beginning."""
         self._catch_up()
         self._wipe()
         body = text.lstrip(" ")
         self._flow(Text(" " * (len(text) - len(body))), Text(body, style=_COLOURS[style]))
 
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a question; the answer comes behind it. `long`: an answer that takes a while to be typed."""
+        """Write a prompt; the answer is typed after it. `long`: an answer that takes a while to type."""
         self._catch_up()
         self._wipe()
         self._prompt, self._busy = text, long
@@ -108,17 +108,17 @@ class RichScreen(Screen):
         self._rows = len(lines)
 
     def above(self, line: Line) -> None:
-        """Write a line of the story while a question is open, and the question again below it."""
+        """Write a line of the timeline while a prompt is open, and repeat the prompt below it."""
         if line.kind != "start":
             super().above(line)
 
     def _make_room(self) -> None:
-        """Take the question away, with the lines above its last one."""
+        """Erase the prompt, with the lines above its last one."""
         up = f"\x1b[{self._rows}A" if self._rows else ""
         self._console.file.write(f"\r{up}\x1b[J")
 
     def _flow(self, head: Text, body: Text) -> None:
-        """Print a text behind a head, in lines that end between words; an over-long word has a line of its own."""
+        """Print a text after a head, in lines that break between words; an over-long word has a line of its own."""
         width = self._console.width
         indent = head.cell_len if width - head.cell_len >= NARROW else min(head.cell_len, INDENT)
         if head.cell_len + body.cell_len <= width:
@@ -131,12 +131,12 @@ class RichScreen(Screen):
         for number, line in enumerate(wrapped_lines(body, width - indent)):
             line.rstrip()
             begin = head if not number else Text(" " * indent)
-            if not begin.plain.strip():  # a word that is as long as the terminal is wide needs all of it
+            if not begin.plain.strip():  # a word as long as the terminal is wide needs all columns
                 begin = Text(" " * max(0, min(indent, width - text_format.columns(line.plain))))
             self._console.print(begin + line, soft_wrap=True)
 
     def status(self, text: str) -> None:
-        """Replace the live line, or take it away."""
+        """Replace or erase the live line."""
         if not text:
             self._wipe()
             return
@@ -155,19 +155,22 @@ class RichScreen(Screen):
             live.stop()
 
     def close(self) -> None:
-        """Take the live line away and show the cursor again."""
+        """Erase the live line and show the cursor again."""
         self._wipe()
         super().close()
 
 
 def _with_outcome(line: Line, room: int) -> Line:
-    """The line with its arguments cut so that what came of them is seen: all of it, or as much as half the room."""
+    """Return the line with its arguments cut so that its outcome is visible: completely, or up to half of the room."""
     arrow = 3
     least = min(text_format.columns(line.outcome), room // 2)
     return attrs.evolve(line, what=text_format.cut(line.what, room - arrow - least)) if line.outcome else line
 
 
 def wrapped_lines(text: Text, width: int) -> Iterator[Text]:
-    """The text in lines of at most so many columns. A longer word, which rich folds, is a line by itself, whole."""
+    """Yield the text in lines of at most `width` columns.
+
+    A longer word, which rich would fold, is a line of its own.
+    """
     for line in text.split("\n", allow_blank=True):
         yield from line.divide(text_format.breaks(line.plain, width))

@@ -1,7 +1,7 @@
-"""The one place that writes: to a terminal with colours and one live line, to a pipe as plain lines, or as JSON lines.
+"""The screens, the only writers of output: a colour terminal with one live line, plain lines, or JSON lines.
 
-What is shown only ever grows downwards. On a terminal (module `colours`) one last line tells what goes on right now; it
-is wiped before anything else is written. Everything foreign has been cleaned by `text_format` before it comes here.
+Output only grows downwards. On a terminal (`rich_screen.py`) one last line shows the present activity; it is erased
+before any other output. All foreign text has been cleaned by `text_format` before it arrives here.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ SIGNS: Final[Mapping[Kind, tuple[str, str, Style]]] = {
 """Kind -> its sign on a terminal, its word in plain text, its style."""
 
 WHO: Final = 16
-"""Columns of the name of an agent or tool: the longest that our own examples have, and a little more."""
+"""Columns for the name of an agent or tool: the longest name in the examples, and a little more."""
 TOOK: Final = 8
-"""Columns of a duration."""
+"""Columns for a duration."""
 
 
 def parts_of(line: Line) -> tuple[str, str, str]:
-    """What stands behind a line's sign: who, how long, and the rest."""
+    """Return the parts of a line after its sign: name, duration, and the rest."""
     took = "" if line.seconds is None else text_format.duration(line.seconds)
     rest = f"{line.what} → {line.outcome}" if line.what and line.outcome else line.what or line.outcome
     return line.who, took, rest
 
 
 class Screen:
-    """Plain lines: for pipes, files and dumb terminals. No colours, nothing that is overwritten."""
+    """Plain lines for pipes, files and dumb terminals: no colours, no overwriting."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = sys.stdout if out is None else out
         self._prompt = ""
-        self._busy = False  # somebody writes an answer
+        self._busy = False  # a long answer is being typed
         self._later: list[Line] = []
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None if this is none."""
+        """Columns of the terminal; None without a terminal."""
         return None
 
     def event(self, event: Event) -> None:
-        """An event of the run has come."""
+        """Accept an event of the run; not shown here."""
 
     def line(self, line: Line) -> None:
-        """Write a line of the story."""
+        """Write a line of the timeline."""
         who, took, rest = parts_of(line)
         self._catch_up()
         head = f"{line.at:7.1f}s  {SIGNS[line.kind][1]:<6}  {text_format.padded(who, WHO)} {took:>{TOOK}}  "
@@ -88,16 +88,16 @@ class Screen:
         self._write(f"{text}\n")
 
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a question; the answer comes behind it. `long`: an answer that takes a while to be typed."""
+        """Write a prompt; the answer is typed after it. `long`: an answer that takes a while to type."""
         self._catch_up()
         self._prompt, self._busy = text, long
         self._write(text)
 
     def above(self, line: Line) -> None:
-        """Write a line of the story while a question is open, and the question again below it.
+        """Write a line of the timeline while a prompt is open, and repeat the prompt below it.
 
-        While somebody writes a long answer it waits until the answer is there: what is typed in a line can not be
-        written again below another one.
+        While a long answer is being typed, the line is deferred until the answer is complete: partly typed input cannot
+        be repeated below another line.
         """
         if self._busy:
             self._later.append(line)
@@ -107,24 +107,24 @@ class Screen:
         self.prompt(self._prompt)
 
     def _make_room(self) -> None:
-        """Leave the line that the question is in."""
+        """Leave the prompt's line."""
         self._write("\n")
 
     def _catch_up(self) -> None:
-        """Write what has waited for a long answer."""
+        """Write the lines that were deferred during a long answer."""
         self._busy = False
         later, self._later = self._later, []
         for line in later:
             self.line(line)
 
     def status(self, text: str) -> None:
-        """Say what goes on right now, or nothing if empty. Only a terminal shows it."""
+        """Show the present activity; empty erases it. Only a terminal shows it."""
 
     def outcome(self, data: JSONObject) -> None:
-        """The run's outcome for programs."""
+        """Report the run's outcome to programs."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._catch_up()
 
     def _write(self, text: str) -> None:
@@ -133,17 +133,17 @@ class Screen:
 
 
 class JsonScreen(Screen):
-    """Events as they are on the wire, one JSON object per line, then one line with the outcome. Nothing else."""
+    """Events in their stored form, one JSON object per line, then one line with the outcome."""
 
     def event(self, event: Event) -> None:
         """Write an event."""
         self.outcome(wire(event))
 
     def line(self, line: Line) -> None:
-        """Say nothing: the events have said it."""
+        """Write nothing: the events already have this information."""
 
     def row(self, text: str = "", style: Style = "") -> None:
-        """Say nothing: what is for people goes to no program."""
+        """Write nothing: text for people is not for programs."""
 
     def outcome(self, data: JSONObject) -> None:
         """Write an object."""
@@ -151,7 +151,7 @@ class JsonScreen(Screen):
 
 
 class HidingScreen(Screen):
-    """Another screen, on which some texts are not shown."""
+    """A wrapper of another screen that hides secrets."""
 
     def __init__(self, screen: Screen, hide: Callable[[str], str]) -> None:
         super().__init__()
@@ -159,19 +159,19 @@ class HidingScreen(Screen):
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; None if this is none."""
+        """Columns of the terminal; None without a terminal."""
         return self._screen.width
 
     def event(self, event: Event) -> None:
-        """An event of the run has come; hidden texts are in none."""
+        """Accept an event of the run; events contain no hidden text."""
         self._screen.event(event)
 
     def line(self, line: Line) -> None:
-        """Write a line of the story."""
+        """Write a line of the timeline."""
         self._screen.line(self._hidden_line(line))
 
     def above(self, line: Line) -> None:
-        """Write a line of the story while a question is open."""
+        """Write a line of the timeline while a prompt is open."""
         self._screen.above(self._hidden_line(line))
 
     def _hidden_line(self, line: Line) -> Line:
@@ -182,19 +182,19 @@ class HidingScreen(Screen):
         self._screen.row(self._hide(text), style)
 
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a question; the answer comes behind it."""
+        """Write a prompt; the answer is typed after it."""
         self._screen.prompt(self._hide(text), long=long)
 
     def status(self, text: str) -> None:
-        """Say what goes on right now, or nothing if empty."""
+        """Show the present activity; empty erases it."""
         self._screen.status(self._hide(text))
 
     def outcome(self, data: JSONObject) -> None:
-        """The run's outcome for programs."""
+        """Report the run's outcome to programs."""
         self._screen.outcome(self._hidden(json.loads(json.dumps(data, default=_plain))))
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._screen.close()
 
     def _hidden(self, data: object) -> Any:
@@ -234,7 +234,7 @@ def _plain(value: object) -> str:
 
 
 def wire(event: Event) -> dict[str, Any]:
-    """An event in the form that it is stored in."""
+    """Return an event in its stored form."""
     return {
         "id": event.id,
         "sequence": event.sequence,

@@ -1,7 +1,7 @@
-"""A run's events as lines for people: who does what, with which arguments, how long it takes, what waits. Pure.
+"""A run's events as lines for people: agent or tool, arguments, duration, outcome. Pure.
 
-`Timeline` is told every event in order and says which lines it makes; between two lines it knows what goes on right
-now. The same fold serves the live view of `greenroom run` and the story that `greenroom show` tells afterwards.
+`Timeline` folds every event in order and returns the resulting lines; between two lines it has the present activity.
+The same fold serves the live view of `greenroom run` and the history of `greenroom show`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from greenroom.actors.contract.plain import JSONObject
 from . import text_format
 
 Kind = Literal["start", "ok", "bad", "wait", "yes", "no", "text", "output", "note"]
-"""What a line is about; the screen has a sign and a colour for each."""
+"""The kind of a line; the screen has a sign and a colour for each."""
 
 _ENDS: Final[Mapping[str, Kind]] = {"succeeded": "ok", "failed": "bad", "cancelled": "no"}
 
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """One line of the story.
+    """One line of the timeline.
 
     Attributes:
-        at: seconds since the timeline's first event.
-        kind: what it is about.
-        who: the agent, or the tool.
-        what: arguments, or what is said.
-        outcome: what it came to.
-        seconds: how long it took; None if that means nothing here.
+        at: Seconds since the timeline's first event.
+        kind: Kind of the line.
+        who: The agent, or the tool.
+        what: Arguments, or text.
+        outcome: The outcome.
+        seconds: Duration; None if not applicable.
     """
 
     at: float
@@ -55,18 +55,18 @@ class _CallLine:
 
 @attrs.define(eq=False)
 class Timeline:
-    """Folds events into lines.
+    """A fold of events into lines.
 
     Attributes:
-        agent: whose run it is, from the first event on.
-        last: sequence of the last event that was told.
+        agent: The run's agent, from the first event on.
+        last: Sequence of the last folded event.
     """
 
     agent: str = ""
     last: int = 0
     _origin: datetime | None = None
     _calls: dict[str, _CallLine] = attrs.field(factory=dict)
-    _tools: dict[str, str] = attrs.field(factory=dict)  # by call or task, also of ended ones
+    _tools: dict[str, str] = attrs.field(factory=dict)  # by call or task, including ended ones
     _tickets: dict[str, str] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
     _thinking: datetime | None = None
@@ -76,7 +76,7 @@ class Timeline:
         return f"<Timeline of {self.agent or 'nothing'} up to event {self.last}>"
 
     def tell(self, event: Event) -> tuple[Line, ...]:
-        """The lines that an event makes: none for most."""
+        """Fold an event and return its lines; most events have none."""
         self._origin = self._origin or event.timestamp
         self.agent, self.last = event.agent_id, event.sequence
         at = (event.timestamp - self._origin).total_seconds()
@@ -84,13 +84,13 @@ class Timeline:
         return () if handler is None else tuple(handler(self, event, event.payload, at))
 
     def begin_again(self) -> None:
-        """Forget what went on, keep what the calls are: somebody else has taken the run up, and time counts anew."""
+        """Forget the present activity and keep the calls: another process has resumed the run, and time restarts."""
         self._origin, self._thinking = None, None
         for call in self._calls.values():
             call.since, call.progress = None, ""
 
     def now(self, moment: datetime) -> str:
-        """What goes on at this moment, in one line; empty if nothing does."""
+        """Return the activity at this moment in one line; empty if there is none."""
         running = [call for call in self._calls.values() if call.since is not None]
         if running:
             first = running[0]
@@ -120,7 +120,7 @@ class Timeline:
         )
 
     def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
-        """What is said before calls becomes a line with the first call; a last word is the run's output."""
+        """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output."""
         if payload["role"] == "assistant":
             self._said = payload["text"].strip()
         yield from ()
@@ -151,7 +151,7 @@ class Timeline:
             yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(text))
 
     def _resumed(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
-        """A decision, or a plugin, may have given the call other arguments: from now on it is told with those."""
+        """Replace the displayed arguments of a call: a decision or a plugin may have changed them."""
         if payload.get("arguments") is not None:
             self._call(payload).arguments = text_format.arguments(payload["arguments"])
         yield from ()
@@ -167,7 +167,7 @@ class Timeline:
             yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(call.half_line))
         self._calls.pop(payload["call_id"], None)
         if payload["call_id"] in self._refused:
-            return  # the decision's line has said it
+            return  # the decision's line shows this
         code, data = payload.get("code"), payload.get("result")
         outcome = text_format.result(data, 100)
         if code is not None:
@@ -177,7 +177,7 @@ class Timeline:
         yield Line(at=at, kind=kind, who=call.tool, what=call.arguments, outcome=outcome, seconds=seconds)
 
     def _task_started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        """A task is told like a call, under its own id."""
+        """Show a task like a call, under its own id."""
         tool = self._tools[payload["task_id"]] = text_format.one_line(payload["tool"], 40)
         task = self._calls[payload["task_id"]] = _CallLine(
             tool, text_format.arguments(payload["arguments"]), event.timestamp
@@ -233,7 +233,7 @@ class Timeline:
         yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
 
     def _conflict(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        """It comes after the result of the call that wrote, or from the hooks of a phase."""
+        """Show a conflict, which follows the result of the writing call, or the hooks of a phase."""
         writer = payload["writer"]
         what = f"what it wrote to state was dropped: {text_format.one_line(payload['detail'], 160)}"
         what += "; it runs again" if payload.get("retried") else ""
@@ -247,7 +247,7 @@ class Timeline:
         )
 
     def _call(self, payload: JSONObject) -> _CallLine:
-        """The call of an event; a timeline that began in the middle has not heard of it."""
+        """Return the call of an event; created if the timeline began after the call."""
         tool = text_format.one_line(payload.get("tool") or payload["call_id"], 40)
         return self._calls.setdefault(payload["call_id"], _CallLine(tool, ""))
 
