@@ -48,7 +48,7 @@ def follow(given: argparse.Namespace) -> int:
 
 
 class Follow:
-    """One run on one screen."""
+    """The session that follows one run on one screen."""
 
     def __init__(self, given: argparse.Namespace, screen: Screen) -> None:
         self._given, self._screen = given, screen

@@ -1,4 +1,4 @@
-"""What may be typed: the commands and their options. Nothing is imported here that makes `--help` slow."""
+"""The commands and their options. This module imports nothing that makes `--help` slow."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as all other errors are said."""
+    """A parser that reports an error in one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
         chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
@@ -124,7 +124,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the command line."""
     whole = _Parser(
         prog="greenroom",
         description=_DESCRIPTION,
@@ -168,7 +168,7 @@ def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -
 
 
 _REDACTED_BY_OTHERS: Final = ("follow",)
-"""What this shows was redacted when it was written, with the secrets of the process that wrote it."""
+"""Commands whose output was redacted when it was written, with the secrets of the writing process."""
 
 
 def _secrets(one: argparse.ArgumentParser) -> None:
@@ -451,10 +451,10 @@ def _send(commands: _Commands[_Parser]) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line.
+    """Parse the command line.
 
     Raises:
-        SystemExit: --help (0), or it can not be (2).
+        SystemExit: --help (0), or the command line is invalid (2).
     """
     whole = parser()
     given, unknown = whole.parse_known_args(arguments)
@@ -468,7 +468,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]) -> str:
-    """The option that a misspelt one may mean."""
+    """Return a suggestion for a misspelt option."""
     parsers = [whole]
     for action in whole._actions:
         if isinstance(action, argparse._SubParsersAction) and command in action.choices:
@@ -479,7 +479,7 @@ def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequenc
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """What may be meant, as the end of a sentence; empty if nothing is near."""
+    """Return a suggestion as the end of a sentence; empty if no known word is similar."""
     found = get_close_matches(word, known, n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -501,7 +501,7 @@ def _port(text: str) -> int:
 
 
 def _moment(text: str) -> datetime:
-    """A time: so long ago (30m, 2h, 3d), or a date with or without a time of day, in local time if no zone is given."""
+    """Parse a time: an age (30m, 2h, 3d), or a date with or without a time of day, in local time without a zone."""
     ago = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
     if ago is not None:
         return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})

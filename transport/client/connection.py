@@ -60,7 +60,7 @@ logger: Final = logging.getLogger("greenroom.client")
 LARGEST: Final = 64 * 1024 * 1024
 """Maximum characters of a frame from the gateway; larger than any event that a store accepts."""
 QUEUE: Final = 16
-"""Messages that are parsed ahead of the reader."""
+"""Maximum number of messages parsed ahead of the reader."""
 RECEIVE: Final = 64 * 1024
 """Bytes per read."""
 

@@ -135,10 +135,10 @@ class Folder:
         return Listing(folders=tuple(folders), files=tuple(files), skipped=skipped)
 
     def read(self, path: str) -> str:
-        """The beginning of a text file.
+        """Return the beginning of a text file.
 
         Raises:
-            ToolError: it is outside, no text file, or can not be read.
+            ToolError: The path is outside of the folder, not a text file, or unreadable.
         """
         data = _bytes_of(self.inside(path), READ)
         if data is None:
@@ -148,15 +148,15 @@ class Folder:
         return data.decode("utf-8", "replace")
 
     def count(self, path: str, *, deep: bool, heed: Callable[[int, str], None]) -> Count:
-        """Count the lines of the text files in a folder, and below it if `deep`.
+        """Count the lines of the text files in a folder, and in its subfolders if `deep`.
 
         Args:
-            path: of the folder.
-            deep: whether folders in it count, too.
-            heed: told the number of files so far and the path of the next one; what it raises ends the count.
+            path: Path of the folder.
+            deep: Include subfolders.
+            heed: Called with the number of files so far and the path of the next one; an exception ends the count.
 
         Raises:
-            ToolError: the folder is outside or can not be listed.
+            ToolError: The folder is outside or cannot be listed.
         """
         found = Count()
         for number, file in enumerate(self._walk(self.inside(path), deep=deep, found=found)):

@@ -35,7 +35,7 @@ class AiSdkResponse:
         state: The stream's state before the first event.
         skip: Sequence up to which the client has the parts, from its Last-Event-ID.
         notices: Parts that follow the first part.
-        who: The principal; its run may be cancelled when the client disconnects (`Gateway.abandoned`).
+        who: The principal on whose behalf the run may be cancelled after a disconnect (`Gateway.abandoned`).
     """
 
     def __init__(

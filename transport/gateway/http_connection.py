@@ -64,7 +64,7 @@ _HUNG_UP: Final = (PeerGone, trio.BrokenResourceError, trio.ClosedResourceError)
 
 @attrs.define(eq=False)
 class HttpConnection:
-    """One connection."""
+    """One HTTP connection."""
 
     gateway: Gateway
     stream: SharedStream

@@ -1,1 +1,4 @@
-"""The protocol `greenroom.v1` without I/O: frames both ways, close codes, limits. docs/gateway.md tells it whole."""
+"""The protocol `greenroom.v1` without I/O: frames in both directions, close codes, limits.
+
+docs/gateway.md is the specification.
+"""

@@ -210,7 +210,7 @@ class HidingScreen(Screen):
 
 
 def complain(text: str) -> None:
-    """One line on standard error; on a terminal it goes on below between words."""
+    """Write one line to standard error; on a terminal, long lines break between words."""
     said = f"greenroom: {text_format.one_line(text, 2000)}"
     if sys.stderr.isatty():
         begins = [0, *text_format.breaks(said, shutil.get_terminal_size().columns)]
@@ -220,7 +220,7 @@ def complain(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Let standard output and error take anything: an escape for what their encoding lacks, all of it if closed."""
+    """Make standard output and error accept any text: unencodable characters are escaped; closed streams discard it."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
