@@ -1,6 +1,6 @@
 """The processes that `test_kill_nine.py` kills: a runtime on a SQLite file, its decider and its witness.
 
-    python kill_processes.py FOLDER        # stdin: "LIFE work" or "LIFE finish", one process each, forked with all imports done
+    python kill_processes.py FOLDER    # stdin: "LIFE work" or "LIFE finish", one process each, forked after all imports
 
 `effects.log` is the world outside: bodies write there when they begin and end. `witness.log` is what somebody has been
 told: every event, every answer, every outcome, written and synced before anything else happens. What happens is also
