@@ -23,14 +23,26 @@ from ..contract.decisions import InboxItem, SetResult, Suspend, Verdict
 from ..contract.plain import JSONValue
 from ..contract.recording import RecordEntry
 from ..contract.state import KeyId, Keys, KeySpec
-from ..engine.recording import Entry, RecordGap
+from ..engine.inputs import BodyOverran, FailUnrecoverable
+from ..engine.recording import ClockJump, CreatedEntry, Entry, ForcedEndEntry, RecordGap, TakeoverEntry
 from ._timestamps import milliseconds, moment
 
 Items = Mapping[int, InboxItem]
 Write = Callable[[Any], Any]
 Read = Callable[[Any, Items], Any]
 
-_ENTRIES: Final = {kind.__name__: kind for kind in get_args(Entry)}
+_STORED_AS: Final[Mapping[type, str]] = {
+    BodyOverran: "Overran",
+    ClockJump: "ClockMoved",
+    CreatedEntry: "Born",
+    FailUnrecoverable: "Abandon",
+    ForcedEndEntry: "Buried",
+    RecordGap: "NotRecorded",
+    TakeoverEntry: "TakenUp",
+}
+"""Entries whose class has another name than files have: a file keeps the first name that it was written with."""
+
+_ENTRIES: Final = {_STORED_AS.get(kind, kind.__name__): kind for kind in get_args(Entry)}
 _VERDICTS: Final = {kind.__name__: kind for kind in get_args(Verdict)}
 
 
@@ -60,7 +72,7 @@ def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
 
 def _plain(taken: RecordEntry) -> list[Any]:
     kind = type(taken.entry)
-    data = [milliseconds(taken.at), kind.__name__, _form(kind)[0](taken.entry)]
+    data = [milliseconds(taken.at), _STORED_AS.get(kind, kind.__name__), _form(kind)[0](taken.entry)]
     return [*data, taken.reduced] if taken.reduced else data
 
 

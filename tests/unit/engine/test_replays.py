@@ -29,6 +29,7 @@ from greenroom.actors.engine.initial_row import created
 from greenroom.actors.engine.state import RunState, Transition
 from greenroom.actors.replay.comparison import Replay, StoredRun
 from greenroom.actors.replay.report import ReplayReport
+from greenroom.actors.stores import _record_codec
 from greenroom.actors.stores._record_codec import dump_taken, load_taken
 
 from .chaos import TOOLS, Chaos
@@ -427,3 +428,26 @@ def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None
     assert begun == inp.Activate(agent_digest="d1")
     assert failed == inp.ModelFailed(message_id="m1", kind="timeout", text="late", retryable=True, jitter=0.75)
     assert dump_taken(load_taken(body, {})) == body
+
+
+STORED = frozenset(
+    {
+        *("Abandon", "Activate", "Admit", "Born", "Buried", "CallPrinted", "CallProgressed", "CallRaised"),
+        *("CallReturned", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
+        *("DeadlinePassed", "ModelAnswered", "ModelFailed", "ModelStreamed", "NotRecorded", "Overran", "PhaseDone"),
+        *("SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
+    }
+)
+"""The names of entries in files. One that was ever written stays; a class can be renamed."""
+
+
+def test_entries_keep_the_names_that_files_have() -> None:
+    assert frozenset(_record_codec._ENTRIES) == STORED
+    body = b'{"v":2,"d":[[0,"ClockMoved",{"seconds":1.5}],[0,"NotRecorded",{"why":"x"}],[0,"Abandon",{"detail":"y"}]]}'
+    entries = load_taken(body, {})
+    assert [one.entry for one in entries] == [
+        rec.ClockJump(seconds=1.5),
+        rec.RecordGap(why="x"),
+        inp.FailUnrecoverable(detail="y"),
+    ]
+    assert dump_taken(entries) == body
