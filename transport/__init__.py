@@ -35,3 +35,7 @@ def __getattr__(name: str) -> Any:
     module = importlib.import_module(f".{home}", __name__)
     publish(__name__, vars(module), [name])
     return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # what is loaded when it is asked for, too: `help` looks here
