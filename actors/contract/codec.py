@@ -21,6 +21,7 @@ from cattrs.v import format_exception
 from greenroom.supervision.border import failure_of_call
 
 from .converters import converter, row_writer
+from .row_forms import Fields, Value
 
 T = TypeVar("T")
 
@@ -68,10 +69,13 @@ class NewerSchema(SchemaError):
 def dump(value: object) -> bytes:
     """A row as bytes: `{"v": version, "d": data}`; fields that have their default are left out.
 
+    A decision inside a row is written whole: it is of an attrs class, which users make, and msgspec knows no defaults
+    of those.
+
     Raises:
         TypeError: the value holds something that JSON has no form for.
     """
-    return _PREFIX + _encode(row_writer.unstructure(value)) + b"}"
+    return _PREFIX + _encode(value if isinstance(value, (Fields, Value)) else row_writer.unstructure(value)) + b"}"
 
 
 def dump_data(data: object) -> bytes:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Literal, get_args
 
 import attrs
+import msgspec
 
 from greenroom.supervision.fields import did_you_mean
 
@@ -20,6 +21,7 @@ from ..options import checks_fields, unknown_option, unknown_value
 from .codec import normalise
 from .ids import canonical_json
 from .plain import JSONObject, JSONValue
+from .row_forms import Value
 
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
@@ -202,8 +204,7 @@ class Decision:
     decided_at: datetime | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Ticket:
+class Ticket(Value, frozen=True, kw_only=True):
     """A suspension that waits for a decision.
 
     Attributes:
@@ -236,7 +237,7 @@ class Ticket:
     requested_at: datetime
     action: str = ""
     message: str = ""
-    parameters: JSONObject = attrs.field(factory=dict)
+    parameters: JSONObject = msgspec.field(default_factory=dict)
     response_schema: JSONObject | None = None
     resume_mode: ResumeMode = "replay_tool_call"
     expires_at: datetime | None = None

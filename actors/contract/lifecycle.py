@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-import attrs
+from .row_forms import Value
 
 
 class IllegalTransition(RuntimeError):
@@ -119,8 +119,7 @@ TERMINATION_STAGE: Final[Mapping[TerminationKind, Stage]] = {
 """Only `suspended` maps to waiting; every other reason ends the run."""
 
 
-@attrs.frozen(kw_only=True)
-class Termination:
+class Termination(Value, frozen=True, kw_only=True):
     """Why a run ended, with the code and text that belong to the kind.
 
     Attributes:

@@ -8,6 +8,7 @@ import attrs
 import msgspec
 
 from .plain import JSONObject, JSONValue
+from .row_forms import Value
 
 Role = Literal["system", "user", "assistant", "tool"]
 MessageKind = Literal["text", "task_started", "task_finished", "task_left"]
@@ -20,8 +21,7 @@ cut it, it refused, or something else.
 """
 
 
-@attrs.frozen(kw_only=True)
-class Usage:
+class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events show all counts
     """Tokens and requests. Counts, never negative; `cached` is part of `input`, `reasoning` part of `output`."""
 
     requests: int = 0
@@ -46,8 +46,7 @@ class Usage:
         return self.input + self.output
 
 
-@attrs.frozen(kw_only=True)
-class CallRequest:
+class CallRequest(Value, frozen=True, kw_only=True):
     """A tool call as the model asked for it.
 
     Attributes:
@@ -104,16 +103,14 @@ def not_an_object(value: object) -> str:
     return f"the arguments are {names.get(type(value), type(value).__name__)}, not a JSON object"
 
 
-@attrs.frozen(kw_only=True)
-class Producer:
+class Producer(Value, frozen=True, kw_only=True):
     """Which run and step wrote a message (step 0: the run's input)."""
 
     run_id: str
     step: int
 
 
-@attrs.frozen(kw_only=True)
-class Message:
+class Message(Value, frozen=True, kw_only=True):
     """One entry of a thread's history. Threads are append-only; a message never changes.
 
     Attributes:
@@ -148,8 +145,7 @@ class ToolInfo:
     schema: JSONObject
 
 
-@attrs.frozen(kw_only=True)
-class ModelRequest:
+class ModelRequest(Value, frozen=True, kw_only=True):
     """Everything that one model call is given. Its messages are the run's own: a model reads them and changes nothing.
 
     Attributes:
@@ -167,15 +163,14 @@ class ModelRequest:
     agent: str
     messages: tuple[Message, ...]
     tools: tuple[ToolInfo, ...] = ()
-    settings: JSONObject = attrs.field(factory=dict)
+    settings: JSONObject = msgspec.field(default_factory=dict)
     run_id: str = ""
     step: int = 0
     answers: int = 0
     output_schema: JSONObject | None = None
 
 
-@attrs.frozen(kw_only=True)
-class ModelResponse:
+class ModelResponse(Value, frozen=True, kw_only=True):
     """What one model call came to.
 
     Attributes:
@@ -190,7 +185,7 @@ class ModelResponse:
 
     text: tuple[str, ...] = ()
     calls: tuple[CallRequest, ...] = ()
-    usage: Usage = attrs.field(factory=Usage)
+    usage: Usage = Usage()
     model: str = ""
     refusal: str | None = None
     finish: FinishReason | None = None

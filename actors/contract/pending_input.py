@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from .decisions import Command
 from .ids import message_id
@@ -28,10 +28,10 @@ def apart(row: RunRow) -> RunRow:
         return row
     places = {message.id: at for at, message in enumerate(row.pending_input)}
     owner = next(iter(places)).rpartition(".m")[0]
-    sent = tuple(attrs.evolve(one, at=places[message_id(owner, one.number)]) for one in row.sent)
+    sent = tuple(replace(one, at=places[message_id(owner, one.number)]) for one in row.sent)
     removed = {one.at for one in sent}
     kept = tuple(message for at, message in enumerate(row.pending_input) if at not in removed)
-    return attrs.evolve(row, pending_input=kept, sent=sent)
+    return replace(row, pending_input=kept, sent=sent)
 
 
 def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
@@ -49,7 +49,7 @@ def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
         producer = Producer(run_id=run_id, step=one.step)
         name = message_id(run_id, one.number)
         pending.insert(one.at, Message(id=name, role="user", content=texts[one.command_id], producer=producer))
-    return attrs.evolve(row, pending_input=tuple(pending))
+    return replace(row, pending_input=tuple(pending))
 
 
 def waiting(row: RunRow, unread: Iterable[Command]) -> tuple[int, int]:

@@ -21,13 +21,13 @@ from .messages import CallRequest, FinishReason, Message, Usage
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .recording import RecordEntry
+from .row_forms import Fields, Value
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
 from .tasks import Lost, TaskRow
 
 
-@attrs.frozen(kw_only=True)
-class RunInfo:
+class RunInfo(Value, frozen=True, kw_only=True):
     """What never changes about a run; written once.
 
     Attributes:
@@ -61,8 +61,7 @@ class RunInfo:
     title: str = ""
 
 
-@attrs.define
-class CounterFields:
+class CounterFields(Fields, kw_only=True):
     """What stop conditions count; survives suspension and restart. A step sets these; `Counters` is the same, frozen.
 
     Attributes:
@@ -89,13 +88,11 @@ class CounterFields:
     tickets: int = 0
 
 
-@attrs.frozen(kw_only=True)
-class Counters(CounterFields):
+class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
     """The counters of a run, as they are stored. It adds no field (see `row_forms.py`)."""
 
 
-@attrs.frozen(kw_only=True)
-class PendingCancel:
+class PendingCancel(Value, frozen=True, kw_only=True):
     """A cancel that has been accepted."""
 
     mode: Literal["now", "after_step"]
@@ -103,8 +100,7 @@ class PendingCancel:
     reason: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class PendingPause:
+class PendingPause(Value, frozen=True, kw_only=True):
     """A pause that has been accepted and waits for the end of the step."""
 
     command_id: str
@@ -112,8 +108,7 @@ class PendingPause:
     reason: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Inference:
+class Inference(Value, frozen=True, kw_only=True):
     """The model call in flight, or the one whose answer this step works on.
 
     Attributes:
@@ -137,8 +132,7 @@ class Inference:
         return self.started_at + timedelta(milliseconds=self.delay_ms) if self.delay_ms else self.started_at
 
 
-@attrs.frozen(kw_only=True)
-class ContextMessage:
+class ContextMessage(Value, frozen=True, kw_only=True):
     """A message that a hook puts into the request of one step; the thread does not get it.
 
     Attributes:
@@ -155,8 +149,7 @@ class ContextMessage:
     priority: int = 0
 
 
-@attrs.frozen(kw_only=True)
-class RequestChanges:
+class RequestChanges(Value, frozen=True, kw_only=True):
     """What the hooks of before_inference change about the model request of one step.
 
     Attributes:
@@ -170,7 +163,7 @@ class RequestChanges:
     messages: tuple[ContextMessage, ...] = ()
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
-    settings: JSONObject = attrs.field(factory=dict)
+    settings: JSONObject = msgspec.field(default_factory=dict)
     model: str | None = None
 
     def offers(self, tool: str) -> bool:
@@ -192,8 +185,7 @@ class RequestChanges:
         )
 
 
-@attrs.frozen(kw_only=True)
-class SentText:
+class SentText(Value, frozen=True, kw_only=True):
     """Where the text of a message stands that somebody has sent and no step has heard: in the inbox, and only there.
 
     Attributes:
@@ -210,8 +202,7 @@ class SentText:
     at: int = 0
 
 
-@attrs.define
-class RunFields:
+class RunFields(Fields, kw_only=True):
     """What changes about a run. Small and constant in size. A step sets these; `RunRow` is the same, frozen.
 
     Attributes:
@@ -252,14 +243,14 @@ class RunFields:
     answer_at: int = 0
     output: JSONValue = None
     cancel: PendingCancel | None = None
-    usage: Usage = attrs.field(factory=Usage)
-    counters: Counters = attrs.field(factory=Counters)
+    usage: Usage = Usage()
+    counters: Counters = Counters()
     inference: Inference | None = None
     draft: Message | None = None
     pending_input: tuple[Message, ...] = ()
     sent: tuple[SentText, ...] = ()
     unheard: str | None = None
-    early: Mapping[str, Decision] = attrs.field(factory=dict)
+    early: Mapping[str, Decision] = msgspec.field(default_factory=dict)
     stubborn: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
@@ -271,8 +262,7 @@ class RunFields:
     finish: FinishReason | None = None
 
 
-@attrs.frozen(kw_only=True)
-class RunRow(RunFields):
+class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
     """The row of a run; the newest one wins. It adds no field (see `row_forms.py`)."""
 
     @property
@@ -286,8 +276,7 @@ class RunRow(RunFields):
         return self.termination is not None or bool(self.tasks)
 
 
-@attrs.define
-class CallFields:
+class CallFields(Fields, kw_only=True):
     """A tool call: everything private about it. `CallRow` is the same, frozen.
 
     Attributes:
@@ -353,8 +342,7 @@ class CallFields:
     task_id: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class CallRow(CallFields):
+class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
     """The row of a call. It adds no field (see `row_forms.py`)."""
 
     @property
@@ -428,8 +416,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         return self.expected_last + len(self.events)
 
 
-@attrs.frozen(kw_only=True)
-class NewRun:
+class NewRun(Value, frozen=True, kw_only=True):
     """A run to be created: its info, the thread messages that it starts with, and its first event.
 
     Attributes:
@@ -504,8 +491,7 @@ class RunOutline:
         return STATUS[self.stage]
 
 
-@attrs.frozen(kw_only=True)
-class Claim:
+class Claim(Value, frozen=True, kw_only=True):
     """The right to append to a run. `token` is the fencing token: a newer claim makes all older ones useless."""
 
     run_id: str

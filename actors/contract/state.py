@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import attrs
 
 from .plain import JSONValue
+from .row_forms import Value
 
 Scope = Literal["run", "thread"]
 SCOPES: Final = ("run", "thread")
@@ -45,8 +46,7 @@ class KeySpec:
 Keys = Mapping[KeyId, KeySpec]
 
 
-@attrs.frozen(kw_only=True)
-class Write:
+class Write(Value, frozen=True, kw_only=True):
     """One write to a key.
 
     Attributes:
@@ -69,8 +69,7 @@ class Write:
         return KeyId(self.scope, self.name)
 
 
-@attrs.frozen(kw_only=True)
-class Batch:
+class Batch(Value, frozen=True, kw_only=True):
     """What one writer wrote, in order.
 
     Attributes:
@@ -82,8 +81,7 @@ class Batch:
     writes: tuple[Write, ...]
 
 
-@attrs.frozen(kw_only=True)
-class StateWrite:
+class StateWrite(Value, frozen=True, kw_only=True):
     """A state key's new value, written at a step. `revision` is of the run that wrote it; 0 if that is another run."""
 
     key: str

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import attrs
 
 from .plain import JSONObject
+from .row_forms import Value
 
 TaskStatus = Literal["running", "cancelling"]
 Lost = Literal["", "process", "grace"]
@@ -17,8 +18,7 @@ MAX_SPAWNS: Final = 1_000
 """Tasks that one body may spawn in all its attempts: each is remembered, for a body that runs again, while it lives."""
 
 
-@attrs.frozen(kw_only=True)
-class TaskRow:
+class TaskRow(Value, frozen=True, kw_only=True):
     """A task that lives; one that has ended is in the events and in the thread.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
@@ -127,9 +127,9 @@ def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     if edited is None and ticket.resume_mode == "pass_decision_to_tool":
         call = _edited(builder, call, decision.result)
     elif edited is not None:
-        call = attrs.evolve(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
+        call = replace(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
     else:
-        call = attrs.evolve(call, approved=call.fingerprint)
+        call = replace(call, approved=call.fingerprint)
     answer = (
         decision if call.asked else call.told
     )  # a permission, or what came of a lost body, is no answer to the body
@@ -176,4 +176,4 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
 def _edited(builder: StepBuilder, call: CallRow, arguments: JSONObject) -> CallRow:
     """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
     mark = fingerprint(builder.spec.key, call.tool, arguments, call.definition)
-    return attrs.evolve(call, arguments=dict(arguments), fingerprint=mark, approved=mark)
+    return replace(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

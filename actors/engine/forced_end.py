@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.decisions import Command
@@ -43,7 +43,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
     events = [_refusal(command) for command in commands if command.kind in ("decide", "pause")]
     last = outline.last_sequence + len(events) + 1
     events.append(_terminal(outline, termination, last))
-    row = attrs.evolve(
+    row = replace(
         outline.row or RunRow(step=outline.step),
         stage=TERMINATION_STAGE[termination.kind],
         cursor=RunPosition.ENDED,

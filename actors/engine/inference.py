@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.excerpt import LargeText, is_large
@@ -65,7 +65,7 @@ def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
     if message.text:
         builder.emit("run.message.delta", ev.MessageDelta(message_id=flight.message_id, index=text, text=message.text))
         text += 1
-    builder.row.inference = attrs.evolve(flight, text_index=text, reasoning_index=reasoning)
+    builder.row.inference = replace(flight, text_index=text, reasoning_index=reasoning)
 
 
 def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
@@ -206,7 +206,7 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
         name = _free_id(call.call_id, builder.info.run_id, builder.used, new)
         new.add(name)
         if name != call.call_id:
-            call = attrs.evolve(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
+            call = replace(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
         out.append(call)
     return tuple(out)
 

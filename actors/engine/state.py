@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import check_move
@@ -22,7 +23,7 @@ from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.plain import JSONObject
-from ..contract.row_forms import changed, opened, sealed
+from ..contract.row_forms import opened, sealed
 from ..contract.rows import (
     CallRow,
     Commit,
@@ -58,7 +59,7 @@ def stored(call: CallRow) -> CallRow:
     if batch is None or all(write.persistent for write in batch.writes):
         return call
     kept = tuple(write for write in batch.writes if write.persistent)
-    return attrs.evolve(call, batch=attrs.evolve(batch, writes=kept))
+    return replace(call, batch=replace(batch, writes=kept))
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +179,7 @@ class StepBuilder:
         at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
         if known is None or at is not known.at or outcome is not known.outcome:
             check_move(call_id, None if known is None else known.at, at, outcome)
-        new = changed(call, changes) if changes else call
+        new = replace(call, **changes) if changes else call
         if self._own is None:
             self.calls = self._own = dict(self.calls)
         self._touched[call_id] = self._own[call_id] = new
@@ -262,7 +263,7 @@ class StepBuilder:
         if not (moved or self.events or self._touched or self.tickets or self.messages):
             state = before
             if self.phase_open != before.phase_open or self.keys is not before.keys:
-                state = msgspec.structs.replace(before, phase_open=self.phase_open, keys=self.keys)
+                state = replace(before, phase_open=self.phase_open, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
         self.account_active_time(
             self.counters.active_since is not None
@@ -322,9 +323,9 @@ def shifted(state: RunState, seconds: float) -> RunState:
     counters = state.row.counters
     if counters.active_since is None:
         return state
-    counters = attrs.evolve(
+    counters = replace(
         counters,
         active_since=counters.active_since + timedelta(seconds=seconds),
         unowned_ms=counters.unowned_ms + round(seconds * 1000),
     )
-    return msgspec.structs.replace(state, row=attrs.evolve(state.row, counters=counters))
+    return replace(state, row=replace(state.row, counters=counters))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
@@ -47,7 +47,7 @@ def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
 
 def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
     """Change a task's row."""
-    new = attrs.evolve(task, **changes)
+    new = replace(task, **changes)
     builder.row.tasks = tuple(new if one.task_id == task.task_id else one for one in builder.row.tasks)
     builder.changed = True
     return new

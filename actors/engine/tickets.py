@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
@@ -21,7 +21,7 @@ from .state import ENGINE, StepBuilder, milliseconds
 def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
     """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
     ticket = new_ticket(builder, wish, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
-    ticket = ticket if replaces is None else attrs.evolve(ticket, replaces=replaces)
+    ticket = ticket if replaces is None else replace(ticket, replaces=replaces)
     call = builder.put(call, at=CallPosition.PARKED, ticket=ticket)
     builder.emit(
         "run.tool.suspended",
@@ -39,7 +39,7 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
         return open_ticket(builder, builder.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
     name = builder.new_ticket_id()
     new = new_ticket(builder, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
-    new = attrs.evolve(new, replaces=ticket.ticket_id)
+    new = replace(new, replaces=ticket.ticket_id)
     call = builder.put(call, at=CallPosition.PARKED, ticket=new, decision=None)
     announce(builder, new)
     builder.do(ParkCall(call_id=call.call_id, ticket=new))
@@ -136,7 +136,7 @@ def closed(
     builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
 ) -> Ticket:
     """Write an open ticket as closed, and its event."""
-    ticket = attrs.evolve(ticket, status=how, decided_by=by, decided_at=builder.now, decision_reason=reason)
+    ticket = replace(ticket, status=how, decided_by=by, decided_at=builder.now, decision_reason=reason)
     builder.tickets.append(ticket)
     builder.emit(
         "run.approval.resolved",

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import RunPage, RunQuery, RunSummary
 from ..contract.lifecycle import RunStatus
@@ -50,5 +51,5 @@ def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
     if title is info.title and not asked:
         return summary
     return attrs.evolve(
-        summary, info=attrs.evolve(info, title=title), asked=tuple(redacted_summary(one, redactor) for one in asked)
+        summary, info=replace(info, title=title), asked=tuple(redacted_summary(one, redactor) for one in asked)
     )

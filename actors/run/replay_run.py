@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from ..abc import Store
 from ..agent import Agent
@@ -37,7 +38,7 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
     info, born = stored.info, stored.record[0].taken[0].entry if stored.record else None
     waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
     if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
-        stored = attrs.evolve(stored, info=attrs.evolve(info, execution=agent.execution))
+        stored = attrs.evolve(stored, info=replace(info, execution=agent.execution))
     return Replay(stored, agent.spec, redactor)
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import RunOrder, RunPage, Store
 from ..agent import Agent
@@ -217,7 +218,7 @@ class Runtime:
             thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, name, self.clock.now(), by=by)
         if deps is not None:
-            new = attrs.evolve(new, info=attrs.evolve(new.info, has_deps=True))
+            new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.board.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
         return await parts.starter.begin(new, agent, deps)

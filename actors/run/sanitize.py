@@ -148,7 +148,7 @@ def response_of(response: object) -> ModelResponse:
     )
 
 
-_COUNTS: Final = tuple(field.name for field in attrs.fields(Usage))
+_COUNTS: Final = Usage.__struct_fields__
 _counts: Final = attrgetter(*_COUNTS)
 
 

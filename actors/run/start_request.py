@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 import attrs
-import msgspec
+from msgspec.structs import replace
 
 from ..agent import Agent
 from ..contract.envelope import timestamp
@@ -136,9 +136,9 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
 def in_thread(new: NewRun, thread_id: str) -> NewRun:
     """The same new run in another thread."""
     drafted = new.created
-    payload = msgspec.structs.replace(drafted.payload, thread_id=thread_id)
-    info = attrs.evolve(new.info, thread_id=thread_id)
-    return attrs.evolve(new, info=info, created=msgspec.structs.replace(drafted, payload=payload))
+    payload = replace(drafted.payload, thread_id=thread_id)
+    info = replace(new.info, thread_id=thread_id)
+    return replace(new, info=info, created=replace(drafted, payload=payload))
 
 
 def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
@@ -168,7 +168,7 @@ def fork_of(
     stored, known = len(thread), {message.id for message in thread}
     thread = (*thread, *(message for message in parent.row.pending_input if message.id not in known))
     history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
-    child = attrs.evolve(
+    child = replace(
         info,
         run_id=run_id,
         thread_id=f"{run_id}.thread",
@@ -191,7 +191,7 @@ def fork_of(
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
     """A fork with its parent's state keys, of both scopes; its own from step 0, and no batch of it has written them."""
-    return attrs.evolve(new, state=tuple(attrs.evolve(write, revision=0) for write in state))
+    return replace(new, state=tuple(replace(write, revision=0) for write in state))
 
 
 def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:

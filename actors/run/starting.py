@@ -6,6 +6,7 @@ import secrets as random_ids
 from collections.abc import Callable
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import Created
 from ..agent import Agent
@@ -63,7 +64,7 @@ class Starter:
         while True:
             runs = await self._looked_at(new, may_join)
             try:
-                return await self._create(attrs.evolve(new, thread_runs=runs), agent, deps)
+                return await self._create(replace(new, thread_runs=runs), agent, deps)
             except _ThreadChanged:
                 continue  # another start has come between: each time round one run more has been created
 
@@ -91,7 +92,7 @@ class Starter:
         """
         info = new.info
         if self._services.record:
-            new = attrs.evolve(new, taken=(birth_of(new),))
+            new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
         with self._services.board.looking():

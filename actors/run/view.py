@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from ..agent import Agent
 from ..contract.calls import CallStatus
@@ -76,7 +77,7 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
     parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     return tuple(
         copied_ticket(
-            attrs.evolve(
+            replace(
                 ticket,
                 arguments=redactor.value(ticket.arguments),
                 message=redactor.text(ticket.message),
@@ -154,7 +155,7 @@ def shown_termination(termination: Termination | None, redactor: Redactor) -> Te
     """Why a run ended, as people may see it."""
     if termination is None or termination.detail is None:
         return termination
-    return attrs.evolve(termination, detail=redactor.text(termination.detail))
+    return replace(termination, detail=redactor.text(termination.detail))
 
 
 Outcome = Completed[object] | Waiting | Failed | Cancelled

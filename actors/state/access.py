@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, TypeVar
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract.state import SCOPES, Batch, KeyId, Keys, KeySpec, Write
 from ..errors import StateError, UsageError
@@ -161,7 +161,7 @@ class WritableState(State):
             raise StateError(f"more than {LIMIT} writes to state at once; write each key once, at the end")
         before = self._latest.get(key.id)
         if before is not None:  # only the last result of a key counts: a list that grows is not kept in all its lengths
-            self._writes[before] = attrs.evolve(self._writes[before], result=None)
+            self._writes[before] = replace(self._writes[before], result=None)
         self._latest[key.id] = len(self._writes)
         self._writes.append(write)
         self._used[key.id] = key.spec

@@ -17,6 +17,7 @@ from typing import Any, Final, get_args, get_origin
 import attrs
 import msgspec
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
+from msgspec.structs import replace
 
 from greenroom.supervision.border import failure_of_call
 
@@ -115,7 +116,7 @@ def copied_decision(decision: Decision) -> Decision:
 
 def copied_ticket(ticket: Ticket) -> Ticket:
     """A ticket for user code: its values are nobody else's."""
-    return attrs.evolve(
+    return replace(
         ticket,
         arguments=copied(ticket.arguments),
         parameters=copied(ticket.parameters),
@@ -128,8 +129,8 @@ def copied_message(message: Message) -> Message:
     """A message for user code: the arguments of its calls are nobody else's."""
     if not message.calls:
         return message
-    calls = tuple(attrs.evolve(call, arguments=copied(call.arguments)) for call in message.calls)
-    return attrs.evolve(message, calls=calls)
+    calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)
+    return replace(message, calls=calls)
 
 
 def shown(value: object) -> str:

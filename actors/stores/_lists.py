@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ..contract import codec
@@ -168,7 +169,7 @@ def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...
     _, pending, held, ended, since, title, blob, row = found
     info = codec.load(RunInfo, blob)
     if title != info.title:  # of an older file: its title was made from its first event
-        info = attrs.evolve(info, title=title)
+        info = replace(info, title=title)
     asked, count, size = _asked(connection, number) if ended is None else ((), 0, 0)
     summary = RunSummary(
         info=info,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import attrs
+from msgspec.structs import replace
 
 from ..contract.state import StateWrite
 
@@ -65,4 +65,4 @@ def in_order(writes: Iterable[StateWrite]) -> tuple[StateWrite, ...]:
 
 
 def _as_known(entry: KeyVersion, run: int) -> StateWrite:
-    return entry.write if entry.run == run else attrs.evolve(entry.write, revision=0)
+    return entry.write if entry.run == run else replace(entry.write, revision=0)

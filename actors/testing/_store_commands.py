@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from ..abc import RunQuery, Store
 from ..contract.calls import CallPosition
@@ -60,7 +61,7 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me
     expect((again.status, again.ok), ("duplicate", True), "the same content under the same id is a duplicate")
     other = await store.post(me, say("c1", "other"), judge)
     expect((other.status, other.code), ("rejected", "decision_id_conflict"), "another content is a conflict")
-    await author.write(row=attrs.evolve(author.row, inbox=1), consumed=1)
+    await author.write(row=replace(author.row, inbox=1), consumed=1)
     await author.end()
     late = await store.post(me, say("c1"), judge)
     expect(late.status, "duplicate", "the answer is kept after the end")
@@ -101,7 +102,7 @@ async def a_run_that_is_done_takes_no_command(store: Store, hooks: HookLog, me: 
 async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> None:
     """Two decisions for one ticket, at the same time: the first is accepted, the other is told already_decided."""
     author = await create(store, new_run(me, me))
-    waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
+    waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     suspended = call_row("a", at=CallPosition.PARKED)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
     answers: list[CommandResult] = []
@@ -125,7 +126,7 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
     """Ids and targets are unique in the store itself."""
     author = await create(store, new_run(me, me))
     suspended = call_row("a", at=CallPosition.PARKED)
-    await author.write(row=attrs.evolve(author.row, step=1), calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
+    await author.write(row=replace(author.row, step=1), calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
 
     def careless(_facts: CommandContext, _command: Command) -> CommandResult:
         return CommandResult(status="accepted")
@@ -142,7 +143,7 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
     """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not."""
     author = await create(store, new_run(me, me))
     suspended = call_row("a", at=CallPosition.PARKED)
-    waiting = attrs.evolve(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
+    waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
     seen: list[CommandContext] = []
 
@@ -152,9 +153,9 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
 
     winner = decide("d1", "a")
     await store.post(me, winner, look)
-    await author.write(row=attrs.evolve(author.row, inbox=1), consumed=1)
+    await author.write(row=replace(author.row, inbox=1), consumed=1)
     await store.post(me, decide("d2", f"{me}.t1"), look)
-    used = attrs.evolve(ticket_row(me, 1, "a"), status="approved")
+    used = replace(ticket_row(me, 1, "a"), status="approved")
     await author.write(tickets=(used, ticket_row(me, 2, "a")))
     await store.post(me, decide("d3", f"{me}.t1"), look)
     await store.post(me, decide("d4", "a"), look)
@@ -169,7 +170,7 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
 async def an_early_decision_occupies_its_call(store: Store, _: HookLog, me: str) -> None:
     """Before the first ticket a decision is for the call; a second one, also for the ticket to come, is too late."""
     author = await create(store, new_run(me, me))
-    await author.write(row=attrs.evolve(author.row, step=1), calls=(call_row("a"),))
+    await author.write(row=replace(author.row, step=1), calls=(call_row("a"),))
     first = await store.post(me, decide("d1", "a"), judge)
     expect((first.status, first.code), ("accepted", "early"), "a decision before its ticket is accepted as early")
     (item,) = (await loaded(store, me)).inbox
@@ -180,10 +181,10 @@ async def an_early_decision_occupies_its_call(store: Store, _: HookLog, me: str)
     blocked = await store.post(me, decide("d3", f"{me}.t1"), judge)
     expect(blocked.code, "already_decided", "an early decision that is not consumed yet counts for the first ticket")
     early = Decision(target="a", action="resume", decision_id="d1")
-    await author.write(row=attrs.evolve(author.row, inbox=1, early={"a": early}), consumed=1)
+    await author.write(row=replace(author.row, inbox=1, early={"a": early}), consumed=1)
     kept = await store.post(me, decide("d3", f"{me}.t1"), judge)
     expect(kept.code, "already_decided", "so does one that the run keeps for its call")
-    await author.write(row=attrs.evolve(author.row, early={}))
+    await author.write(row=replace(author.row, early={}))
     free = await store.post(me, decide("d3", f"{me}.t1"), judge)
     expect(free.status, "accepted", "one that was used up does not block the call's later tickets")
 
@@ -194,7 +195,7 @@ async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
     author = await create(store, new_run(me, me, agent=me))
     for i in range(3):
         await store.post(me, say(f"c{i}"), judge)
-    await author.write(row=attrs.evolve(author.row, inbox=2), consumed=2)
+    await author.write(row=replace(author.row, inbox=2), consumed=2)
     record = await loaded(store, me)
     expect([item.position for item in record.inbox], [3], "only the third is left")
     page = await store.runs(RunQuery(agent=me))
@@ -210,12 +211,12 @@ async def a_run_does_not_end_with_unread_commands(store: Store, _: HookLog, me: 
     held = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
     await store.post(me, say("c1"), judge)
     before = author.row
-    ending = author.make(1, row=attrs.evolve(before, stage=Stage.COMPLETED))
+    ending = author.make(1, row=replace(before, stage=Stage.COMPLETED))
     receipt = await author.send(ending).receipt()
     expect((receipt.kind, receipt.released), ("inbox_ahead", None), "there is something left to consume")
     expect((await loaded(store, me)).row, before, "nothing was written")
     author.row = before
-    await author.write(row=attrs.evolve(before, inbox=1), consumed=1)
+    await author.write(row=replace(before, inbox=1), consumed=1)
     expect((held.held, (await author.end()).released), (True, f"{me}.2"), "now it ends, and releases")
 
 
@@ -297,7 +298,7 @@ async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -
     old = await create(store, new_run(f"{me}.old", me, messages=(message("m1"),), agent=me))
     await old.write(calls=(call_row("a"),), tickets=(ticket_row(old.run_id, 1, "a"),), state=(key,), at=then)
     await store.post(old.run_id, say("c1"), judge)
-    await old.write(row=attrs.evolve(old.row, inbox=1), consumed=1)
+    await old.write(row=replace(old.row, inbox=1), consumed=1)
     await old.end(at=then)
     edge = await create(store, new_run(f"{me}.edge", me, agent=me))
     await edge.end(at=then + timedelta(seconds=1))
@@ -343,7 +344,7 @@ async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -
 
     author = await create(store, new_run(me, me))
     expect(await mine(), [me], "a new run is to do")
-    waiting = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, next_due=NOW)
+    waiting = replace(author.row, stage=Stage.NEEDS_APPROVAL, next_due=NOW)
     await author.write(row=waiting)
     expect(await mine(), [], "one that waits is not")
     expect(await store.next_due(), NOW, "its timer is known")
@@ -351,18 +352,18 @@ async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -
     expect(list(await store.due(NOW - timedelta(seconds=1))), [], "and not before")
     await store.post(me, say("c1"), judge)
     expect(await mine(), [me], "a command is to be acted on")
-    consumed = attrs.evolve(author.row, inbox=1, next_due=None)
+    consumed = replace(author.row, inbox=1, next_due=None)
     await author.write(row=consumed, consumed=1)
     expect(await mine(), [], "and then it waits again")
     expect([one for one in await store.due(NOW) if one == me], [], "without a timer")
     task = TaskRow(task_id="c.task1", call_id="c", tool="crawl", arguments={}, started_at=NOW)
-    await author.write(row=attrs.evolve(author.row, tasks=(task,)))
+    await author.write(row=replace(author.row, tasks=(task,)))
     expect(await mine(), [me], "one whose background task lives is to do though it waits")
     expect((await loaded(store, me)).row.tasks, (task,), "and its task is kept")
-    await author.write(row=attrs.evolve(author.row, tasks=()))
+    await author.write(row=replace(author.row, tasks=()))
     expect(await mine(), [], "until the task has ended")
     leaving = Termination(kind=TerminationKind.CANCELLED)
-    await author.write(row=attrs.evolve(author.row, termination=leaving))
+    await author.write(row=replace(author.row, termination=leaving))
     expect(await mine(), [me], "one on its way out rests no more")
     await author.end()
     expect(await mine(), [], "and a done one is done")
@@ -386,7 +387,7 @@ async def what_was_acknowledged_is_there_after_reopening(open_store: OpenStore, 
     first = open_store()
     async with opened(first):
         author = await create(first, new_run(me, me, messages=(message("m1"),)))
-        rows = attrs.evolve(author.row, step=1, early={"a": Decision(target="a", action="resume")})
+        rows = replace(author.row, step=1, early={"a": Decision(target="a", action="resume")})
         await author.write(3, row=rows, calls=(call_row("a"),), tickets=(ticket_row(me, 1, "a"),))
         await first.create_run(new_run(f"{me}.held", me), frame(f"{me}.held", 1))
         await first.post(me, say("c1"), judge)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import attrs
-import msgspec
 import trio
+from msgspec.structs import replace
 
 from ..abc import Created, Store
 from ..contract.calls import CallPosition, CallStatus
@@ -70,7 +69,7 @@ async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLo
     everything = [one for _, _, frames in hooks.frames for one in frames]
     expect(everything, list(await store.events(me)), "what is told is what is stored")
     await store.create_run(new_run(me, me), frame(me, 1))
-    author.row = attrs.evolve(author.row, last_sequence=2)
+    author.row = replace(author.row, last_sequence=2)
     await author.send(author.make()).receipt()
     expect(len(hooks.frames), 3, "what is not written is not told")
 
@@ -196,7 +195,7 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog,
     before, state = bad.row, (StateWrite(key="k", scope="run", value=1, revision=1),)
     sent = [
         good.send(good.make(1)),
-        bad.send(bad.make(0, row=attrs.evolve(before, step=7), messages=(message("m2"), message("m1")), state=state)),
+        bad.send(bad.make(0, row=replace(before, step=7), messages=(message("m2"), message("m1")), state=state)),
         bad.send(bad.make(0)),
         good.send(good.make(1)),
         bad.send(bad.make(1)),
@@ -222,7 +221,7 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me
     store.submit(author.claim, commit, [frame(me, 2)], sent.deliver)
     expect((await sent.receipt()).kind, "failed", "one frame for two events is refused")
     claim = await store.claim(me)
-    wrong = msgspec.structs.replace(commit, row=attrs.evolve(commit.row, last_sequence=9))
+    wrong = replace(commit, row=replace(commit.row, last_sequence=9))
     expect((await author.send(wrong, claim).receipt()).kind, "failed", "a row of another event is refused")
     expect(len(await store.events(me)), 1, "nothing was written")
 
@@ -231,12 +230,12 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me
 async def calls_and_tickets_are_kept_and_replaced(store: Store, _: HookLog, me: str) -> None:
     """The newest row of a call or ticket counts; load returns those of the step or all, in the model's order."""
     author = await create(store, new_run(me, me))
-    first = attrs.evolve(author.row, step=1)
+    first = replace(author.row, step=1)
     rows = (call_row("b", index=1), call_row("a", index=0))
     await author.write(row=first, calls=rows, tickets=(ticket_row(me, 1, "a"),))
-    done = attrs.evolve(rows[1], at=CallPosition.SETTLED, outcome=CallStatus.SUCCEEDED, result={"paid": True})
-    closed = attrs.evolve(ticket_row(me, 1, "a"), status="approved", decided_by="ann", decided_at=NOW)
-    await author.write(row=attrs.evolve(author.row, step=2), calls=(done, call_row("c", step=2)), tickets=(closed,))
+    done = replace(rows[1], at=CallPosition.SETTLED, outcome=CallStatus.SUCCEEDED, result={"paid": True})
+    closed = replace(ticket_row(me, 1, "a"), status="approved", decided_by="ann", decided_at=NOW)
+    await author.write(row=replace(author.row, step=2), calls=(done, call_row("c", step=2)), tickets=(closed,))
     step = await store.load(me, calls="step")
     whole = await loaded(store, me)
     expect([call.call_id for call in (step or whole).calls], ["c"], "calls='step' is the current step's")
@@ -287,7 +286,7 @@ async def load_is_one_consistent_snapshot(store: Store, _: HookLog, me: str) -> 
 
     async def work() -> None:
         for step in range(1, 31):
-            row = attrs.evolve(author.row, step=step)
+            row = replace(author.row, step=step)
             write = StateWrite(key="step", scope="run", value=step)
             await author.write(row=row, calls=(call_row(f"c{step}", step=step),), state=(write,))
 

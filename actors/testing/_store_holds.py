@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.decisions import Command, CommandResult
@@ -26,9 +26,9 @@ from ._store_tools import (
 async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: HookLog, me: str) -> None:
     """It is kept with the run's row, found by its id and by nothing else, and decided once."""
     author = await create(store, new_run(me, me))
-    ticket = attrs.evolve(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
+    ticket = replace(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
     wish = PendingPause(command_id="p", by="ann", reason="lunch")
-    held = attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, holds=(ticket,), pause=wish)
+    held = replace(author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, holds=(ticket,), pause=wish)
     await author.write(row=held, tickets=(ticket,))
     record = await loaded(store, me)
     expect((record.row.holds, record.row.pause, record.tickets), ((ticket,), wish, (ticket,)), "it is as written")
@@ -58,6 +58,6 @@ async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _:
     for number, cursor in enumerate(
         (RunPosition.INFERENCE, RunPosition.STEP_END, RunPosition.STOPPING, RunPosition.RUN_END)
     ):
-        await author.write(row=attrs.evolve(author.row, stage=Stage.RUNNING, cursor=cursor))
+        await author.write(row=replace(author.row, stage=Stage.RUNNING, cursor=cursor))
         await store.post(me, Command(command_id=f"p{number}", kind="pause"), look)
     expect(seen, [False, False, True, True], "a run leaves from stopping on")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import attrs
+from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.decisions import Command, CommandResult
@@ -30,7 +30,7 @@ def _waits(author: Author, number: int, text: str) -> Message:
 
 async def _end_in_line(author: Author) -> None:
     """End a run that was never admitted, with its question."""
-    await author.write(row=attrs.evolve(author.row, stage=Stage.CANCELLED, pending_input=(_waits(author, 1, "?"),)))
+    await author.write(row=replace(author.row, stage=Stage.CANCELLED, pending_input=(_waits(author, 1, "?"),)))
 
 
 async def _thread(store: Store, name: str) -> list[str]:
@@ -64,10 +64,10 @@ async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: H
         await store.post(me, say(f"c{n}", f"text {n}"), judge)
     pending = (_waits(author, 5, "first"), _waits(author, 3, "text 1"), _waits(author, 4, "text 2"))
     sent = tuple(SentText(number=n + 2, step=0, command_id=f"c{n}", size=6) for n in (1, 2))
-    await author.write(row=attrs.evolve(author.row, pending_input=pending, sent=sent, inbox=2), consumed=2)
+    await author.write(row=replace(author.row, pending_input=pending, sent=sent, inbox=2), consumed=2)
     row = (await loaded(store, me)).row
     expect(row.pending_input, pending, "the messages are there, with their texts, in their order")
-    await author.write(row=attrs.evolve(author.row, pending_input=(), sent=()), messages=pending)
+    await author.write(row=replace(author.row, pending_input=(), sent=()), messages=pending)
     expect(await _thread(store, me), [one.id for one in pending], "they join the thread")
 
 
@@ -83,7 +83,7 @@ async def the_judge_of_a_text_is_told_what_waits(store: Store, _: HookLog, me: s
     author = await create(store, new_run(me, me))
     await store.post(me, say("c1", "é"), noting)
     await store.post(me, say("c2", "xyz"), noting)
-    row = attrs.evolve(
+    row = replace(
         author.row,
         pending_input=(_waits(author, 2, "é"),),
         sent=(SentText(number=2, step=0, command_id="c1", size=2),),

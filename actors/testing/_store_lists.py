@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import RunCounts, RunQuery, Store
 from ..contract.lifecycle import RunStatus, Stage
@@ -29,7 +30,7 @@ from ._store_tools import (
 
 async def _author(store: Store, run_id: str, agent: str, *, thread: str | None = None, **info: Any) -> Author:
     new = new_run(run_id, thread or run_id, agent=agent)
-    return await create(store, attrs.evolve(new, info=attrs.evolve(new.info, **info)))
+    return await create(store, replace(new, info=replace(new.info, **info)))
 
 
 async def _named(store: Store, query: RunQuery) -> list[str]:
@@ -83,14 +84,14 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: 
 async def _ask(author: Author, number: int, minute: int) -> None:
     """The run asks something, and waits."""
     at = NOW + timedelta(minutes=minute)
-    ticket = attrs.evolve(ticket_row(author.run_id, number, f"c{number}"), requested_at=at, message=f"May {number}?")
-    await author.write(row=attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL), tickets=(ticket,), at=at)
+    ticket = replace(ticket_row(author.run_id, number, f"c{number}"), requested_at=at, message=f"May {number}?")
+    await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), tickets=(ticket,), at=at)
 
 
 async def _answer(author: Author, number: int, minute: int, stage: Stage = Stage.RUNNING) -> None:
     at = NOW + timedelta(minutes=minute)
-    ticket = attrs.evolve(ticket_row(author.run_id, number, f"c{number}"), status="approved")
-    await author.write(row=attrs.evolve(author.row, stage=stage), tickets=(ticket,), at=at)
+    ticket = replace(ticket_row(author.run_id, number, f"c{number}"), status="approved")
+    await author.write(row=replace(author.row, stage=stage), tickets=(ticket,), at=at)
 
 
 @scenario
@@ -106,13 +107,13 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     await _answer(author, 1, 6)
     (line,) = (await store.summaries((me, f"{me}.nobody"))).runs
     expect((line.asked_count, line.waiting_since), (4, None), "a run that works again does not wait, and asks still")
-    await author.write(row=attrs.evolve(author.row, stage=Stage.NEEDS_APPROVAL), at=NOW + timedelta(minutes=9))
+    await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), at=NOW + timedelta(minutes=9))
     (line,) = (await store.summaries((me,))).runs
     expect(line.waiting_since, NOW + timedelta(minutes=2), "it waits since its oldest open ticket is open")
     await store.post(me, say("c1"), judge)
     (line,) = (await store.summaries((me,))).runs
     expect(line.pending, 1, "a command has not acted yet")
-    done = attrs.evolve(author.row, stage=Stage.CANCELLED, inbox=1)
+    done = replace(author.row, stage=Stage.CANCELLED, inbox=1)
     await author.write(row=done, consumed=1, at=NOW + timedelta(minutes=10))
     (line,) = (await store.summaries((me,))).runs
     shown = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
@@ -152,7 +153,7 @@ async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) 
     second = new_run(f"{me}.2", me, agent=me)
     await store.create_run(second, frame(f"{me}.2", 1))
     third = await _author(store, f"{me}.3", me)
-    await first.write(row=attrs.evolve(first.row, stage=Stage.RUNNING))
+    await first.write(row=replace(first.row, stage=Stage.RUNNING))
     await _ask(third, 1, 1)
     await store.post(third.run_id, say("c1"), judge)
     after = await counted()

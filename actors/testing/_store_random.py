@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from ..abc import Receipt, RunQuery, RunSummary, Store
 from ..contract.decisions import Command
@@ -141,7 +142,7 @@ class _Pair:
     async def write(self, run: _Run) -> None:
         """A commit of some events, messages, calls, tickets and state; one in three is not in order."""
         trouble = self.rng.choice(["none", "none", "none", "none", "gap", "taken"])
-        row = attrs.evolve(
+        row = replace(
             run.row,
             step=run.row.step + self.rng.randrange(2),
             stage=self.rng.choice([Stage.RUNNING, Stage.NEEDS_APPROVAL]),
@@ -166,7 +167,7 @@ class _Pair:
         """A terminal commit, with or without having read the inbox and placed the input."""
         read = len(run.commands) if self.maybe(0.7) else run.row.inbox
         waits = (message(f"{run.name}.late"),) if self.maybe(0.2) else ()
-        row = attrs.evolve(run.row, stage=Stage.COMPLETED, inbox=read, pending_input=waits)
+        row = replace(run.row, stage=Stage.COMPLETED, inbox=read, pending_input=waits)
         await self.send(run, 1, row, consumed=read)
 
     async def claim(self, run: _Run) -> None:

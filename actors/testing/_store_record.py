@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.decisions import Suspend
@@ -80,7 +80,7 @@ async def record_names_commands_that_the_inbox_keeps(store: Store, _: HookLog, m
     await store.post(me, say("s1", "more of it"), judge)
     (item,) = await store.commands(me)
     arrived: Input = CommandArrived(item=item)
-    await author.write(row=attrs.evolve(author.row, inbox=1), consumed=1, taken=_taken(arrived))
+    await author.write(row=replace(author.row, inbox=1), consumed=1, taken=_taken(arrived))
     (found,) = await store.record(me)
     expect(found.taken[0].entry, arrived, "the command comes back whole")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
+from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.state import Scope, StateWrite
@@ -34,7 +34,7 @@ def _shared(key: str, value: object, revision: int = 0) -> StateWrite:
 
 
 async def _write(author: Author, step: int, *state: StateWrite) -> None:
-    await author.write(row=attrs.evolve(author.row, step=step), state=state)
+    await author.write(row=replace(author.row, step=step), state=state)
 
 
 async def _now(store: Store, run_id: str) -> list[StateWrite]:
@@ -74,7 +74,7 @@ async def what_the_commit_writes_that_begins_a_step_counts_to_the_step_before(
     author = await create(store, new_run(me, me))
     await _write(author, 1, _own("k", "one", 1), _shared("s", "one", 1))
     await author.write(
-        row=attrs.evolve(author.row, step=2), state=(_own("k", "end of one", 2), _shared("s", "end", 2)), state_step=1
+        row=replace(author.row, step=2), state=(_own("k", "end of one", 2), _shared("s", "end", 2)), state_step=1
     )
     await _write(author, 2, _own("k", "two", 3))
     expect(await _values(store, me, 1), {"k": "end of one"}, "at the end of step 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import attrs
+from msgspec.structs import replace
 
 from ..abc import Created, Store
 from ..contract.lifecycle import Stage
@@ -37,7 +37,7 @@ LATER = THEN.replace(year=1983)
 
 def _by(name: str, run_id: str, thread_id: str, **changes: object) -> NewRun:
     new = new_run(run_id, thread_id, **changes)
-    return attrs.evolve(new, info=attrs.evolve(new.info, by=name))
+    return replace(new, info=replace(new.info, by=name))
 
 
 async def _try(store: Store, new: NewRun) -> Created:
@@ -59,16 +59,16 @@ async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: HookLog, me
 @scenario
 async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: HookLog, me: str) -> None:
     """`thread_runs` is compared in create's transaction: of two starts that saw the same thread one wins."""
-    fresh = [attrs.evolve(new_run(f"{me}.{i}", me), thread_runs=0) for i in range(2)]
+    fresh = [replace(new_run(f"{me}.{i}", me), thread_runs=0) for i in range(2)]
     await create(store, fresh[0])
     expect(await _try(store, fresh[1]), Created(claim=None, thread_changed=True), "the thread is not new any more")
     expect(await store.load(f"{me}.1"), None, "nothing was written")
-    await create(store, attrs.evolve(fresh[1], thread_runs=1))
+    await create(store, replace(fresh[1], thread_runs=1))
     again = await _try(store, fresh[0])
     expect((again.existing, again.thread_changed), (fresh[0].info, False), "a repeated start finds its run")
-    busy = attrs.evolve(new_run(f"{me}.3", me), thread_runs=0, on_busy="refuse")
+    busy = replace(new_run(f"{me}.3", me), thread_runs=0, on_busy="refuse")
     expect((await _try(store, busy)).thread_changed, True, "the thread is compared before its activity is mentioned")
-    error = await refused(ThreadBusy, _try(store, attrs.evolve(busy, thread_runs=2)), "and then it is busy")
+    error = await refused(ThreadBusy, _try(store, replace(busy, thread_runs=2)), "and then it is busy")
     expect(error.active, f"{me}.0", "the error names the run")
 
 
@@ -92,7 +92,7 @@ async def an_outline_is_the_runs_own_row(store: Store, _: HookLog, me: str) -> N
     author = await create(store, new)
     for name in ("c1", "c2"):
         await store.post(me, say(name), judge)
-    await author.write(2, row=attrs.evolve(author.row, stage=Stage.RUNNING, step=3, inbox=1), consumed=1)
+    await author.write(2, row=replace(author.row, stage=Stage.RUNNING, step=3, inbox=1), consumed=1)
     seen = await store.outline(me)
     if seen is None:
         raise AssertionError("the run has an outline")

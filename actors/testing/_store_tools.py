@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from ..abc import Receipt, Store
 from ..contract.calls import CallPosition
@@ -219,7 +220,7 @@ class Author:
     def make(self, events: int = 1, *, row: RunRow | None = None, **parts: Any) -> Commit:
         """A commit that follows the newest one."""
         before = self.row
-        self.row = attrs.evolve(row or before, last_sequence=before.last_sequence + events)
+        self.row = replace(row or before, last_sequence=before.last_sequence + events)
         drafts = (EventDraft("run.step.started", {}),) * events
         parts = {"at": NOW, **parts}
         return Commit(run_id=self.run_id, expected_last=before.last_sequence, events=drafts, row=self.row, **parts)
@@ -240,7 +241,7 @@ class Author:
 
     async def end(self, *, stage: Stage = Stage.COMPLETED, at: datetime = NOW) -> Receipt:
         """Write the terminal commit."""
-        return await self.write(row=attrs.evolve(self.row, stage=stage), at=at)
+        return await self.write(row=replace(self.row, stage=stage), at=at)
 
 
 async def create(store: Store, new: NewRun) -> Author:

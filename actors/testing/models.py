@@ -24,6 +24,7 @@ from typing import Any, Final, get_args
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from greenroom.supervision.fields import did_you_mean
 
@@ -428,7 +429,7 @@ def _usage(request: ModelRequest, parts: Sequence[Part]) -> Usage:
     stated = [part.usage for part in parts if isinstance(part, Text) and part.usage is not None]
     if stated:
         total = sum(stated, Usage())
-        return total if total.requests else attrs.evolve(total, requests=1)
+        return total if total.requests else replace(total, requests=1)
     reasoning = sum(len(part.text.split()) for part in parts if isinstance(part, Think))
     said = sum(len(part.text.split()) for part in parts if isinstance(part, Text | Refuse))
     calls = sum(isinstance(part, Call) for part in parts)

@@ -20,6 +20,7 @@ from typing import Any
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.abc import Receipt
@@ -68,7 +69,7 @@ class Author:
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None
-        row = attrs.evolve(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
+        row = replace(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
         return cls(runtime, created.claim, row, encoder)
 
     def commit(self, stamps: Sequence[int]) -> None:
@@ -78,7 +79,7 @@ class Author:
             EventDraft("run.message.delta", MessageDelta(message_id=f"{RUN}-m1", index=before + i, text=words(stamp)))
             for i, stamp in enumerate(stamps, 1)
         )
-        self.row = attrs.evolve(self.row, last_sequence=before + len(events))
+        self.row = replace(self.row, last_sequence=before + len(events))
         at = self.runtime.clock.now()
         commit = Commit(run_id=RUN, expected_last=before, at=at, events=events, row=self.row)
         frames = self.encoder.frames(before, at, events)

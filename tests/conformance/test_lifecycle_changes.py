@@ -3,8 +3,8 @@
 import linecache
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.testing import call
@@ -158,7 +158,7 @@ async def forge(scene: Scene) -> None:
     record = await scene.runtime.store.load("r")
     assert record is not None
     (row,) = record.calls
-    older = attrs.evolve(row, definition="")
+    older = replace(row, definition="")
     if shelf.kind == "sqlite":
         import sqlite3
         from contextlib import closing

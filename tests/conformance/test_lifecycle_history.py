@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 import attrs
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.testing import call, delay, fail, refuse, text
@@ -164,8 +164,8 @@ async def test_a_life_that_breaks_its_promises_is_found(play, autojump_clock):
     assert broken() == ""
     assert "has the sequence" in broken(frames=[*frames[:5], *frames[6:]])
     assert "can not be" in broken(frames=[frame.replace(b'"from":"running"', b'"from":"planned"') for frame in frames])
-    assert "the rows" in broken(record=attrs.evolve(record, row=attrs.evolve(record.row, stage=gr.Stage.RUNNING)))
+    assert "the rows" in broken(record=attrs.evolve(record, row=replace(record.row, stage=gr.Stage.RUNNING)))
     assert "a commit follows" in broken(log=log[1:])
     late = [commit for commit in log if commit.row.stage is gr.Stage.NEEDS_APPROVAL]
-    wrong = msgspec.structs.replace(late[0], row=attrs.evolve(late[0].row, stage=gr.Stage.RUNNING))
+    wrong = replace(late[0], row=replace(late[0].row, stage=gr.Stage.RUNNING))
     assert "the run is running, its calls are" in broken(log=[wrong if commit is late[0] else commit for commit in log])

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
@@ -351,8 +352,8 @@ def brief(on_expiry: str, value: Any = None) -> Any:
         assert record is not None
         (ticket,) = record.row.holds
         due = BIRTHDAY + timedelta(seconds=200)
-        changed = attrs.evolve(ticket, expires_at=due, on_expiry=on_expiry, expiry_result=value)
-        row = attrs.evolve(record.row, holds=(changed,), next_due=due)
+        changed = replace(ticket, expires_at=due, on_expiry=on_expiry, expiry_result=value)
+        row = replace(record.row, holds=(changed,), next_due=due)
         claim = await store.claim(RUN)
         assert claim is not None
         last = record.row.last_sequence

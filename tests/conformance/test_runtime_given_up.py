@@ -3,9 +3,9 @@
 import sqlite3
 from contextlib import closing
 
-import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
@@ -139,7 +139,7 @@ async def test_a_run_that_was_given_up_frees_its_thread_at_the_next_start_too(sh
         assert (await (await runtime.get("r1")).decide("c1", "resume")).ok
         store = runtime.store
         held = new_run("r2", "t", agent="helper", on_busy="queue")
-        held = attrs.evolve(held, info=attrs.evolve(held.info, agent="helper"))
+        held = replace(held, info=replace(held.info, agent="helper"))
         assert (await store.create_run(held, b"{}")).behind == "r1"
     poison(shelf.path, POISONS["a call"])
     async with home(shelf, agents=[payer("done")]) as runtime:

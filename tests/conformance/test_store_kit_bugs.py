@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery, StoreHooks
 from greenroom.actors.contract.decisions import Command, InboxItem
@@ -84,7 +84,7 @@ class RefusesNothing(MemoryTables):
     """A run is queued that was to be refused."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(attrs.evolve(new, on_busy="queue"), frame)
+        return super().create(replace(new, on_busy="queue"), frame)
 
 
 @planted
@@ -92,7 +92,7 @@ class MindsNoOtherRuns(MemoryTables):
     """A run is created in a thread that has changed meanwhile."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(attrs.evolve(new, thread_runs=None), frame)
+        return super().create(replace(new, thread_runs=None), frame)
 
 
 @planted
@@ -117,7 +117,7 @@ class ForksWithoutState(MemoryTables):
     """A new run does not get the state that it is to begin with."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(attrs.evolve(new, state=()), frame)
+        return super().create(replace(new, state=()), frame)
 
 
 @planted
@@ -125,7 +125,7 @@ class ForgetsTheBirthRecord(MemoryTables):
     """What a run was born with is not recorded."""
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(attrs.evolve(new, taken=()), frame)
+        return super().create(replace(new, taken=()), frame)
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class ClaimsWithTheOldToken(MemoryTables):
         if claim is None:
             return None
         self.runs[run_id].token -= 1
-        return attrs.evolve(claim, token=claim.token - 1)
+        return replace(claim, token=claim.token - 1)
 
 
 @planted
@@ -188,7 +188,7 @@ class TakesAnyToken(MemoryTables):
 
     def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
         run = self.runs.get(commit.run_id)
-        return super().commit(claim if run is None else attrs.evolve(claim, token=run.token), commit, frames)
+        return super().commit(claim if run is None else replace(claim, token=run.token), commit, frames)
 
 
 @planted
@@ -197,8 +197,8 @@ class LeavesGaps(Committing):
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
         last = len(run.frames)
-        row = attrs.evolve(commit.row, last_sequence=last + len(commit.events))
-        return msgspec.structs.replace(commit, expected_last=last, row=row)
+        row = replace(commit.row, last_sequence=last + len(commit.events))
+        return replace(commit, expected_last=last, row=row)
 
 
 @planted
@@ -225,7 +225,7 @@ class EndsWithUnreadCommands(Committing):
     """A run may end without having read its commands."""
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
-        return msgspec.structs.replace(commit, consumed=len(run.inbox)) if commit.row.stage in TERMINAL else commit
+        return replace(commit, consumed=len(run.inbox)) if commit.row.stage in TERMINAL else commit
 
 
 @planted
@@ -242,7 +242,7 @@ class CountsWrongly(Committing):
     """A receipt does not name the newest event."""
 
     def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
-        return msgspec.structs.replace(receipt, last=receipt.last + 1)
+        return replace(receipt, last=receipt.last + 1)
 
 
 @planted
@@ -250,7 +250,7 @@ class LosesState(Committing):
     """State is not written with a commit without events."""
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
-        return commit if commit.events else msgspec.structs.replace(commit, state=())
+        return commit if commit.events else replace(commit, state=())
 
 
 @planted
@@ -258,7 +258,7 @@ class DatesStateWithTheRow(Committing):
     """State counts to the step of the row, and not to the step that wrote it."""
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
-        return msgspec.structs.replace(commit, state_step=None)
+        return replace(commit, state_step=None)
 
 
 @planted
@@ -266,7 +266,7 @@ class LosesTickets(Committing):
     """Of several tickets in a commit one is written."""
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
-        return msgspec.structs.replace(commit, tickets=commit.tickets[:1])
+        return replace(commit, tickets=commit.tickets[:1])
 
 
 @planted
@@ -275,7 +275,7 @@ class LosesCalls(Committing):
 
     def before(self, run: RunTables, commit: Commit) -> Commit:
         new = tuple(call for call in commit.calls if call.call_id not in run.calls)
-        return msgspec.structs.replace(commit, calls=new)
+        return replace(commit, calls=new)
 
 
 @planted
@@ -455,7 +455,7 @@ class PostsToTheDead(Posting):
 
     def before(self, run: RunTables, command: Command) -> None:
         if run.ended is not None:
-            run.row = attrs.evolve(run.row, stage=Stage.RUNNING)
+            run.row = replace(run.row, stage=Stage.RUNNING)
 
 
 @planted

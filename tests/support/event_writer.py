@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.abc import Receipt
@@ -37,7 +38,7 @@ class Author:
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None
-        row = attrs.evolve(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
+        row = replace(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
         return cls(runtime, run, created.claim, row, encoder)
 
     @property
@@ -52,7 +53,7 @@ class Author:
             EventDraft("run.message.delta", MessageDelta(message_id=f"{self.run}-m1", index=before + i, text=text))
             for i, text in enumerate(texts)
         )
-        self.row = attrs.evolve(self.row, last_sequence=before + len(events))
+        self.row = replace(self.row, last_sequence=before + len(events))
         at = self.runtime.clock.now()
         commit = Commit(run_id=self.run, expected_last=before, at=at, events=events, row=self.row)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType
 
 import attrs
+import msgspec
 import pytest
 
 import greenroom as gr
@@ -158,11 +159,11 @@ def test_the_defaults_are_those_of_the_page():
 
 @pytest.mark.parametrize("kind", FROZEN, ids=lambda kind: kind.__name__)
 def test_what_people_hold_is_frozen(kind):
-    assert attrs.has(kind)
-    assert kind.__setattr__ is not object.__setattr__
-    field = attrs.fields(kind)[0].name
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        setattr(kind.__new__(kind), field, 1)
+    struct = issubclass(kind, msgspec.Struct)
+    field = kind.__struct_fields__[0] if struct else attrs.fields(kind)[0].name
+    value = kind(**dict.fromkeys(kind.__struct_fields__)) if struct else kind.__new__(kind)
+    with pytest.raises(AttributeError, match="immutable" if struct else "can't set"):
+        setattr(value, field, 1)
 
 
 def test_a_stopped_outcome_is_a_completed_one():

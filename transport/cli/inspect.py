@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
 import trio
 
 import greenroom as gr
@@ -154,7 +155,7 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
         "held": summary.held,
         "step": row.step,
         "lastSequence": row.last_sequence,
-        "usage": attrs.asdict(row.usage),
+        "usage": msgspec.structs.asdict(row.usage),
         "pending": summary.pending,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.codec import parse
@@ -75,7 +76,7 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
     finish = {} if end.finish is None else {"finish": end.finish}
-    more = {"output": end.output, "usage": attrs.asdict(usage), **finish, **stopped}
+    more = {"output": end.output, "usage": msgspec.structs.asdict(usage), **finish, **stopped}
     return ExitReport(status="completed", exit=exits.COMPLETED, more=more)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 import greenroom as gr
 from greenroom.actors.abc import RunSummary
@@ -130,13 +131,13 @@ class RunReport:
             "workspace": shown_workspace(info.workspace),
             "step": view.step,
             "lastSequence": view.last_sequence,
-            "usage": attrs.asdict(view.usage),
+            "usage": msgspec.structs.asdict(view.usage),
             "calls": dict(view.calls),
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
             "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
             "pending": view.pending,
             "waitingFor": plain_wait(view.waiting_for),
-            "termination": None if view.termination is None else attrs.asdict(view.termination),
+            "termination": None if view.termination is None else msgspec.structs.asdict(view.termination),
             "output": self._redactor.value(self._record.row.output),
             "resume": None if view.status is gr.RunStatus.DONE else self._again(),
         }

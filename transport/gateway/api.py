@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
@@ -298,11 +299,11 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "title": view.title,
         "stage": view.stage,
         "status": view.status,
-        "termination": None if view.termination is None else attrs.asdict(view.termination),
+        "termination": None if view.termination is None else msgspec.structs.asdict(view.termination),
         "calls": dict(view.calls),
         "tickets": [plain_ticket(one) for one in view.tickets],
         "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
-        "usage": attrs.asdict(view.usage),
+        "usage": msgspec.structs.asdict(view.usage),
         "step": view.step,
         "sequence": view.last_sequence,
         "pending": view.pending,

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
@@ -155,7 +156,7 @@ def row_of(line: gr.RunSummary, reader: gr.RunReader) -> tuple[RunLine, int]:
     row = _row_of(line, reader)
     size = len(_encode(row))
     if size > ROW_BYTES:  # reviewers' names have no limit of their own
-        row = msgspec.structs.replace(row, asked=())
+        row = replace(row, asked=())
         size = len(_encode(row))
     return row, size
 
@@ -190,7 +191,7 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
 def _termination(found: gr.Termination | None, reader: gr.RunReader) -> gr.Termination | None:
     if found is None or found.detail is None:
         return found
-    return attrs.evolve(found, detail=shown_line(found.detail, reader.redactor))
+    return replace(found, detail=shown_line(found.detail, reader.redactor))
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------

@@ -59,6 +59,13 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     raise TypeError(f"no strategy for {hint!r}")
 
 
+def field_names(cls: Any) -> tuple[str, ...]:
+    """The fields of an attrs class or struct, in order."""
+    if issubclass(cls, msgspec.Struct):
+        return cls.__struct_fields__
+    return tuple(field.name for field in attrs.fields(cls))
+
+
 def instances(cls: type, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Objects of an attrs class or struct: each field drawn by its hint, unless it is given."""
     hints = get_type_hints(cls, include_extras=True)

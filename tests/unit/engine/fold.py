@@ -6,7 +6,7 @@ deltas in order, one consequence per decision.
 
 from collections import Counter
 
-import attrs
+from msgspec.structs import astuple
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CALLS, CallStatus
@@ -77,7 +77,7 @@ class Fold:
         """The terminal event tells what the last request has cost if the run ends because that one failed."""
         assert isinstance(payload, ev.RunCompleted | ev.RunFailed | ev.RunCancelled)
         if payload.code in ("model_error", "consecutive_errors"):
-            pairs = zip(attrs.astuple(payload.usage), attrs.astuple(self.usage), strict=True)
+            pairs = zip(astuple(payload.usage), astuple(self.usage), strict=True)
             assert all(now >= before for now, before in pairs)
             self.usage = payload.usage
         assert payload.usage == self.usage

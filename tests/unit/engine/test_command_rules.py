@@ -5,6 +5,7 @@ from itertools import combinations
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import SETTLED, CallPosition, CallStatus
@@ -34,7 +35,7 @@ def of_status(call, status):
         CallStatus.SUSPENDED: {"at": CallPosition.PARKED},
         CallStatus.RESUMING: {"at": CallPosition.ALLOWED, "resumed_at": 0},
     }
-    found = attrs.evolve(call, **places.get(status, {"at": CallPosition.SETTLED, "outcome": status}))
+    found = replace(call, **places.get(status, {"at": CallPosition.SETTLED, "outcome": status}))
     assert found.status is status
     return found
 
@@ -80,7 +81,7 @@ def with_decision(command, **changes):
 
 
 def with_ticket(facts, **changes):
-    return facts if facts.ticket is None else attrs.evolve(facts, ticket=attrs.evolve(facts.ticket, **changes))
+    return facts if facts.ticket is None else attrs.evolve(facts, ticket=replace(facts.ticket, **changes))
 
 
 def prior(kind, **fields):
@@ -223,7 +224,7 @@ def test_the_same_command_again_gets_the_first_answer_in_every_stage(stage, firs
         pending=MAX_PENDING,
         known=(GOOD, first),
         prior=GOOD,
-        ticket=attrs.evolve(TICKET, status="approved", decided_by="ann"),
+        ticket=replace(TICKET, status="approved", decided_by="ann"),
     )
     assert judge(facts, GOOD) == attrs.evolve(first, status="duplicate")
     assert judge(facts, GOOD).ok

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.contract.calls import POSITIONS, CallPosition, CallStatus, check_move
 from greenroom.actors.contract.decisions import Deny
@@ -37,7 +38,7 @@ def outcome_at(at: CallPosition, source: CallPosition) -> CallStatus | None:
 def test_a_call_row_is_moved_as_the_table_says(source: CallPosition, target: CallPosition) -> None:
     """Staying is no move; what moved in this input already is refused no less."""
     w = World(AgentSpec(key="a", tools=TOOLS))
-    row = attrs.evolve(ROW, at=source, outcome=outcome_at(source, source))
+    row = replace(ROW, at=source, outcome=outcome_at(source, source))
     before = msgspec.structs.replace(w.state, calls={"c": row})
     outcome = row.outcome if source is target else outcome_at(target, source)
     for touched in (False, True):
@@ -54,7 +55,7 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallPosition, target: Cal
 
 def test_an_outcome_does_not_change() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
-    row = attrs.evolve(ROW, at=CallPosition.SETTLED, outcome=CallStatus.FAILED)
+    row = replace(ROW, at=CallPosition.SETTLED, outcome=CallStatus.FAILED)
     builder = StepBuilder(w.spec, msgspec.structs.replace(w.state, calls={"c": row}), w.now)
     with pytest.raises(IllegalTransition):
         builder.put(row, outcome=CallStatus.SUCCEEDED)
@@ -63,7 +64,7 @@ def test_an_outcome_does_not_change() -> None:
 def test_a_call_that_is_not_there_begins_new() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     with pytest.raises(IllegalTransition, match="call c: nothing -> body"):
-        StepBuilder(w.spec, w.state, w.now).put(attrs.evolve(ROW, at=CallPosition.BODY))
+        StepBuilder(w.spec, w.state, w.now).put(replace(ROW, at=CallPosition.BODY))
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------

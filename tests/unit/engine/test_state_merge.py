@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import force_setattr
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CallPosition
@@ -154,7 +155,7 @@ def test_a_reducer_that_raises_drops_the_batch_and_says_so() -> None:
     state.update(SEEN, ["b"])
     batch = state.batch()
     assert batch is not None
-    object.__setattr__(batch.writes[0], "value", ["burst"])
+    force_setattr(batch.writes[0], "value", ["burst"])
     w.returns("B", batch=batch)
     assert values(w) == {"thread:seen": ["a"]}
     assert conflicts(w)[0].detail == "the reducer of state key 'thread:seen' failed: RuntimeError: too much"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import attrs
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import Suspend
@@ -462,7 +462,7 @@ def test_a_spawn_over_the_limit_is_refused_and_may_be_tried_again() -> None:
 
 def test_one_body_spawns_so_many_tasks_and_no_more() -> None:
     w = bossing()
-    many = attrs.evolve(w.state.calls["B"], spawned=tuple(f"m{n}" for n in range(MAX_SPAWNS - 1)))
+    many = replace(w.state.calls["B"], spawned=tuple(f"m{n}" for n in range(MAX_SPAWNS - 1)))
     w.state = msgspec.structs.replace(w.state, calls={"B": many})
     assert spawned(w.spawns("B", "look", n=1)) == f"B.task{MAX_SPAWNS}"
     assert str(MAX_SPAWNS) in spawned(w.spawns("B", "look", n=2))

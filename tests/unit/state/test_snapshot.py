@@ -5,11 +5,11 @@ import tracemalloc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
+from msgspec.structs import replace
 
 from greenroom.actors.contract.state import Batch, KeyId, Keys, KeySpec, Scope, StateWrite, Write
 from greenroom.actors.state.snapshot import EMPTY, REMEMBERED, StateSnapshot, StateValue, WriteConflict
@@ -308,7 +308,7 @@ def written(state: Mapping[KeyId, Any], plan: Sequence[tuple[KeyId, str, int]]) 
         reduce = spec.reduce if op == "update" else None
         seen[key] = value if reduce is None else reduce(seen.get(key), value)
         write = Write(name=key.name, scope=key.scope, persistent=spec.persistent, value=value, result=seen[key])
-        writes.append(attrs.evolve(write, op="set" if reduce is None else "update"))
+        writes.append(replace(write, op="set" if reduce is None else "update"))
     return tuple(writes)
 
 

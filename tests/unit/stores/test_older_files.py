@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import CallPosition, CallStatus
@@ -59,7 +59,7 @@ async def older(path: Path, version: int, *new: NewRun) -> Sequence[NewRun]:
 def begun_by(name: str, run_id: str, thread_id: str) -> NewRun:
     """A run of a principal, with its input."""
     new = new_run(run_id, thread_id, messages=(message(f"{run_id}.m1"),))
-    return attrs.evolve(new, info=attrs.evolve(new.info, by=name))
+    return replace(new, info=replace(new.info, by=name))
 
 
 async def test_threads_of_an_older_file_have_owners(path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import sqlite3
 
-import attrs
 import trio
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.state import StateWrite
@@ -21,7 +21,7 @@ async def test_a_thread_keeps_one_value_of_a_key_for_all_runs_that_are_gone(tmp_
             author = await create(store, new_run(f"r{run}", "t"))
             for step in range(1, 6):
                 write = StateWrite(key="k", scope="thread", value=[run, step], revision=step)
-                await author.write(row=attrs.evolve(author.row, step=step), state=(write,))
+                await author.write(row=replace(author.row, step=step), state=(write,))
             await author.end(at=NOW.replace(year=NOW.year + (2 if run == 2 else 0)))
         assert await trio.to_thread.run_sync(values, tmp_path / "s.db") == 15
         await store.prune(LATER)

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import attrs
 import msgspec
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from greenroom.actors.abc import RunCounts, RunQuery
 from greenroom.actors.contract import codec
@@ -300,9 +300,9 @@ async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Pat
         | {"agentId": "clerk", "timestamp": "2026-03-01T12:00:00.000Z", "payload": {"input": " \nRefund Order 7\nnow"}}
     )
     new = new_run("r1", "t1", stage=Stage.NEEDS_APPROVAL)
-    new = attrs.evolve(new, info=attrs.evolve(new.info, by="ann"))
+    new = replace(new, info=replace(new.info, by="ann"))
     await old_file(path, new, MIGRATIONS[:4], frame)
-    tickets = [ticket_row("r1", 1, "a"), attrs.evolve(ticket_row("r1", 2, "b"), message="May it?")]
+    tickets = [ticket_row("r1", 1, "a"), replace(ticket_row("r1", 2, "b"), message="May it?")]
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
         rows = [(one.ticket_id, one.call_id, one.status, codec.dump(one)) for one in tickets]
         rows.append(("damaged", "c", "closed", b"what?"))
@@ -358,7 +358,7 @@ async def test_state_keys_of_an_older_file_have_no_revision(path: Path) -> None:
         assert record is not None
         assert record.state == (StateWrite(key="k", scope="run", value=2), ours)
         new = StateWrite(key="k", scope="run", value=3, revision=1)
-        await Author(store, claim, row).write(row=attrs.evolve(row, step=3), state=(new,))
+        await Author(store, claim, row).write(row=replace(row, step=3), state=(new,))
         assert await store.state_at("r1", 3) == (new, ours)
 
 

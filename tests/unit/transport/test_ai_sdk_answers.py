@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.transport.encoders.ai_sdk_builder import ToolPart
@@ -27,10 +28,10 @@ PLAIN = Ticket(
     reason="tool_permission",
     requested_at=AT,
 )
-VALUE = attrs.evolve(PLAIN, reason="user_input", resume_mode="use_decision_as_tool_result")
-FORM = attrs.evolve(PLAIN, reason="user_input", response_schema={"type": "object"})
-EDIT = attrs.evolve(PLAIN, reason="user_input", resume_mode="pass_decision_to_tool")
-UNKNOWN = attrs.evolve(PLAIN, reason="outcome_unknown")
+VALUE = replace(PLAIN, reason="user_input", resume_mode="use_decision_as_tool_result")
+FORM = replace(PLAIN, reason="user_input", response_schema={"type": "object"})
+EDIT = replace(PLAIN, reason="user_input", resume_mode="pass_decision_to_tool")
+UNKNOWN = replace(PLAIN, reason="outcome_unknown")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ async def decided(desk: Desk, *tickets: Ticket) -> Any:
 
 
 async def test_answers_to_closed_tickets_are_not_sent() -> None:
-    found = await decided(Desk(), attrs.evolve(PLAIN, status="denied"))
+    found = await decided(Desk(), replace(PLAIN, status="denied"))
     assert (found.accepted, found.refused) == (0, {})
 
 
@@ -204,7 +205,7 @@ async def test_an_answer_that_comes_too_late_is_no_error(code: str) -> None:
 @pytest.mark.parametrize("code", ["store_unavailable", "busy", "closing"])
 async def test_what_may_work_later_is_refused_whole_so_that_it_is_sent_again(code: str) -> None:
     with pytest.raises(Refused, match=code):
-        await decided(Desk(None, code), PLAIN, attrs.evolve(PLAIN, ticket_id="r.t2"))
+        await decided(Desk(None, code), PLAIN, replace(PLAIN, ticket_id="r.t2"))
 
 
 async def test_a_value_that_does_not_fit_gives_way_to_the_next_wish() -> None:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.testing import call, fail
@@ -143,7 +143,7 @@ def test_a_ticket_is_named_by_its_id_its_call_its_tool_or_its_last_part(target: 
 
 def test_a_ticket_of_the_run_itself_is_named_by_its_id_and_by_nothing_else() -> None:
     class Held(View):
-        tickets = (attrs.evolve(ticket(1, ""), call_id=None, reason="manual_pause"), ticket(2, "refund"))
+        tickets = (replace(ticket(1, ""), call_id=None, reason="manual_pause"), ticket(2, "refund"))
 
     assert _meant("t1", Held()).ticket_id == "r.t1"
     with pytest.raises(gr.UsageError, match="'' is no open ticket"):
