@@ -22,6 +22,7 @@ from ..demo.writing import check_name
 from ..terminal.approval_prompt import FileChange
 from ..terminal.open_screen import open_screen
 from . import paths, tokens
+from .collector import collect_rarely
 from .hidden import hidden_values
 from .inspect import info_of, newest_unfinished
 from .run import how_to_answer
@@ -64,6 +65,7 @@ def demo(given: argparse.Namespace) -> int:
         again=_again(given),
         change=partial(change_of, folder),
     )
+    collect_rarely()
     return trio.run(work, job, screen)
 
 

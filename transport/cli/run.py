@@ -15,6 +15,7 @@ from ..terminal.keyboard import is_interactive
 from ..terminal.open_screen import open_screen
 from . import paths, tokens
 from .agents import load_agent
+from .collector import collect_rarely
 from .hidden import hidden_values
 from .session import RunJob, work
 
@@ -45,6 +46,7 @@ def run(given: argparse.Namespace) -> int:
         secrets=hidden_values(given),
         again=_again(given),
     )
+    collect_rarely()
     return trio.run(work, job, screen)
 
 

@@ -21,6 +21,7 @@ from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
 from . import exits, paths, tokens
 from .agents import load_agents
+from .collector import collect_rarely
 from .hidden import hidden_values
 from .hosting import GatewayOptions, hosting
 from .session import Interrupts
@@ -79,6 +80,7 @@ def serve(given: argparse.Namespace) -> int:
             secrets=hidden_values(given),
         )
         _allow_files()
+        collect_rarely()
         return trio.run(_serve, service, open_screen(machine=given.json, secrets=hidden_values(given)))
 
 
