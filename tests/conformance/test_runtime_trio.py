@@ -8,6 +8,7 @@ import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 import greenroom as gr
+from greenroom.actors.contract.spec import MODES
 from greenroom.testing import call
 
 from ..support.event_writer import Author
@@ -137,3 +138,43 @@ async def test_a_follower_hears_a_cancel_at_the_next_event(shelf, autojump_clock
                         scope.cancel()
         assert scope.cancelled_caught
     assert given == list(range(1, 11))
+
+
+@pytest.mark.parametrize("execution", MODES)
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_body_does_not_see_the_context_variables_of_the_bodies_before_it(shelf, execution, kind):
+    """Neither those of the same step, nor those of an earlier step or run; each sees what the opener had set."""
+    seen: list[str] = []
+
+    def look(mark: str) -> str:
+        seen.append(user.get())
+        user.set(mark)
+        return user.get()
+
+    @gr.tool
+    async def later(mark: str) -> str:
+        look(mark)
+        await wait_all_tasks_blocked()  # the other body of the step has begun, if it may run beside this one
+        return user.get()
+
+    @gr.tool
+    def at_once(mark: str) -> str:
+        return look(mark)
+
+    class Marks(gr.Plugin):
+        async def step_end(self, ctx: gr.PhaseContext[Any]) -> None:
+            look("hook")
+
+    tool = later if kind == "async" else at_once
+    steps = [[call(tool.name, id=f"c{2 * n + i}", mark=f"body {n} {i}") for i in range(2)] for n in range(2)]
+    helper = agent(*steps, "done", tools=[tool], plugins=[Marks()], execution=execution)
+    user.set("ada")
+    async with home(shelf, agents=[helper]) as runtime:
+        for _ in range(2):
+            run = await runtime.start(helper, "hi", thread_id="t")
+            await run.result()
+            said = [message.content for message in (await run.view()).messages if message.role == "tool"]
+            assert sorted(said[-4:]) == sorted(f"body {n} {i}" for n in range(2) for i in range(2))
+    assert len(seen) == 2 * (4 + 3)  # two runs: four bodies and three ends of a step each
+    assert set(seen) == {"ada"}
+    assert user.get() == "ada"
