@@ -54,7 +54,7 @@ from .registry import Registry
 from .reply import Reply
 from .reporting import report
 from .spec import ChildSpec, OnGiveUp
-from .strategy import Decision, Escalate, Restart, Stop, decide
+from .strategy import Decision, Escalate, Restart, Stop, decide, wants_restart
 from .views import (
     ChildCount,
     ChildInfo,
@@ -271,7 +271,8 @@ class Supervisor:
         """Decide what follows the exit of an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
-        if self._stopping or cell.request is not None or cell.booting is not None:
+        asked = self._stopping or cell.request is not None or cell.booting is not None
+        if asked or not wants_restart(cell.spec, exit_):
             return Stop(exit=exit_)
         options = self._options
         chance = 0.5 if cell.spec.backoff is None else options.rng.random()

@@ -26,7 +26,7 @@ FOREIGN_SCHEMA: Final = msgspec.Meta(extra={"foreign": "schema"})
 """Marks a field that holds a foreign JSON Schema: read for secrets, but a property may be named `password`."""
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"source": "from"}):
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from"}):
     """What all payloads have in common.
 
     msgspec structs, not attrs: ten times cheaper to make, and a field may be named `from` on the wire.

@@ -83,6 +83,8 @@ class Redactor:
 
     def value(self, value: object) -> Any:
         """JSON data without secrets; the same object if there are none."""
+        if type(value) is str:  # most fields of events: read once, as in `_dirty`
+            return value if len(value) < SHORTEST else self.text(value)
         return self._clean(value) if self._dirty(value) else value
 
     def restored(self, given: object, raw: object) -> Any:

@@ -374,7 +374,7 @@ class EventDraft(msgspec.Struct, frozen=True, gc=False):
     payload: Any
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that one input changed, as one transaction.
 
     Attributes:

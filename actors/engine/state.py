@@ -62,7 +62,7 @@ def stored(call: CallRow) -> CallRow:
     return replace(call, batch=replace(batch, writes=kept))
 
 
-class RunState(msgspec.Struct, frozen=True, kw_only=True):
+class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run as its machine sees it.
 
     Attributes:

@@ -462,7 +462,7 @@ class Children:
 
     def next_look(self) -> float:
         """When `look` is to be called, in trio time."""
-        return min((at for at, _ in self.watched.values()), default=math.inf)
+        return min(at for at, _ in self.watched.values()) if self.watched else math.inf
 
     def look(self) -> None:
         """Ask those who watch over a child (`watched`) whether it hides from the end of its time, if it is time to."""

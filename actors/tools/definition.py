@@ -173,14 +173,9 @@ class Tool(Generic[P, R_co]):
         """
         return self._arguments.complete(arguments)
 
-    def call(self, ctx: ToolContext | SyncToolContext, arguments: JSONObject) -> Any:
-        """Call the function with JSON arguments: the coroutine of an async tool, the result of a sync one.
-
-        Raises:
-            ArgumentsError: they do not fit; the message names the path.
-        """
+    def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
+        """Call the function with what `convert` has made: the coroutine of an async tool, the result of a sync one."""
         function: Callable[..., Any] = self.function
-        keywords = self.convert(arguments)
         return function(ctx, **keywords) if self.takes_context else function(**keywords)
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -20,6 +21,7 @@ from ..contract.decisions import Suspend
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 from ..state.values import shown
+from .arguments import ArgumentsError
 from .context import SyncToolContext, ToolContext
 from .definition import Tool
 from .threads import ThreadBody, ThreadResult, run_body
@@ -90,10 +92,11 @@ async def invoke(
         trio.Cancelled: cancelled. A sync body had up to `tool.grace` seconds to end; if it ended in time its result is
             returned instead (what has happened has happened), if not `record.stubborn` is set.
     """
-    wrong = tool.check(arguments)
-    if wrong is not None:
-        raise ToolFailed(wrong, code="invalid_arguments", fatal=False)
-    body = _in_task(tool, ctx, arguments) if tool.is_async else _in_thread(tool, ctx, arguments, limiter, record)
+    try:
+        keywords = tool.convert(arguments)
+    except ArgumentsError as error:
+        raise ToolFailed(str(error), code="invalid_arguments", fatal=False) from None
+    body = _in_task(tool, ctx, keywords) if tool.is_async else _in_thread(tool, ctx, keywords, limiter, record)
     if tool.timeout is None:
         return await body
     with trio.move_on_after(tool.timeout):
@@ -107,9 +110,9 @@ def out_of_time(tool: Tool[..., object]) -> ToolFailed:
     return ToolFailed(text, code="tool_timeout", fatal=tool.ends_on_timeout)
 
 
-async def _in_task(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, arguments: JSONObject) -> Any:
+async def _in_task(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
     try:
-        return await tool.call(ctx, arguments)
+        return await tool.call(ctx, keywords)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of user code
         return _settle(tool, failure_of(error))  # noqa: ASYNC104 - the border has raised what passes
 
@@ -117,12 +120,12 @@ async def _in_task(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, 
 async def _in_thread(
     tool: Tool[..., object],
     ctx: ToolContext | SyncToolContext,
-    arguments: JSONObject,
+    keywords: Mapping[str, Any],
     limiter: trio.CapacityLimiter,
     record: Invocation | None,
 ) -> Any:
     record = Invocation() if record is None else record
-    body = ThreadBody(lambda: tool.call(_wired(ctx, body), arguments))
+    body = ThreadBody(lambda: tool.call(_wired(ctx, body), keywords))
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done

@@ -364,8 +364,8 @@ async def test_call_gives_the_context_only_to_who_wants_it():
     def double(a: int) -> int:
         return 2 * a
 
-    assert await who.call(ToolContext(deps=Deps("Ann")), {"greeting": "hello"}) == "hello Ann"
-    assert double.call(SyncToolContext(), {"a": 2}) == 4
+    assert await who.call(ToolContext(deps=Deps("Ann")), who.convert({"greeting": "hello"})) == "hello Ann"
+    assert double.call(SyncToolContext(), double.convert({"a": 2})) == 4
 
 
 def test_tools_are_frozen_and_compared_by_identity():
