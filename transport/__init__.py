@@ -1,4 +1,8 @@
-"""The transport layer: gateway, client, command line, terminal."""
+"""The transport layer: gateway, client, command line, terminal.
+
+The package exports `serve` and `Address`, `connect` and `Client`, `Principal` and `Limits`; each is loaded at its
+first use.
+"""
 
 from __future__ import annotations
 
