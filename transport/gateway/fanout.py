@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
-from greenroom.actors.run.event_buffer import EventBuffer
+from greenroom.actors.run.event_buffer import EventBuffer, EventSlice
 from greenroom.supervision import failure_of
 
 from ..protocol.codes import INTERNAL, CloseCode
@@ -109,6 +109,8 @@ class RunPump:
         self._lot = trio.lowlevel.ParkingLot()
         self._head = tail.head
         self._news = self._stirred = False
+        self._found: EventSlice | None = None  # of this round, and its frames
+        self._data = b""
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
@@ -148,6 +150,7 @@ class RunPump:
             written += 1
             if written % BREATH == 0:
                 await trio.lowlevel.checkpoint()
+        self._found, self._data = None, b""
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
         """Write the new events to one connection if this is possible at once; otherwise leave them to its writer."""
@@ -157,10 +160,12 @@ class RunPump:
             return
         found = follower.peek()
         if found is None:
-            if stirred or follower.tail.head != follower.after:
+            if stirred or self._tail.head != follower.after:
                 conversation.touch(subscription)
             return
-        sent = conversation.stream.try_send(found.encoded(as_text_frames))
+        if found is not self._found:  # most connections of a round get the same slice
+            self._found, self._data = found, found.encoded(as_text_frames)
+        sent = conversation.stream.try_send(self._data)
         if sent in ("sent", "partly"):
             follower.given(found)
             output.advance(source, found.first, found.last)
@@ -168,5 +173,5 @@ class RunPump:
             conversation.finish_writing()
         if sent != "sent" or follower.ended:
             conversation.touch(subscription)
-        elif found.last < follower.tail.head:
+        elif found.last < self._tail.head:
             self._again()
