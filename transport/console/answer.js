@@ -1,4 +1,4 @@
-// Fields for values that a decision carries: a form for simple schemas, else JSON.
+// Form fields for the values of a decision: a form for simple schemas, otherwise JSON.
 
 import { button, h, say, tell } from "./dom.js";
 import { isObject, kindOf, pretty, readTyped, sameJson } from "./exact.js";
@@ -12,7 +12,7 @@ let made = 0;
 
 const freshName = () => `field-${(made += 1)}`;
 
-/** The one type of a schema that a simple field can ask for; undefined if it is not simple. */
+/** The one type of a schema that a simple field supports; undefined if the schema is not simple. */
 function simple(schema) {
   if (!isObject(schema)) return undefined;
   for (const name of ["$ref", "oneOf", "anyOf", "allOf", "if", "not"]) if (name in schema) return undefined;
@@ -29,7 +29,7 @@ export function hasForm(schema) {
   return fields.length > 0 && fields.length <= MOST_FIELDS && fields.every(simple);
 }
 
-/** What a field came to: {value}, {absent: true}, or {fault: [key, values]}. */
+/** The state of a field: {value}, {absent: true}, or {fault: [key, values]}. */
 const fault = (key, values = {}) => ({ fault: [key, values] });
 
 /** One simple value. */
@@ -113,7 +113,7 @@ class Form {
     this.element = h("div", { class: "fields" }, ...this.fields.map((field) => field.element));
   }
 
-  /** The first field that was found wrong, if it still is; the others are not blamed before they are sent. */
+  /** The first field that was found invalid, if it still is; other fields are not marked before submission. */
   recheck() {
     const wrong = this.fields.find((field) => field.control.getAttribute("aria-invalid") === "true");
     const read = wrong?.read() ?? {};
@@ -142,11 +142,11 @@ class Form {
   }
 }
 
-/** JSON that somebody types; what is wrong with it is said while they type. */
+/** JSON typed by the user; errors are shown during typing. */
 export class JsonEditor {
   /**
-   * @param {{label: string, text?: string, onInput?: (read: object) => void, check?: Check}} options `check` gives what
-   *   is wrong with a value (a key of the words and its values), or null
+   * @param {{label: string, text?: string, onInput?: (read: object) => void, check?: Check}} options `check` returns
+   *   the error of a value (a key of the words and its values), or null
    */
   constructor({ label, text = "", onInput = () => {}, check = () => null }) {
     const id = freshName();
@@ -191,7 +191,7 @@ export class JsonEditor {
   }
 }
 
-/** A value that a ticket asks for. `read()` gives {value} or {fault}. */
+/** A value that a ticket requests. `read()` returns {value} or {fault}. */
 export class Answer {
   /** @param {{schema?: object, label: string, initial?: any, check?: Check}} options */
   constructor({ schema, label, initial, check }) {
@@ -237,7 +237,7 @@ export class Answer {
     say(this.switch, asForm ? "ask.form.json" : "ask.form.fields");
   }
 
-  /** What stands in the form already is the start of the JSON. */
+  /** The present content of the form becomes the initial JSON. */
   #carryOver() {
     const read = this.form.read();
     if (!read.fault && this.json.area.value === "") this.json.area.value = pretty(read.value);

@@ -1,6 +1,6 @@
-// The HTTP side: the list of runs and of agents. Following and commands go over the WebSocket (link.js).
+// The HTTP side: lists of runs and agents. The WebSocket (link.js) has subscriptions and commands.
 
-/** A request that was refused, or that found nobody. `code` is one of the gateway's, or "unreachable". */
+/** A request that was refused or got no response. `code` is one of the gateway's, or "unreachable". */
 export class ApiError extends Error {
   constructor(code, message) {
     super(message);
@@ -16,7 +16,7 @@ export class Api {
     this.token = token;
   }
 
-  /** One more page of a list: `{runs, cursor, counts}`. The query is the one of its watch. */
+  /** Read one more page of a list: `{runs, cursor, counts}`. The query is that of its watch. */
   runs(query, cursor, limit) {
     return this.#get(`v1/runs?${new URLSearchParams({ ...query, limit: String(limit), cursor })}`);
   }

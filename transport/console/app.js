@@ -1,4 +1,4 @@
-// The console: who is signed in, which run is shown, and how the parts hear of each other.
+// The console: the signed-in principal, the shown run, and the connections between the parts.
 
 import { Api } from "./api.js";
 import { askCancel, askPause, askStart, askToken, dialogOpen, showHelp, singleKeys } from "./dialogs.js";
@@ -14,16 +14,16 @@ import { Runs } from "./runs.js";
 import { addressOf, getToken, readAddress, setToken } from "./session.js";
 import { getLanguage, knows, setLanguage, t } from "./words.js";
 
-const KEPT = 5; // runs whose events stay in memory, so that coming back to them costs only what is new
-const HIDDEN_MS = 500; // between two updates of a page that nobody sees
-const PROBE_AFTER = 3; // failures in a row until the page looks what is wrong
-const AGAIN_MS = 4_000; // between two looks at a run that nobody works on
-const ANSWER_MS = 3_000; // without a word in which the gateway has let such a look stand: somebody works on it
+const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
+const HIDDEN_MS = 500; // between two updates of a hidden page
+const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
+const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
+const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
 
 const part = (id) => document.getElementById(id);
 
 class App {
-  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; what was shown last stands last
+  #entries = new Map(); // run id -> {run, model, live, head, cursor, notice, degraded}; the run shown last comes last
   #current = null;
   #scheduled = false;
   #missing = null;
@@ -77,7 +77,7 @@ class App {
     this.#go(address.run);
     this.link.open();
     setInterval(() => document.hidden || this.#tick(), 1_000);
-    // a frame that was asked for does not come while nobody looks, but the title is seen
+    // animation frames do not fire in a hidden page, but its title is visible
     document.addEventListener("visibilitychange", () => document.hidden && this.#scheduled && this.#later());
   }
 
@@ -87,7 +87,7 @@ class App {
     return scopes.includes(scope) || scopes.includes("admin");
   }
 
-  // --- what the link tells -------------------------------------------------------------------------------------------
+  // --- --- notifications of the link ---------------------------------------------------------------------------------
 
   state(state) {
     this.#pill(state);
@@ -122,10 +122,10 @@ class App {
     try {
       entry.model.apply(event);
     } catch (error) {
-      reportError(error); // the event counts as read all the same: reading it again would fail again, without an end
+      reportError(error); // the event counts as applied: applying it again would fail again, without end
       entry.model.add({ kind: "unknown", type: event.type, payload: event.payload, at: Date.parse(event.timestamp) });
     }
-    entry.degraded = null; // somebody works on it
+    entry.degraded = null; // the run has an owner
     if (entry.live) this.page.heard(event);
     this.#schedule();
   }
@@ -159,7 +159,7 @@ class App {
     }
   }
 
-  // --- who is there --------------------------------------------------------------------------------------------------
+  // --- --- the principal ---------------------------------------------------------------------------------------------
 
   #welcomed({ principal, scopes }) {
     document.querySelector("dialog.sign-in")?.close();
@@ -200,9 +200,9 @@ class App {
     this.#signIn(false);
   }
 
-  // --- which run is shown --------------------------------------------------------------------------------------------
+  // --- --- the shown run ---------------------------------------------------------------------------------------------
 
-  /** Show the run that the address names. */
+  /** Show the run in the address. */
   #go(run) {
     part("shell").dataset.view = run ? "run" : "list";
     if (this.#current?.run === run) return;
@@ -265,7 +265,7 @@ class App {
     if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
   }
 
-  /** A run that nobody works on may go on by itself. What says so stands until the answer would be here. */
+  /** A run without an owner may get one later. The notice stays until an answer would have arrived. */
   #askAgain(entry) {
     const { asked, at } = entry.degraded;
     if (asked === null && Date.now() - at >= AGAIN_MS) {
@@ -320,7 +320,7 @@ class App {
     }
   }
 
-  /** Find out, now and then, whether nobody is there or only the WebSocket does not get through. */
+  /** Check periodically whether the gateway is unreachable or only the WebSocket is blocked. */
   async #probe(text, hint, failures) {
     if (failures !== PROBE_AFTER && failures % 8) return;
     let there = false;
@@ -333,7 +333,7 @@ class App {
         })
       ).ok;
     } catch {
-      // then it is not
+      // then the gateway is unreachable
     }
     if (this.link.state.name === "live") return;
     part("banner").hidden = false;
@@ -442,7 +442,7 @@ class App {
     event.preventDefault();
   }
 
-  /** What a single letter does; false if nothing. */
+  /** Handle a single-letter shortcut; false if the letter has no meaning. */
   #single(key) {
     switch (key) {
       case "j":

@@ -6,7 +6,7 @@ import { t } from "./words.js";
 
 export class Approvals {
   #cards = new Map(); // ticket id -> Card
-  #read = new Set(); // tickets whose end has been read, or dismissed
+  #read = new Set(); // tickets whose outcome has been read or dismissed
   #model = null;
   #context = null;
 
@@ -34,17 +34,17 @@ export class Approvals {
     this.draw({ quiet: true });
   }
 
-  /** The tickets that wait, without those that this page knows to be decided. */
+  /** The open tickets, without those that this page knows to be decided. */
   get #open() {
     return (this.#model?.open ?? []).filter((ticket) => !this.#read.has(ticket.ticket_id));
   }
 
-  /** How many are open. */
+  /** The number of open tickets. */
   get count() {
     return this.#open.length;
   }
 
-  /** The element to come to, if something waits. */
+  /** The element to scroll to, if a decision is open. */
   get tail() {
     return this.count ? this.element : null;
   }

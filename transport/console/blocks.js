@@ -1,18 +1,18 @@
-// Long and foreign values: shown as text, cut where it says so, whole on demand, with nothing invisible in them.
+// Long and foreign values: shown as text, cut with a notice, complete on demand, without invisible characters.
 
 import { announce, button, copyText, h, icon, say, tell } from "./dom.js";
 import { isObject, kindOf, pretty } from "./exact.js";
 import { bytesOf, codeOf, hides, number, parts, size } from "./format.js";
 import { t } from "./words.js";
 
-const FEW = { lines: 14, chars: 1_600 }; // of a cut block: it fits a phone
-const LEEWAY = 4; // so many lines more are shown rather than cut off
-const COLOURED = 20_000; // characters of JSON that get colours; more would cost more than it helps
-export const LONGEST_PROSE = 20_000; // characters of a message that are shown at once
+const FEW = { lines: 14, chars: 1_600 }; // limits of a cut block: it fits a phone
+const LEEWAY = 4; // this many further lines are shown rather than cut off
+const COLOURED = 20_000; // characters of JSON that are coloured; more would cost more than it helps
+export const LONGEST_PROSE = 20_000; // characters of a message that are shown initially
 
 const JSON_TOKEN = /("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/gu;
 
-/** Put a text into an element; what can not be seen becomes a mark with its code. */
+/** Put a text into an element; an invisible character becomes a mark with its code. */
 export function fill(element, text, { json = false } = {}) {
   element.replaceChildren(...pieces(text, json));
 }
@@ -41,7 +41,7 @@ function mark(char) {
   return h("span", { class: "mark", sayTitle: ["block.hidden", { code }] }, code);
 }
 
-/** A text, or its beginning (with `tail` its end) if it is long. */
+/** A text, or its beginning (with `tail`, its end) if it is long. */
 export function excerpt(text, { lines, chars, tail = false }) {
   const fits = tail ? startOf(text, lines + LEEWAY) === 0 : endOf(text, lines + LEEWAY) === text.length;
   if (fits && text.length <= chars * 1.25) return text;
@@ -49,10 +49,10 @@ export function excerpt(text, { lines, chars, tail = false }) {
   return unbroken(text.slice(0, Math.min(endOf(text, lines), chars)));
 }
 
-/** Without half a character at either end. */
+/** Remove half a surrogate pair at either end. */
 const unbroken = (text) => text.replace(/^[\udc00-\udfff]|[\ud800-\udbff]$/g, "");
 
-/** Where the first so many lines end. */
+/** The index at which the first `lines` lines end. */
 function endOf(text, lines) {
   let end = -1;
   for (let line = 0; line < lines; line += 1) {
@@ -62,7 +62,7 @@ function endOf(text, lines) {
   return end;
 }
 
-/** Where the last so many lines start. */
+/** The index at which the last `lines` lines start. */
 function startOf(text, lines) {
   let start = text.length;
   for (let line = 0; line < lines; line += 1) {
@@ -79,11 +79,10 @@ function measured(text) {
 }
 
 /**
- * A value with a head (what it is, a button that copies it) and, if it is long, a button that shows all of it.
- *
- * `set(value)` shows another value. A text is shown as it is, everything else as JSON; with `quoted` a short text is
- * shown as JSON, too, so that "7" and 7 can be told apart. `tail` shows the end of a long text instead of its
- * beginning. `whole()` shows all of it; `cut` tells that it does not.
+ * A value with a head (its title and a copy button) and, if it is long, a button that shows all of it.
+ * `set(value)` shows another value. A text is shown unchanged, everything else as JSON; with `quoted`, a short text is
+ * shown as JSON, too, to distinguish "7" from 7. `tail` shows the end of a long text instead of its beginning.
+ * `whole()` shows all of it; `cut` is true while a part is hidden.
  */
 export class Block {
   #text = null;
@@ -148,7 +147,7 @@ export class Block {
   }
 }
 
-const NARROW = 72; // characters of JSON that stand in one line
+const NARROW = 72; // characters of JSON that fit one line
 
 /** JSON in one line if it is short. */
 function compactly(value) {
@@ -158,7 +157,7 @@ function compactly(value) {
   return joined.length <= NARROW ? joined : text;
 }
 
-/** A short word on what kind of value this is: text, number, list of 3. */
+/** A short description of the kind of a value: text, number, list of 3. */
 export function kindWord(value) {
   const kind = kindOf(value);
   if (kind === "array") return `array · ${number(value.length)}`;
@@ -166,7 +165,7 @@ export function kindWord(value) {
   return kind;
 }
 
-/** Copy, and say on the button whether it worked. */
+/** Copy, and show on the button whether copying succeeded. */
 export async function copyFrom(control, text) {
   const good = await copyText(text);
   announce(t(good ? "copied" : "copy.failed"));
@@ -178,7 +177,7 @@ export async function copyFrom(control, text) {
   }, 1_600);
 }
 
-/** A message that grows: appends what is new, shows the newest part if it is very long. */
+/** A growing message: appends new text, and shows only the newest part of a very long text. */
 export class Prose {
   #text = "";
   #all = false;
@@ -214,14 +213,14 @@ export class Prose {
   }
 }
 
-/** A foreign word in a line of ours: kept apart, so that its direction can not change ours. */
+/** A foreign text in a line of the page: isolated, so that its direction cannot change the line's. */
 export const foreign = (text, className = "") => {
   const element = h("bdi", className ? { class: className } : {});
   fill(element, text);
   return element;
 };
 
-/** Let an element hold a foreign text. */
+/** Let an element contain a foreign text. */
 export const setForeign = (element, text) => {
   if (element.textContent !== text) tell(element, text);
 };

@@ -1,10 +1,10 @@
-// Runs before the page is drawn, so that a stored theme or language does not flash in. Nothing else belongs here.
+// Runs before the first paint, so that a stored theme or language does not flash in. No other code belongs here.
 (() => {
   const read = (name) => {
     try {
       return localStorage.getItem(name);
     } catch {
-      return null; // storage may be forbidden: the page works without
+      return null; // storage may be forbidden: the page works without it
     }
   };
   const page = document.documentElement;

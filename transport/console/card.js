@@ -1,5 +1,5 @@
-// One open decision: what can be answered, and what became of the answer. The gateway judges; this page shows, asks and
-// sends. A decision carries the ticket's fingerprint, so it can not be one about another call.
+// One open decision: the possible answers, and the result of an answer. The gateway validates; this page shows, asks
+// and sends. A decision contains the ticket's fingerprint, so it cannot apply to another call.
 
 import { Answer, JsonEditor } from "./answer.js";
 import { Block, foreign } from "./blocks.js";
@@ -10,12 +10,12 @@ import { freshId } from "./link.js";
 import { formOf, mayDecide, reviewersOf, subjectOf, ticketBody, titleOf } from "./ticket.js";
 import { knows, t } from "./words.js";
 
-const ARMED_MS = 6_000; // so long a first press waits for the second one
-const LINGER_MS = 4_000; // so long a settled question stays to be read
+const ARMED_MS = 6_000; // time for the second of two presses
+const LINGER_MS = 4_000; // time for which a settled ticket stays visible
 const URGENT_S = 60;
-const MASKS = ["[redacted]", "[home]", "[workspace]"]; // what the redactor shows in place of what it hides
+const MASKS = ["[redacted]", "[home]", "[workspace]"]; // the redactor's placeholders for hidden text
 
-/** Refusals after which nothing can be decided any more. */
+/** Refusals after which the ticket can no longer be decided. */
 const FINAL = new Set(["already_decided", "run_done", "expired", "unknown_target", "unknown_run"]);
 
 const anObject = (value) => (isObject(value) ? null : ["ask.edit.object", {}]);
@@ -31,7 +31,7 @@ export class Card {
     Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
     this.tool = subjectOf(ticket);
     this.may = context.may && mayDecide(ticket, context.me);
-    this.ofRun = ticket.call_id === null; // it holds the run: there is no call, and nothing to edit
+    this.ofRun = ticket.call_id === null; // the ticket holds the run: there is no call, and nothing to edit
     this.element = this.#build(call);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.extra.addEventListener("input", () => this.#corrected());
@@ -39,7 +39,7 @@ export class Card {
     this.tick(Date.now());
   }
 
-  // --- what is shown -------------------------------------------------------------------------------------------------
+  // --- --- display ---------------------------------------------------------------------------------------------------
 
   #build(call) {
     const { ticket, tool } = this;
@@ -58,7 +58,7 @@ export class Card {
     return element;
   }
 
-  /** The time that is left. */
+  /** The remaining time. */
   tick(now) {
     const { expires_at: until } = this.ticket;
     if (!until || this.settled) return;
@@ -69,7 +69,7 @@ export class Card {
     else say(this.left, "ask.expired");
   }
 
-  // --- what can be done ----------------------------------------------------------------------------------------------
+  // --- --- actions ---------------------------------------------------------------------------------------------------
 
   #actions() {
     if (!this.context.may) return say(this.status, "ask.lookonly");
@@ -127,7 +127,7 @@ export class Card {
     });
   }
 
-  /** A first press of two; false if this is the second one. */
+  /** Handle the first of two presses; false if this is the second one. */
   #arm(key) {
     if (this.armed) return false;
     this.armed = setTimeout(() => this.#disarm(), ARMED_MS);
@@ -146,7 +146,7 @@ export class Card {
     say(this.primary, ...JSON.parse(this.unarmed));
   }
 
-  /** Nothing is approved that was not shown. */
+  /** Approve nothing that was not shown. */
   #allShown() {
     const cut = this.blocks.filter((block) => block.cut);
     for (const block of cut) block.whole();
@@ -201,7 +201,7 @@ export class Card {
     editor.focus();
   }
 
-  /** Let the run go on, and tell it what has happened meanwhile. */
+  /** Let the run continue, and tell the agent what has happened meanwhile. */
   tell() {
     if (this.busy) return;
     const id = `told-${freshId()}`;
@@ -234,7 +234,7 @@ export class Card {
     answer.focus();
   }
 
-  /** A second step, with its own button and one that leads back. */
+  /** A second step, with its own button and a way back. */
   #step(state, content, go) {
     this.#disarm();
     this.state = state;
@@ -280,12 +280,12 @@ export class Card {
     return this.#arm(again) || this.approve();
   }
 
-  /** What was refused has been changed: the refusal is not true of it any more. */
+  /** Clear a refusal after its cause was changed. */
   #corrected() {
     if (!this.busy && this.status.classList.contains("tone-bad")) this.#say(null);
   }
 
-  // --- what becomes of it --------------------------------------------------------------------------------------------
+  // --- --- results ---------------------------------------------------------------------------------------------------
 
   get busy() {
     return this.state === "sending" || this.settled;
@@ -295,7 +295,7 @@ export class Card {
     return this.state === "sent" || this.state === "over";
   }
 
-  /** True if somebody is in the middle of answering, or was just told something to read. */
+  /** True while the user is answering, or has just received a message to read. */
   get held() {
     return ["denying", "editing", "answering", "sending"].includes(this.state) || this.conflict === true;
   }
@@ -362,7 +362,7 @@ export class Card {
     else say(this.status, key, values);
   }
 
-  /** The ticket is open no more. */
+  /** The ticket is no longer open. */
   resolved() {
     if (this.told) return;
     this.told = true;
@@ -382,7 +382,7 @@ export class Card {
   }
 }
 
-/** Say which arguments are other ones than those that the model gave. */
+/** Show which arguments differ from the model's. */
 function noteChanges(element, given, { value, fault }) {
   if (fault) return tell(element, "");
   const all = new Set([...Object.keys(given), ...Object.keys(value)]);
@@ -392,7 +392,7 @@ function noteChanges(element, given, { value, fault }) {
   return say(element, "ask.edit.changed", { names: oneLine(names.join(", "), 200) });
 }
 
-/** Who was faster, as a sentence. */
+/** The earlier decision of another principal, as a sentence. */
 function conflictOf(current) {
   if (!isObject(current)) return ["ask.refused", { message: t("error.already_decided") }];
   const { status, decided_by: by, decided_at: at } = current;

@@ -1,11 +1,11 @@
-// What stands before the page: sign in, start a run, cancel or pause a run, help.
+// The dialogs: sign in, start a run, cancel or pause a run, help.
 
 import { button, h, icon, say, tell } from "./dom.js";
 import { oneLine } from "./format.js";
 import { freshId } from "./link.js";
 import { keep, recall } from "./prefs.js";
 
-/** A dialog that closes on Escape and on a click beside it, and gives the focus back. */
+/** A dialog that closes on Escape and on an outside click, and restores the focus. */
 function dialog(className, title, ...children) {
   const heading = h("h2", { id: `title-${freshId()}`, say: title });
   const leave = button(
@@ -41,7 +41,7 @@ const submitting = (go) => ({
   },
 });
 
-/** Ask for the token; `refused` says that the last one was nobody's. */
+/** Ask for the token; `refused` is true if the previous one was unknown. */
 export function askToken({ refused, onToken }) {
   document.querySelector("dialog.sign-in")?.close();
   const field = h("input", {
@@ -70,15 +70,15 @@ export function askToken({ refused, onToken }) {
     h("div", { class: "dialog-buttons" }, h("button", { class: "button primary", type: "submit", say: "token.go" })),
   );
   const element = dialog("sign-in", "token.title", form);
-  element.querySelector(".dialog-close").remove(); // without a token there is nothing behind it
+  element.querySelector(".dialog-close").remove(); // without a token there is no page behind the dialog
   element.addEventListener("cancel", (event) => event.preventDefault());
   element.addEventListener("mousedown", (event) => event.stopImmediatePropagation(), true);
   return show(element, field);
 }
 
-/** Start a run. `start(frame)` gives the acknowledgement. */
+/** Start a run. `start(frame)` returns the acknowledgement. */
 export function askStart({ agents, start, onStarted, explain }) {
-  const frameId = { value: freshId() }; // the same for each try of the same words: they start one run
+  const frameId = { value: freshId() }; // the same for repeated attempts with the same text: they start one run
   const select = h("select", { id: "start-agent", required: true });
   const hint = h("p", { class: "hint" });
   const text = h("textarea", { id: "start-text", rows: "5", required: true });
@@ -168,7 +168,7 @@ async function startNow({ select, text, thread, fault, go, frameId, start, expla
   }
 }
 
-/** Cancel a run. `cancel(frame)` gives the acknowledgement. */
+/** Cancel a run. `cancel(frame)` returns the acknowledgement. */
 export function askCancel({ run, cancel, onCancelled, onClosed, explain }) {
   const choice = (value, checked) =>
     h(
@@ -191,7 +191,7 @@ export function askCancel({ run, cancel, onCancelled, onClosed, explain }) {
   return askCommand({ word, ...way, send, onSent: onCancelled, onClosed, explain });
 }
 
-/** Pause a run. `pause(frame)` gives the acknowledgement. */
+/** Pause a run. `pause(frame)` returns the acknowledgement. */
 export function askPause({ run, pause, onPaused, onClosed, explain }) {
   const send = (why) => pause({ type: "pause", id: freshId(), run, ...why });
   const word = (key) => `pause.${key}`;
@@ -200,8 +200,8 @@ export function askPause({ run, pause, onPaused, onClosed, explain }) {
 }
 
 /**
- * Ask whether, and why, before something is said to a run. `send(reason)` gives the acknowledgement; `onClosed` sees to
- * the focus, for the button that has asked may be gone by then.
+ * Ask for confirmation and a reason before a command. `send(reason)` returns the acknowledgement; `onClosed` restores
+ * the focus, because the button that opened the dialog may no longer exist.
  */
 function askCommand({ word, name, tone, choices, send, onSent, onClosed, explain }) {
   const reason = h("input", { id: `${name}-reason`, autocomplete: "off", maxlength: "2000" });
@@ -234,8 +234,8 @@ function askCommand({ word, name, tone, choices, send, onSent, onClosed, explain
 }
 
 /**
- * Fork a run that is done: begin again after one of its steps, in a thread of its own. `steps` are {step, tools};
- * `fork(frame)` gives the acknowledgement.
+ * Fork a run that is done: start again after one of its steps, in a thread of its own. `steps` are {step, tools};
+ * `fork(frame)` returns the acknowledgement.
  */
 export function askFork({ run, steps, fork, onForked, explain }) {
   const frameId = { value: freshId() };
@@ -243,7 +243,7 @@ export function askFork({ run, steps, fork, onForked, explain }) {
     h("option", { value: String(step), say: forkPoint(step, tools) }),
   );
   const select = h("select", { id: "fork-step" }, ...options);
-  select.selectedIndex = Math.max(0, options.length - 2); // what went wrong was most likely the last one
+  select.selectedIndex = Math.max(0, options.length - 2); // an error most likely occurred in the last step
   const fault = h("p", { class: "fault", role: "alert" });
   const go = h("button", { class: "button primary", type: "submit", say: "fork.go" });
   const submit = async () => {
@@ -294,7 +294,7 @@ const KEYS = [
   [["Esc"], "help.close"],
 ];
 
-/** Which keys do what, and whether single ones do anything. */
+/** The keyboard shortcuts, and whether single letters are enabled. */
 export function showHelp() {
   const rows = KEYS.flatMap(([keys, text]) => [
     h("dt", {}, ...keys.map((key) => h("kbd", {}, key))),
@@ -313,5 +313,5 @@ export function showHelp() {
   return show(element, element.querySelector(".dialog-close"));
 }
 
-/** False if somebody does not want single letters to do anything (they speak to the computer, for example). */
+/** False if the user has disabled single-letter shortcuts (for speech input, for example). */
 export const singleKeys = () => recall("keys") !== "off";

@@ -1,4 +1,4 @@
-// Elements. Text comes in as text nodes only: nothing that a run, a model or a gateway says is ever read as HTML.
+// Elements. Text is inserted as text nodes only: text of runs, models and gateways is never parsed as HTML.
 
 import { t } from "./words.js";
 
@@ -41,7 +41,7 @@ const PLACES = {
   hint: (element, text) => element.setAttribute("placeholder", text),
 };
 
-/** Let an element say a sentence, and go on saying it in another language. */
+/** Set a sentence as the element's text, and update it when the language changes. */
 export function say(element, key, values = {}, place = "text") {
   const noted = JSON.stringify([key, values]);
   const name = `say${place[0].toUpperCase()}${place.slice(1)}`;
@@ -51,14 +51,14 @@ export function say(element, key, values = {}, place = "text") {
   return element;
 }
 
-/** Let an element say what no dictionary has. */
+/** Set a text that no dictionary has. */
 export function tell(element, text) {
   delete element.dataset.sayText;
   PLACES.text(element, text);
   return element;
 }
 
-/** Say everything again, after the language has changed. */
+/** Update all sentences after a change of the language. */
 export function sayAgain(root = document) {
   for (const [place, put] of Object.entries(PLACES)) {
     const name = `say${place[0].toUpperCase()}${place.slice(1)}`;
@@ -113,7 +113,7 @@ const ICONS = {
   warn: ["M8 2.8L14 13H2z", "M8 6.8v2.7", "M8 11.3h.01"],
 };
 
-/** An icon; it says nothing to a screen reader. */
+/** An icon; hidden from screen readers. */
 export function icon(name, className = "") {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 16 16");
@@ -132,7 +132,7 @@ export function button(className, properties, ...children) {
   return h("button", { type: "button", class: `button ${className}`.trim(), ...properties }, ...children);
 }
 
-/** The sign of a stage or of a call's status. */
+/** The icon of a stage or of a call's status. */
 export function sign(name) {
   return h(
     "span",
@@ -155,7 +155,7 @@ const SIGNS = {
 
 let announcer;
 
-/** Say something to whoever listens and does not look; `urgent` interrupts. */
+/** Announce a text to screen readers; `urgent` interrupts. */
 export function announce(text, { urgent = false } = {}) {
   announcer ??= {
     calm: document.getElementById("said"),
@@ -165,17 +165,17 @@ export function announce(text, { urgent = false } = {}) {
   place.textContent = text === place.textContent ? `${text}\u00a0` : text;
 }
 
-/** Put a text where the system's clipboard is; false if the browser does not let us. */
+/** Put a text into the system's clipboard; false if the browser refuses. */
 export async function copyText(text) {
   try {
-    await navigator.clipboard.writeText(text); // absent where the page did not come by https or from this machine
+    await navigator.clipboard.writeText(text); // absent unless the page came over https or from this machine
     return true;
   } catch {
     return false;
   }
 }
 
-/** Mark the link of the run that is shown, or take the mark away. */
+/** Mark the link of the shown run, or remove the mark. */
 export function setRun(link, shown) {
   if (shown) link.setAttribute("aria-current", "page");
   else link.removeAttribute("aria-current");

@@ -1,9 +1,9 @@
 // JSON without loss. A number such as 12345678901234567890 does not fit a JavaScript number, and 1.0 would be shown as
-// 1: whoever approves a call must see, and send back, what is really there. Such numbers are kept as their source text.
+// 1. A person who approves a call must see, and send back, the exact value, so such numbers are kept as source text.
 
 const CAN_KEEP = typeof JSON.rawJSON === "function";
 
-/** JSON data in which every number that JavaScript would write otherwise is kept as it was written. */
+/** JSON data in which a number that JavaScript would print differently is kept as its source text. */
 export function parseExact(text) {
   if (!CAN_KEEP) return JSON.parse(text);
   return JSON.parse(text, (_key, value, context) =>
@@ -13,13 +13,13 @@ export function parseExact(text) {
   );
 }
 
-// Fields of a payload that hold values of tools and models: what people read there, decide about and send back.
+// Fields of a payload with values of tools and models, which users read, decide about and send back.
 const VALUES = new Set(["arguments", "result", "output", "parameters", "response_schema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 
 /**
- * An event (or a frame of the gateway) from its text. The values of tools and models in its payload are exact; every
- * other number is a number of JavaScript, for that is what the page counts, measures and formats.
+ * Parse an event (or a frame of the gateway). The values of tools and models in its payload are exact; all other
+ * numbers are JavaScript numbers, for the page's counting and formatting.
  */
 export function parseEvent(text) {
   if (!HAS_VALUES.test(text)) return JSON.parse(text);
@@ -31,7 +31,7 @@ export function parseEvent(text) {
   return event;
 }
 
-/** Data in which every kept number is a number of JavaScript again. */
+/** Data in which every kept number is a JavaScript number again. */
 function plain(value) {
   const kept = keptNumber(value);
   if (kept !== undefined) return Number(kept);
@@ -41,12 +41,12 @@ function plain(value) {
   return value;
 }
 
-/** The source text of a number that was kept, else undefined. */
+/** The source text of a kept number, otherwise undefined. */
 export function keptNumber(value) {
   return CAN_KEEP && JSON.isRawJSON(value) ? value.rawJSON : undefined;
 }
 
-/** What a value is in JSON's words: null, boolean, number, string, array or object. */
+/** The JSON type of a value: null, boolean, number, string, array or object. */
 export function kindOf(value) {
   if (value === null || value === undefined) return "null";
   if (Array.isArray(value)) return "array";
@@ -60,7 +60,7 @@ export const isObject = (value) => kindOf(value) === "object";
 /** JSON text with two blanks per level. */
 export const pretty = (value) => JSON.stringify(value ?? null, null, 2);
 
-/** Two values as the same JSON, whatever the order of keys. */
+/** True if two values are the same JSON, regardless of the order of keys. */
 export function sameJson(one, other) {
   return JSON.stringify(ordered(one)) === JSON.stringify(ordered(other));
 }
@@ -74,7 +74,7 @@ function ordered(value) {
 }
 
 /**
- * Read what somebody typed.
+ * Parse typed JSON.
  * @returns {{value: any} | {line: number, column: number, message: string}}
  */
 export function readTyped(text) {

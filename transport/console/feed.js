@@ -1,7 +1,7 @@
-// A list of runs as the gateway tells it: a first page, more pages on demand, and each row that changes. No page, no
-// clock and no network in here; runs.js draws it. docs/gateway.md says what a row holds.
+// A list of runs from the gateway's frames: a first page, further pages on demand, and each changed row. Without DOM,
+// clock and network; runs.js draws the list. docs/gateway.md specifies a row.
 
-/** Order of a list -> what its rows are sorted by, ascending. */
+/** Order of a list -> sort key of its rows, ascending. */
 const KEYS = {
   newest: (row) => -Date.parse(row.created_at),
   waiting_longest: (row) => Date.parse(row.waiting_since ?? row.created_at),
@@ -10,9 +10,9 @@ const KEYS = {
 export class Feed {
   #key;
   #known = new Map(); // run id -> row
-  #gone = null; // ids that left while a page was on its way: the page is older than that
+  #gone = null; // ids that left while a page was in flight: the page is older than that
   rows = []; // sorted
-  cursor = null; // of the next page; null if there is none
+  cursor = null; // cursor of the next page; null if there is none
 
   /** @param {"newest" | "waiting_longest"} order */
   constructor(order) {
@@ -24,36 +24,36 @@ export class Feed {
     return this.#known.get(run);
   }
 
-  /** Take a first page: whatever was known is forgotten. */
+  /** Replace everything by a first page. */
   replace(rows, cursor) {
     this.#known.clear();
     this.rows = [];
     this.add(rows, cursor);
   }
 
-  /** A page is on its way: what leaves the list until it comes does not come back with it. */
+  /** A page is in flight: rows that leave the list meanwhile must not return with the page. */
   expect() {
     this.#gone = new Set();
   }
 
-  /** Take one more page. Rows that are known as newer ones stay. */
+  /** Add one more page. Newer known rows are kept. */
   add(rows, cursor) {
     for (const row of rows) if (!this.#gone?.has(row.run)) this.#put(row);
     this.#gone = null;
     this.cursor = cursor;
   }
 
-  /** A row that has changed; true if the list is another one now. */
+  /** Apply a changed row; true if the list has changed. */
   change(row) {
     const known = this.#known.get(row.run);
     if (known && row.sequence < known.sequence) return false;
     if (known) return this.#put(row);
     const last = this.rows.at(-1);
     const behind = this.cursor !== null && (!last || this.#key(row) > this.#key(last));
-    return behind ? false : this.#put(row); // one that is behind comes with its page
+    return behind ? false : this.#put(row); // a row beyond the loaded pages comes with its page
   }
 
-  /** A run that is not in the list any more; true if it was. */
+  /** Remove a run that left the list; true if it was there. */
   remove(run) {
     this.#gone?.add(run);
     const known = this.#known.get(run);
@@ -87,7 +87,7 @@ export class Feed {
     return this.#first((other) => this.#compare(other, row) >= 0);
   }
 
-  /** Index of the first row of which this is true; it is true of all after it. */
+  /** Index of the first row for which the predicate holds; it holds for all later rows. */
   #first(is) {
     let [low, high] = [0, this.rows.length];
     while (low < high) {

@@ -1,12 +1,12 @@
-// Values as words for people: times, sizes, numbers, and text in which nothing can hide.
+// Values as text for people: times, sizes, numbers, and text without invisible characters.
 
 import { keptNumber } from "./exact.js";
 import { locale, t } from "./words.js";
 
-/** What is shown for a number or a moment that there is not. */
+/** The text for a missing number or time. */
 const NONE = "\u2013";
 
-/** A number, also one that was kept as its source text; NaN if it is none. */
+/** A number, including one kept as source text; NaN if it is none. */
 const real = (value) => (value === null || value === undefined ? NaN : Number(keptNumber(value) ?? value));
 
 /** 7 ms, 1.4 s, 2 min 5 s, 3 h 10 min, 2 days. */
@@ -18,7 +18,7 @@ export function duration(seconds) {
   return wholeSeconds(given);
 }
 
-/** The same without fractions, for what ticks: 7 s, 2 min 5 s. */
+/** The same without fractions, for running times: 7 s, 2 min 5 s. */
 export function wholeSeconds(seconds) {
   const all = Math.max(0, Math.round(real(seconds)));
   if (!Number.isFinite(all)) return NONE;
@@ -51,7 +51,7 @@ const STEPS = [
   ["year", Infinity],
 ];
 
-/** How long ago a moment (ms) is: just now, 5 min. ago, yesterday. */
+/** The age of a moment (ms): just now, 5 min. ago, yesterday. */
 export function ago(moment, now = Date.now()) {
   let left = Math.max(0, (now - moment) / 1000);
   if (!Number.isFinite(left)) return "";
@@ -72,11 +72,11 @@ const cached = (name, make) => {
 const relative = (style) =>
   cached(`relative ${style}`, () => new Intl.RelativeTimeFormat(locale(), { style, numeric: "auto" }));
 
-const FURTHEST_MS = 8.64e15; // from 1970: what a Date can hold
+const FURTHEST_MS = 8.64e15; // from 1970: the range of a Date
 
 const dated = (format, at) => (Math.abs(at) <= FURTHEST_MS ? format.format(at) : "");
 
-/** A moment (ms) as date and time of the reader's own zone; empty if it is none. */
+/** A moment (ms) as date and time in the reader's time zone; empty if invalid. */
 export const moment = (at) =>
   dated(
     cached("moment", () => new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "medium" })),
@@ -130,7 +130,7 @@ export function cut(text, width) {
 
 const isHighSurrogate = (text, index) => (text.charCodeAt(index) & 0xfc00) === 0xd800;
 
-/** A text in one line: cut, blanks joined, and everything that can not be seen spelled out. */
+/** A text in one line: cut, blanks joined, and invisible characters spelled out. */
 export function oneLine(text, width) {
   const joined = String(text ?? "")
     .slice(0, width * 4)
@@ -139,26 +139,26 @@ export function oneLine(text, width) {
   return cut(spelled(joined), width);
 }
 
-// What is not seen, or changes how other characters are seen: controls, format characters (bidirectional overrides,
-// zero-width joiners, tags), line separators, lone surrogates, ignorable letters, and blanks that are not the blank.
-// Line ends and tabs are themselves; an emoji's variation selector is harmless.
+// Characters that are invisible or change how others are shown: controls, format characters (bidirectional overrides,
+// zero-width joiners, tags), line separators, lone surrogates, ignorable letters, and blanks other than the space.
+// Line ends and tabs are allowed; an emoji's variation selector is harmless.
 const UNSEEN = "\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}";
 const BLANKS = "\\u00a0\\u1680\\u2000-\\u200a\\u202f\\u205f\\u2800";
 const HIDDEN = new RegExp(`(?![\\n\\t\\ufe0e\\ufe0f])[${UNSEEN}${BLANKS}]`, "u");
 const EACH_HIDDEN = new RegExp(HIDDEN.source, "gu");
 
-/** True if something in the text can not be seen. */
+/** True if the text has an invisible character. */
 export const hides = (text) => HIDDEN.test(text.replaceAll("\r\n", "\n"));
 
 /** U+202E for a character. */
 export const codeOf = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-/** The text with everything that can not be seen as its code. */
+/** The text with every invisible character as its code. */
 export function spelled(text) {
   return text.replaceAll("\r\n", "\n").replace(EACH_HIDDEN, (char) => `⟨${codeOf(char)}⟩`);
 }
 
-/** The text in parts: [what is seen, null] and ["", the invisible character]. */
+/** The text in parts: [visible text, null] and ["", invisible character]. */
 export function* parts(text) {
   const plain = text.replaceAll("\r\n", "\n");
   let from = 0;

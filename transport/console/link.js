@@ -1,9 +1,8 @@
-// The one connection to the gateway: it follows runs and sends commands, and comes back by itself.
-//
-// Theory of operation. A run that is followed has a cursor (the sequence that was applied last, and the epoch of the
-// log it belongs to). Cursors and commands outlive connections: each new connection subscribes from the cursors, and
-// sends what has not been acknowledged again, with the same id. So every event is applied once and in order, and every
-// command acts once. The cursor moves after the event has been applied. docs/gateway.md has the whole protocol.
+// The one connection to the gateway: it follows runs, sends commands, and reconnects automatically.
+// Theory of operation. A followed run has a cursor (the sequence that was applied last, and the epoch of its log).
+// Cursors and commands outlive connections: each new connection subscribes from the cursors, and sends unacknowledged
+// commands again, with the same ids. Therefore every event is applied exactly once and in order, and every command acts
+// at most once. The cursor moves after the event has been applied. docs/gateway.md specifies the protocol.
 
 import { parseEvent } from "./exact.js";
 import { bytesOf } from "./format.js";
@@ -11,12 +10,12 @@ import { bytesOf } from "./format.js";
 export const SUBPROTOCOL = "greenroom.v1";
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 15_000;
-const SILENCE_MS = 45_000; // without any frame the connection counts as dead; the gateway ticks every 20 s
-const TAIL_MS = 3_000; // a tick may overtake nothing, but a slow page may still be applying what it names
-const STEADY_MS = 10_000; // a connection that has lived so long was a good one: the next delay is the first one again
-const TRIES = 6; // of a command that the gateway could not take yet
+const SILENCE_MS = 45_000; // without any frame the connection counts as lost; the gateway ticks every 20 s
+const TAIL_MS = 3_000; // a tick overtakes no event, but a slow page may still be applying the events it names
+const STEADY_MS = 10_000; // after a connection of at least this duration, the next delay is the first one again
+const TRIES = 6; // of a command that the gateway could not accept yet
 
-/** Close codes after which the same page and token will not be let in. */
+/** Close codes after which the same page and token will not be admitted. */
 const FINAL = new Set([1009, 4400, 4403, 4406]);
 const NAMES = {
   1000: "done",
@@ -43,13 +42,13 @@ export class Refused extends Error {
   }
 }
 
-/** Close a connection. One that is still being made is closed when it is: before that, browsers complain of it. */
+/** Close a connection. One that is still connecting is closed once open: browsers log an error otherwise. */
 function leave(socket) {
   if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close(1000);
   else socket.close(1000);
 }
 
-/** A fresh id; crypto.randomUUID is missing on pages that came by plain http from another machine. */
+/** A new id; crypto.randomUUID is missing on pages from another machine over plain http. */
 export function freshId() {
   if (crypto.randomUUID) return crypto.randomUUID();
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -60,20 +59,20 @@ export function freshId() {
 }
 
 /**
- * What a link tells, each by a method of `listener`:
+ * The notifications of a link, each a method of `listener`:
  *   state({name, ...})          idle | connecting | live | waiting {until, failures, lived, why} | refused {why} |
  *                               unauthenticated {refused}; why is {code, name, reason}
- *   event(run, event)           in order, each once
+ *   event(run, event)           in order, each exactly once
  *   subscribed(run, frame), live(run), reset(run, frame), ended(run, frame), refused(run, error)
- *   listed(watch, frame)        gw.runs: the list anew; gw.run: one row of it
- *   counted(counts)             how many runs are not done
+ *   listed(watch, frame)        gw.runs: the whole list; gw.run: one row of it
+ *   counted(counts)             the numbers of unfinished runs
  *   unlisted(watch, error)      a watch was refused
  */
 export class Link {
   #listener;
   #token;
   #socket = null;
-  #follows = new Map(); // run -> {after, epoch, asked: id of the subscribe that is awaited or null, closed}
+  #follows = new Map(); // run -> {after, epoch, asked: id of the pending subscribe or null, closed}
   #watches = new Map(); // id -> query
   #outbox = new Map(); // id -> {frame, resolve, reject, tries, timer}
   #failures = 0;
@@ -95,30 +94,30 @@ export class Link {
     document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
   }
 
-  /** Connect; with a new token, for example. What is connected is dropped. */
+  /** Connect, for example with a new token. An existing connection is dropped. */
   open() {
     this.#drop();
     this.#connect();
   }
 
-  /** Leave, and do not come back by itself. */
+  /** Disconnect without reconnecting. */
   close() {
     this.#drop();
     this.#set({ name: "idle" });
   }
 
-  /** Do not wait any longer. */
+  /** Reconnect without waiting. */
   now() {
     if (this.state.name !== "live" && this.state.name !== "connecting") this.open();
   }
 
-  /** Be told of a run's events, from the cursor of an earlier time on. */
+  /** Follow a run's events from a cursor. */
   follow(run, cursor = { after: 0, epoch: null }) {
     this.#follows.set(run, { ...cursor, asked: null, closed: false });
     this.#subscribe(run);
   }
 
-  /** Hear of a run no more; returns its cursor. */
+  /** Stop following a run; returns its cursor. */
   leave(run) {
     const follow = this.#follows.get(run);
     this.#follows.delete(run);
@@ -126,19 +125,19 @@ export class Link {
     return follow ? { after: follow.after, epoch: follow.epoch } : null;
   }
 
-  /** Be told of a list of runs, on this connection and on each later one. An id is used once. */
+  /** Watch a list of runs, on this connection and on each later one. An id is used once. */
   watch(id, query) {
     this.#watches.set(id, query);
     this.#send({ type: "watch", id, ...query });
   }
 
-  /** Hear of a list no more. */
+  /** Stop watching a list. */
   unwatch(id) {
     if (this.#watches.delete(id)) this.#send({ type: "unwatch", id });
   }
 
   /**
-   * Send a command until it is acknowledged, whatever happens to the connection; it acts once.
+   * Send a command until it is acknowledged, across connections; the command acts at most once.
    * @returns {Promise<object>} the gw.ack
    * @throws {Refused}
    */
@@ -173,7 +172,7 @@ export class Link {
     this.#watch = setInterval(() => this.#listen(), 5_000);
   }
 
-  /** Forget the connection without waiting for its close: over a dead network that takes minutes. */
+  /** Abandon the connection without waiting for its close, which takes minutes over a broken network. */
   #drop() {
     clearTimeout(this.#timer);
     clearInterval(this.#watch);
@@ -216,7 +215,7 @@ export class Link {
     if (this.welcome && this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
   }
 
-  // --- what comes down -----------------------------------------------------------------------------------------------
+  // --- --- incoming frames -------------------------------------------------------------------------------------------
 
   #hear(text) {
     this.#heard = Date.now();
@@ -228,7 +227,7 @@ export class Link {
   #event(event) {
     const follow = this.#follows.get(event.runId);
     if (!follow || follow.asked !== null || event.sequence <= follow.after) return;
-    if (event.sequence > follow.after + 1) return this.#subscribe(event.runId); // a hole
+    if (event.sequence > follow.after + 1) return this.#subscribe(event.runId); // a gap
     this.#listener.event(event.runId, event);
     follow.after = event.sequence;
   }
@@ -263,14 +262,14 @@ export class Link {
 
   #welcomed(frame) {
     this.welcome = { ...frame, at: Date.now() };
-    const watches = [...this.#watches]; // what is watched from now on has been sent already
+    const watches = [...this.#watches]; // later watches have been sent already
     this.#set({ name: "live" });
     for (const [id, query] of watches) this.#send({ type: "watch", id, ...query });
     for (const [run, follow] of this.#follows) if (!follow.closed) this.#subscribe(run);
     for (const { frame: unanswered } of this.#outbox.values()) this.#send(unanswered);
   }
 
-  /** Ask for the events after the cursor. Until the answer comes, what arrives belongs to the old subscription. */
+  /** Subscribe from the cursor. Until the answer arrives, events belong to the previous subscription. */
   #subscribe(run) {
     if (!this.welcome) return;
     const follow = this.#follows.get(run);
@@ -279,7 +278,7 @@ export class Link {
     this.#send({ type: "subscribe", run, after: follow.after, id: follow.asked, ...epoch });
   }
 
-  /** A follow whose answer is not awaited any more. */
+  /** A follow without a pending answer. */
   #following(run) {
     const follow = this.#follows.get(run);
     return follow && follow.asked === null ? follow : null;
@@ -291,7 +290,7 @@ export class Link {
     follow.asked = null;
     follow.epoch = this.welcome.epoch;
     if (frame.type === "gw.subscribed") return this.#listener.subscribed(frame.run, frame);
-    // Another log than the one that was read: what is shown must go. The snapshot has no history; this page reads it.
+    // Another log than the known one: the shown events are invalid. The snapshot has no history; the page reads it.
     follow.after = 0;
     this.#listener.reset(frame.run, frame);
     this.#subscribe(frame.run);
@@ -305,7 +304,7 @@ export class Link {
     this.#listener.ended(frame.run, frame);
   }
 
-  /** A tick names the newest sequence of each run: what is still missing a little later was lost. */
+  /** A tick has the newest sequence of each run: an event that is still missing a little later was lost. */
   #ticked(heads) {
     for (const [run, head] of Object.entries(heads)) {
       const follow = this.#following(run);

@@ -1,15 +1,15 @@
-// What a model says, as Markdown. The library gives tokens, and elements are made of the tokens that are on the list
-// below: there is no HTML on the way, so nothing a model writes becomes a program, a style or a request to elsewhere.
-// A picture is a link to it, a link leads to http, https or mail only, and shows where it leads.
+// Text of models as Markdown. The library returns tokens, and elements are created for the tokens on the list below:
+// there is no HTML in between, so a model's text cannot become a program, a style or a request to another site.
+// A picture becomes a link to it; a link leads to http, https or mail only, and shows its target.
 
 import { copyFrom } from "./blocks.js";
 import { button, h, icon, say } from "./dom.js";
 import { oneLine, size } from "./format.js";
 import MarkdownIt from "./markdown-it-15.0.3.min.js";
 
-const LONGEST = 20_000; // characters that are shown at once; parsing the worst of them takes some 0.1 s
-const MOST = 200_000; // characters that are ever read as Markdown; what is longer is shown as it is
-const OPEN = 8_000; // of a block that is still being written: what is longer is shown as it is until it is done
+const LONGEST = 20_000; // characters that are shown initially; parsing the worst of them takes some 0.1 s
+const MOST = 200_000; // characters that are parsed as Markdown at most; a longer text is shown unparsed
+const OPEN = 8_000; // of a block that is still growing: a longer one is shown unparsed until it is complete
 
 const parser = new MarkdownIt({ html: false, breaks: true, linkify: true, maxNesting: 40 });
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
@@ -19,13 +19,13 @@ const ELEMENTS = new Set(
 );
 const ALIGNED = { "text-align:center": "is-centered", "text-align:right": "is-right" };
 
-/** Where a link may lead, or null: an address of this page could sign somebody else in. */
+/** The target of a link, or null: an address of this page could sign in another principal. */
 function destination(href) {
   try {
     const url = new URL(href);
     return ["http:", "https:", "mailto:"].includes(url.protocol) ? url : null;
   } catch {
-    return null; // relative, or no address at all
+    return null; // relative, or not a URL
   }
 }
 
@@ -46,7 +46,7 @@ function build(tokens) {
   return [...root.childNodes];
 }
 
-/** The element that a token opens, in its parent; children of one that is hidden go where it would be. */
+/** The element of a token, in its parent; the children of a hidden one are placed in its parent. */
 function opened(token, parent) {
   if (token.hidden) return parent;
   if (token.type === "link_open") return link(token.attrGet("href"), parent);
@@ -100,14 +100,14 @@ function picture(token) {
 }
 
 /**
- * A message that grows. While it does, its whole blocks are drawn once and only the last one again and again; when it
- * is done it is drawn as a whole, for what stands at its end may give a name to a link at its beginning.
+ * A growing message. Complete blocks are drawn once and only the last one repeatedly; a complete message is drawn as a
+ * whole, because a definition at its end may name a link at its beginning.
  */
 export class Rich {
   #text = "";
   #live = false;
   #all = false;
-  #settled = 0; // characters whose blocks stand in `done`
+  #settled = 0; // characters whose blocks are in `done`
 
   constructor(className) {
     this.done = h("div", { class: "md" });
@@ -144,7 +144,7 @@ export class Rich {
     else say(this.more, "block.all", { size: size(this.#text.length) });
   }
 
-  /** Draw what is new: the blocks that are whole now for good, and the one that is being written. */
+  /** Draw new text: newly complete blocks for good, and the growing block. */
   #grow() {
     const rest = this.#text.slice(this.#settled);
     if (rest.length > OPEN) return this.#asItIs(rest);
@@ -158,7 +158,7 @@ export class Rich {
     this.last.replaceChildren(...build(tokens.slice(Math.max(0, start))));
   }
 
-  /** Show the block that is being written as it is: it has become too long to be read again for each new word. */
+  /** Show the growing block unparsed: it is too long to be parsed again for each new word. */
   #asItIs(rest) {
     const shown = this.last.firstElementChild;
     const node = shown?.classList.contains("as-it-is") ? shown.firstChild : null;
@@ -169,10 +169,10 @@ export class Rich {
 
 const asItIs = (text) => h("p", { class: "as-it-is" }, text);
 
-/** A text's elements; of one that is too long for that, the text. */
+/** The elements of a text; an overlong text is shown unparsed. */
 const shown = (text) => (text.length > MOST ? [asItIs(text)] : elementsOf(text));
 
-/** Where the newest part of a long text starts: at a paragraph, if there is one. */
+/** The start of the newest part of a long text: at a paragraph, if there is one. */
 function startOfEnd(text) {
   const from = text.length - LONGEST;
   const paragraph = text.indexOf("\n\n", from);

@@ -1,4 +1,4 @@
-// What the page itself has to say: why something was refused, and what has just happened.
+// Messages of the page itself: reasons of refusals, and notices.
 
 import { announce, button, h, icon } from "./dom.js";
 import { size } from "./format.js";
@@ -6,7 +6,7 @@ import { knows, t } from "./words.js";
 
 const TOAST_MS = 8_000;
 
-/** A refusal as a sentence: what the code means, and what the gateway said of this one. */
+/** A refusal as a sentence: the meaning of the code, and the gateway's message. */
 export function explain(error) {
   if (error.code === "too_large")
     return t("error.too_large", { size: size(error.current.size), limit: size(error.current.limit) });
@@ -14,7 +14,7 @@ export function explain(error) {
   return [meaning, error.code === "unreachable" ? "" : error.message].filter(Boolean).join(" ");
 }
 
-/** A sentence at the edge of the page, for a while. */
+/** Show a sentence at the edge of the page for a while. */
 export function toast(key, values = {}, tone = "") {
   const leave = button(
     "icon-only quiet",

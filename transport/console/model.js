@@ -1,6 +1,6 @@
-// A run as its events tell it: a fold without a page, a clock or a network. timeline.js and approvals.js draw it.
+// A run as a fold of its events, without DOM, clock or network. timeline.js and approvals.js draw it.
 
-const MOST_OUTPUT = 1_000_000; // characters of a call's output that the page keeps: the newest ones
+const MOST_OUTPUT = 1_000_000; // characters of a call's output that are kept: the newest ones
 const TERMINAL = new Set(["completed", "failed", "cancelled"]);
 
 /** A timestamp of an event in milliseconds. */
@@ -15,17 +15,17 @@ export class RunModel {
     this.startedAt = this.endedAt = null;
     this.last = 0; // sequence of the newest event
     this.step = 0;
-    this.tools = []; // of the step that is being made
-    this.finished = []; // {step, tools}: the steps that a fork can begin after
+    this.tools = []; // of the current step
+    this.finished = []; // {step, tools}: the steps after which a fork can start
     this.usage = { input: 0, output: 0 };
     this.end = null; // the item of the terminal event
-    this.cancelling = this.pausing = false; // asked for, and not there yet
-    this.waited = 0; // ms in which it waited for people
-    this.waitingSince = null; // ms, while it does
-    this.items = []; // the timeline, in the order of its beginnings
+    this.cancelling = this.pausing = false; // requested, but not effective yet
+    this.waited = 0; // ms of waiting for decisions
+    this.waitingSince = null; // ms, while waiting
+    this.items = []; // the timeline, in order of the items' starts
     this.tickets = new Map(); // ticket id -> what approvals.js shows
-    this.changed = new Set(); // items that are to be drawn anew
-    this.thinking = null; // {since} while the model is asked
+    this.changed = new Set(); // items that must be redrawn
+    this.thinking = null; // {since} while a model request runs
     this.running = new Map(); // call id -> {item, since}
     this.messages = new Map();
     this.calls = new Map();
@@ -35,12 +35,12 @@ export class RunModel {
     return TERMINAL.has(this.stage);
   }
 
-  /** What people see: the stage; a run that a stop condition has cut is "stopped", not completed. */
+  /** The displayed state: the stage; a run ended by a stop condition is "stopped", not completed. */
   get shown() {
     return this.stage === "completed" && this.end?.termination === "stopped" ? "stopped" : this.stage;
   }
 
-  /** How long it has waited for people up to a moment, in ms. */
+  /** The time of waiting for decisions up to a moment, in ms. */
   waitedAt(now) {
     return this.waited + (this.waitingSince === null ? 0 : Math.max(0, now - this.waitingSince));
   }
@@ -50,7 +50,7 @@ export class RunModel {
     return this.done ? [] : [...this.tickets.values()].filter((ticket) => ticket.status === "open");
   }
 
-  /** True if a pause would hold it: nobody has asked for one yet, and there may be another step. */
+  /** True if a pause would take effect: none is requested, and another step may follow. */
   get pausable() {
     const held = this.open.some((ticket) => ticket.reason === "manual_pause");
     return this.stage !== null && !(this.done || this.cancelling || this.pausing || held);
@@ -83,16 +83,16 @@ export class RunModel {
     return this.add({ kind: "note", text, values, at, ...more });
   }
 
-  // --- one method per type -------------------------------------------------------------------------------------------
+  // --- --- one method per event type ---------------------------------------------------------------------------------
 
-  /** Moves that follow each other at once are one line. */
+  /** Consecutive transitions become one line. */
   #finishStages(type) {
     if (this.stages && !(type in STAGE_EVENTS)) this.stages = null;
   }
 
   moved(payload, at) {
     this.#reach(payload.to, at);
-    // how a run comes to life is one line; later moves are seen in its calls and decisions
+    // the start of a run is one line; later transitions are visible in its calls and decisions
     if (!this.stages && payload.from !== "created") return;
     if (!this.stages) this.stages = this.add({ kind: "stages", at, path: payload.from ? [payload.from] : [] });
     this.stages.path.push(payload.to);
@@ -159,9 +159,9 @@ export class RunModel {
   }
 
   completed({ message_id: id, role, text, large }, at) {
-    if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
-    if (role === "user") return; // it stands there as input
-    if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
+    if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas have the full text
+    if (role === "user") return; // the input is shown already
+    if (!text && !this.messages.has(`message ${id}`)) return; // only tool calls, no text
     const item = this.#message("message", id, at);
     this.said = text;
     this.touch(Object.assign(item, { text, role, live: false }));
@@ -204,7 +204,7 @@ export class RunModel {
 
   resumed({ call_id: id, status, mode, arguments: given }, at) {
     const item = this.#call(id, "", at);
-    if (given) Object.assign(item, { given, changed: "decision" }); // the decision has given it others
+    if (given) Object.assign(item, { given, changed: "decision" }); // the decision changed its arguments
     this.touch(Object.assign(item, { status, mode }));
   }
 
@@ -235,7 +235,7 @@ export class RunModel {
     if (result !== undefined) item.result = result;
   }
 
-  /** A background task is drawn like a call, under its own id. */
+  /** A background task is shown like a call, under its own id. */
   taskStarted({ task_id: id, tool, arguments: given, attempt }, at) {
     Object.assign(this.#call(id, tool, at), { tool, given, task: true });
     this.toolStarted({ call_id: id, attempt, status: "running" }, at);
@@ -382,5 +382,5 @@ const HANDLERS = {
   "run.approval.resolved": it.resolved,
 };
 
-/** The types that this page knows; a test holds them against the catalogue. */
+/** The event types that this page knows; a test compares them with the catalogue. */
 export const KNOWN_TYPES = Object.keys(HANDLERS);

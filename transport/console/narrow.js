@@ -1,11 +1,11 @@
-// What the list of runs is narrowed to: a status, a text, an agent, who has started it, since when.
+// The filters of the list of runs: a status, a text, an agent, who started it, since when.
 
 import { button, h, icon } from "./dom.js";
 
-const PAUSE_MS = 250; // after the last key until it is searched
+const PAUSE_MS = 250; // between the last key and the search
 const HOUR_S = 3_600;
 const SINCE = { hour: HOUR_S, day: 24 * HOUR_S, week: 7 * 24 * HOUR_S, month: 30 * 24 * HOUR_S };
-const LONGEST = 200; // characters of a search, as the gateway has it
+const LONGEST = 200; // characters of a search, the gateway's limit
 
 export class Narrow {
   #status = "";
@@ -44,7 +44,7 @@ export class Narrow {
     this.toggle.addEventListener("click", () => this.#open(this.panel.hidden));
   }
 
-  /** What is looked for, as the fields of a query. */
+  /** The filters as the fields of a query. */
   get query() {
     const query = {};
     const { value: since } = this.since;
@@ -55,7 +55,7 @@ export class Narrow {
     return query;
   }
 
-  /** Look for everything again. */
+  /** Reset all filters. */
   clear() {
     this.search.value = this.agent.value = this.by.value = "";
     this.since.value = "ever";
@@ -134,7 +134,7 @@ export class Narrow {
         this.#agents.map(({ key }) => key),
       );
     } catch {
-      // then the name is typed
+      // then the user types the name
     }
   }
 

@@ -1,4 +1,4 @@
-// The run that is shown: its head, its details, what is going on, and the line in which more input is written.
+// The shown run: its head, its details, its activity, and the field for more input.
 
 import { Approvals } from "./approvals.js";
 import { copyFrom, foreign } from "./blocks.js";
@@ -9,14 +9,14 @@ import { addressOf } from "./session.js";
 import { Timeline } from "./timeline.js";
 import { knows, t } from "./words.js";
 
-const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: there the decisions stand beside the timeline
-const SKEW_MS = 2_000; // clocks that are closer than this count as the same
+const WIDE = matchMedia("(min-width: 1180px)"); // as in style.css: the decisions are then beside the timeline
+const SKEW_MS = 2_000; // clocks that differ by less count as equal
 
 const part = (id) => document.getElementById(id);
 
 export class Page {
   #entry = null;
-  #drawn = {}; // what the head said last
+  #drawn = {}; // the last drawn content of the head
   #skew = null;
   #sending = false;
 
@@ -55,12 +55,12 @@ export class Page {
     this.#details();
   }
 
-  /** How much further the gateway's clock is than ours, in ms; 0 if nobody would notice. */
+  /** The offset of the gateway's clock to ours, in ms; 0 if negligible. */
   get skew() {
     return this.#skew !== null && Math.abs(this.#skew) > SKEW_MS ? this.#skew : 0;
   }
 
-  /** Learn from an event that has just happened. */
+  /** Measure the clock offset with a new event. */
   heard(event) {
     const ahead = Date.parse(event.timestamp) - Date.now();
     this.#skew = Math.max(this.#skew ?? ahead, ahead);
@@ -81,14 +81,14 @@ export class Page {
   }
   #shown = null;
 
-  /** Say that there is no such run. */
+  /** Show that there is no such run. */
   missing(message) {
     this.show(null);
     say(part("nothing-title"), "run.unknown");
     say(part("nothing-hint"), "run.unknown.hint", { message });
   }
 
-  /** Bring everything up to date; once per frame. */
+  /** Update everything; once per frame. */
   draw() {
     const entry = this.#entry;
     if (!entry) return;
@@ -106,7 +106,7 @@ export class Page {
     this.tick();
   }
 
-  /** What changes with the time only. */
+  /** Update what depends only on the time. */
   tick() {
     const entry = this.#entry;
     if (!entry) return;
@@ -125,7 +125,7 @@ export class Page {
     this.approvals.tick(now);
   }
 
-  /** Everything again in another language. */
+  /** Redraw everything in another language. */
   again() {
     this.#drawn = {};
     if (!this.#entry) return;
@@ -135,7 +135,7 @@ export class Page {
 
   // --- parts ---------------------------------------------------------------------------------------------------------
 
-  /** Decisions stand where they are read: beside the timeline, or at its end. */
+  /** Place the decisions where they are read: beside the timeline, or at its end. */
   #settle() {
     part(WIDE.matches ? "asks-wide" : "asks-narrow").append(this.approvals.element);
   }
@@ -186,7 +186,7 @@ export class Page {
     for (const name of ["workspace", "deadline", "parent", "forked_from"]) values[name](model.facts[name] ?? "");
   }
 
-  /** Show a button or take it away; the focus does not go with it. */
+  /** Show or hide a button; the focus stays on the page. */
   #offer(name, offered) {
     const control = part(name);
     const held = document.activeElement === control;
@@ -194,7 +194,7 @@ export class Page {
     if (held && !offered) this.land();
   }
 
-  /** Put the focus on the run's name if what had it is gone: another button there would take the next Enter. */
+  /** Move the focus to the run's name if the focused button was hidden: its successor would receive the next Enter. */
   land() {
     const { activeElement } = document;
     if (activeElement === null || activeElement === document.body || activeElement.closest("[hidden]") !== null)
@@ -224,7 +224,7 @@ export class Page {
     if (before !== undefined) announce(t("stage.said", { agent: oneLine(model.agent, 60), stage: word.textContent }));
   }
 
-  /** The list of facts: name -> what sets its value; an empty one hides the line. */
+  /** The list of facts: name -> setter of its value; an empty value hides the line. */
   #details() {
     this.values = {};
     for (const name of [
@@ -259,7 +259,7 @@ export class Page {
     }
   }
 
-  /** What can follow when a run is done: the same again, or another way from a step on. */
+  /** The actions after the end of a run: repeat it, or fork it from a step. */
   #next() {
     const again = button(
       "",
@@ -276,7 +276,7 @@ export class Page {
     part("next").append(again, fork, h("p", { class: "fault", role: "alert" }));
   }
 
-  /** The same question in a run of its own, with what its thread held before: a fork at the beginning. */
+  /** The same question in a run of its own, with the earlier content of its thread: a fork at the beginning. */
   async #again() {
     const { run } = this.#entry;
     const fault = part("next").lastElementChild;
@@ -302,7 +302,7 @@ export class Page {
     });
   }
 
-  /** The line at the end gives a run that works more input, and goes on with the conversation of one that is done. */
+  /** The input field: more input for a working run, or the next message of a done run's conversation. */
   #compose(done) {
     const text = part("send-text");
     say(text, done ? "continue.label" : "send.label", {}, "label");

@@ -1,4 +1,4 @@
-// What a browser remembers of its user. Storage may be forbidden or full; the page works without it.
+// Preferences in the browser's storage. Storage may be forbidden or full; the page works without it.
 
 const PREFIX = "greenroom.";
 
@@ -17,6 +17,6 @@ export function keep(name, value) {
     if (value === null) localStorage.removeItem(PREFIX + name);
     else localStorage.setItem(PREFIX + name, value);
   } catch {
-    // it holds until the page is closed
+    // the preference holds until the page is closed
   }
 }

@@ -6,9 +6,9 @@ import { compact, duration, moment, offset, oneLine, percent } from "./format.js
 import { Rich } from "./markdown.js";
 import { knows, t } from "./words.js";
 
-const WAITED_MS = 1_000; // less than this is no waiting
+const WAITED_MS = 1_000; // shorter waits are not shown
 
-/** What all rows have: when, a sign, and their content. */
+/** The common parts of all rows: time, icon, and content. */
 class Row {
   constructor(item, origin, signed, ...content) {
     const at = (item.at - origin) / 1000;
@@ -21,7 +21,7 @@ class Row {
   update() {}
 }
 
-/** In place of a row that the page could not draw: what is known of it. One row never takes the others with it. */
+/** A replacement for a row that failed to draw, with what is known of it. One row never affects the others. */
 export class BrokenRow extends Row {
   constructor(item, origin) {
     const { kind, type, text, values, payload } = item;
@@ -49,7 +49,7 @@ class StepRow extends Row {
   }
 }
 
-/** How a run came to life: one line; the stages on the way are seen when it is opened. */
+/** The start of a run: one line; opening it shows the stages on the way. */
 class StagesRow extends Row {
   constructor(item, origin) {
     const title = h("span");
@@ -71,7 +71,7 @@ class StagesRow extends Row {
   }
 }
 
-/** The word of a stage; one that is not known is shown as it is. */
+/** The text of a stage; an unknown stage is shown unchanged. */
 const stageWord = (stage) => (knows(`stage.${stage}`) ? { say: `stage.${stage}` } : { data: { raw: stage } });
 
 class MessageRow extends Row {
@@ -117,7 +117,7 @@ class ReasoningRow extends Row {
   }
 }
 
-/** Foreign words of a sentence in one line; what is not a text stays. */
+/** Foreign texts of a sentence in one line; values of other types stay. */
 const tamed = (value) =>
   Array.isArray(value) ? value.map(tamed) : typeof value === "string" ? oneLine(value, 80) : value;
 
@@ -140,7 +140,7 @@ class NoteRow extends Row {
   }
 }
 
-/** A block that is only its text. */
+/** A block that only has its text. */
 const plainly = (block) => {
   block.element.classList.add("is-plain");
   return block.element;
@@ -245,7 +245,7 @@ class EndRow extends Row {
   }
 }
 
-/** What helps against a failure: a model's is of a kind, which its message begins with. */
+/** A remedy for a failure; the message of a model's failure begins with its kind. */
 function adviceOf({ code, message }) {
   if (!code) return null;
   const kind = code === "model_error" ? /^([a-z_]+): /.exec(message ?? "")?.[1] : undefined;
@@ -287,7 +287,7 @@ class UnknownRow extends Row {
   }
 }
 
-/** Kind of an item -> its row; `update(item)` shows what the item is now. */
+/** Kind of an item -> its row; `update(item)` shows the item's present state. */
 export const ROWS = {
   input: InputRow,
   step: StepRow,

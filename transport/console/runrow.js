@@ -1,4 +1,4 @@
-// A run's row in the list: what it is, how it stands, and what it asks.
+// A run's row in the list: its title, its state, and its question.
 
 import { foreign } from "./blocks.js";
 import { h, say, setRun, sign, tell } from "./dom.js";
@@ -7,14 +7,14 @@ import { addressOf } from "./session.js";
 import { mayDecide, saysNothing } from "./ticket.js";
 import { knows, t } from "./words.js";
 
-/** What people see of a run's state: its stage, or why it does not move. */
+/** The displayed state of a run: its stage, or why it does not proceed. */
 export function stateOf({ stage, status, held, degraded, termination }) {
   if (status === "done") return termination?.kind === "stopped" && stage === "completed" ? "stopped" : stage;
   if (degraded) return "degraded";
   return held ? "held" : stage;
 }
 
-/** What the oldest open ticket asks, as a key of the words and its values; null if nothing is asked. */
+/** The question of the oldest open ticket, as a key of the words and its values; null if there is none. */
 export function askOf({ asked, asked_count: count = 0 }, me) {
   const [ticket] = asked ?? [];
   if (!ticket) return null;
@@ -26,7 +26,7 @@ export function askOf({ asked, asked_count: count = 0 }, me) {
 }
 
 export class RunRow {
-  /** @param {object} row as the gateway tells it */
+  /** @param {object} row as sent by the gateway */
   constructor(row) {
     this.sign = sign("none");
     this.word = h("span", { class: "run-stage" });
@@ -47,7 +47,7 @@ export class RunRow {
     this.drawn = null;
   }
 
-  /** Say what there is to say; cheap if it is the same row as before. */
+  /** Update the texts; cheap for an unchanged row. */
   show(row, { me, selected, language }) {
     setRun(this.link, selected);
     if (this.drawn === row && this.language === language) return;
@@ -72,7 +72,7 @@ export class RunRow {
     this.tick();
   }
 
-  /** What changes with the time. */
+  /** Update what depends on the time. */
   tick(now = Date.now()) {
     const { waiting_since: since, created_at: created } = this.drawn;
     if (since) tell(this.when, wholeSeconds((now - Date.parse(since)) / 1000));

@@ -1,5 +1,5 @@
-// The list of runs, live: those that wait first, oldest first, then the newest. The gateway tells what changes; this
-// page holds the pages that were read, and draws the rows that are in sight.
+// The live list of runs: waiting ones first, oldest first, then the newest. The gateway sends changes; this page keeps
+// the pages that were read, and draws the visible rows.
 
 import { Feed } from "./feed.js";
 import { announce, h, say } from "./dom.js";
@@ -8,27 +8,27 @@ import { RunRow } from "./runrow.js";
 import { getLanguage, t } from "./words.js";
 
 const PAGE = 50;
-const DEEP = 1_000; // rows of a page that is read again after the connection was lost
-const PINNED = 8; // waiting runs that stand before all others
+const DEEP = 1_000; // rows that are read again after a lost connection
+const PINNED = 8; // waiting runs at the top of the list
 const HEIGHTS = { row: 56, asking: 78, group: 32 }; // pixels; as in style.css
-const BESIDE = 600; // pixels beyond the sight in which rows are drawn, and the next page is asked for
+const BESIDE = 600; // pixels outside of the viewport in which rows are drawn, and the next page is requested
 
 let asked = 0;
 
 export class Runs {
   #query = {}; // agent, by, since, text
   #status = "";
-  #lists = { waiting: null, rest: null }; // {id, query, feed, next: the feed that is being filled in its place}
+  #lists = { waiting: null, rest: null }; // {id, query, feed, next: the feed that is being filled to replace it}
   #counts = null;
   #lines = []; // {key, top, height, row | group}, all of them, in their order
   #drawn = new Map(); // key -> RunRow of the lines that are in the document
-  #told = new Set(); // runs of which was said aloud that they wait, and that still do
+  #told = new Set(); // runs that were announced as waiting, and still wait
   #focused = null;
-  #shown = null; // what the page itself knows of the selected run
+  #shown = null; // the page's own state of the selected run
   #reading = false;
-  #asOf = null; // ms: since when nothing was heard
+  #asOf = null; // ms: time of the last frame before the connection was lost
   #scheduled = false;
-  #changes = true; // other rows than those that were laid out
+  #changes = true; // the rows differ from the laid-out ones
   selected = null;
 
   /**
@@ -45,16 +45,16 @@ export class Runs {
     setInterval(() => document.hidden || this.#tick(), 1_000);
   }
 
-  // --- what is asked for ---------------------------------------------------------------------------------------------
+  // --- --- requests --------------------------------------------------------------------------------------------------
 
-  /** Begin, or go on after the connection was lost: the link asks again for what is watched. */
+  /** Start, or continue after a lost connection: the link repeats the watches. */
   open() {
     this.#asOf = null;
     if (!this.#lists.waiting) this.#ask();
     this.#stale();
   }
 
-  /** Nothing is heard from now on; what is shown is as it was. */
+  /** The connection is lost; the shown list stays. */
   offline() {
     this.#asOf ??= this.#lists.waiting ? Date.now() : null;
     this.#stale();
@@ -70,7 +70,7 @@ export class Runs {
     this.note.hidden = true;
   }
 
-  /** Say that the token does not show any runs. */
+  /** Show that the token may not see any runs. */
   forbidden() {
     this.clear();
     this.note.hidden = false;
@@ -109,9 +109,9 @@ export class Runs {
     }
   }
 
-  // --- what is told --------------------------------------------------------------------------------------------------
+  // --- --- frames of the gateway -------------------------------------------------------------------------------------
 
-  /** gw.runs or gw.run of one of our watches. */
+  /** Handle gw.runs or gw.run of one of the watches. */
   listed(watch, frame) {
     const list = Object.values(this.#lists).find((one) => one?.id === watch);
     if (!list) return;
@@ -130,7 +130,7 @@ export class Runs {
     if (Object.values(this.#lists).some((one) => one?.id === watch)) this.#failed(error);
   }
 
-  /** A first page. What was read beyond it is read again before it takes the place of what is shown. */
+  /** Handle a first page. Rows read beyond it are read again before they replace the shown ones. */
   #replaced(list, { runs, cursor, counts }) {
     const depth = list.feed?.rows.length ?? 0;
     list.next = new Feed(list.query.order ?? "newest");
@@ -217,9 +217,9 @@ export class Runs {
     this.note.classList.remove("is-bad");
   }
 
-  // --- which rows there are ------------------------------------------------------------------------------------------
+  // --- --- the set of rows -------------------------------------------------------------------------------------------
 
-  /** The page has newer news of the selected run than the list may have: its row never contradicts its head. */
+  /** The page may be ahead of the list for the selected run: its row never contradicts its head. */
   overlay(model) {
     this.#shown = model;
     this.#schedule();
@@ -269,14 +269,14 @@ export class Runs {
     this.#lines = lines;
   }
 
-  /** False of the selected run when the page knows that it does not wait any more. */
+  /** False for the selected run if the page knows that it no longer waits. */
   #waits(row) {
     return this.#current(row).status === "waiting";
   }
 
   // --- drawing -------------------------------------------------------------------------------------------------------
 
-  /** Draw before the next frame; `same`: the rows are those of before, in another place of the page. */
+  /** Draw before the next frame; `same`: the rows are unchanged and only their position differs. */
   #schedule({ same = false } = {}) {
     this.#changes ||= !same;
     if (this.#scheduled) return;
@@ -307,7 +307,7 @@ export class Runs {
     if (near && this.scroller.scrollTop > 0) this.#more();
   }
 
-  /** The lines in and near the sight, and the one that has the focus, in their order. */
+  /** The lines in and near the viewport, and the focused one, in order. */
   #inSight() {
     const { scrollTop, clientHeight } = this.scroller;
     const from = this.#lineAt(scrollTop - BESIDE);
@@ -366,7 +366,7 @@ export class Runs {
     const known = this.#main?.feed;
     const [title, hint] = this.note.children;
     if (this.#main && !known) {
-      // rows that wait may be there already: below them there is more to come
+      // waiting rows may be loaded already: there are more rows below them
       this.note.hidden = false;
       hint.hidden = true;
       return say(title, "runs.loading");
@@ -381,7 +381,7 @@ export class Runs {
 
   // --- the keyboard --------------------------------------------------------------------------------------------------
 
-  /** Mark the run that is shown. */
+  /** Mark the shown run. */
   select(run) {
     this.selected = run;
     this.#shown = null;
@@ -389,13 +389,13 @@ export class Runs {
     this.#schedule();
   }
 
-  /** Say everything again in another language. */
+  /** Redraw all texts in another language. */
   again() {
     this.#stale();
     this.#draw();
   }
 
-  /** Put the focus `by` rows further; from nowhere on the selected one or the first. */
+  /** Move the focus by `by` rows; without a focus, to the selected or the first row. */
   move(by) {
     const rows = this.#lines.filter((line) => line.row);
     if (!rows.length) return;
@@ -413,7 +413,7 @@ export class Runs {
     this.#drawn.get(line.key)?.link.focus({ preventScroll: true });
   }
 
-  /** Scroll so far that a line is seen whole, and draw what is in sight then. */
+  /** Scroll until a line is completely visible, and draw the visible rows. */
   #bring({ top, height }) {
     const { scroller } = this;
     if (top < scroller.scrollTop) scroller.scrollTop = top;
@@ -427,7 +427,7 @@ export class Runs {
     this.#tabStop();
   }
 
-  /** One row is in the tab order; arrows and j, k go on from it. */
+  /** One row is in the tab order; arrows and j, k move from it. */
   #tabStop() {
     const rows = [...this.#drawn.values()].filter((one) => one.link);
     const chosen =
@@ -440,7 +440,7 @@ const groupRow = (key) => ({
   element: h("li", { class: "group", role: "presentation" }, h("span", { say: key })),
 });
 
-/** Let a list hold these elements in this order; an element that stays is not touched, so it keeps the focus. */
+/** Make a list contain these elements in this order; an unmoved element is not touched, so it keeps the focus. */
 function reconcile(list, wanted) {
   const stays = new Set(wanted);
   for (const element of [...list.children]) if (!stays.has(element)) element.remove();
@@ -453,7 +453,7 @@ function reconcile(list, wanted) {
   }
 }
 
-/** Bring a focused element to its place by moving those before it behind it: moving itself would lose the focus. */
+/** Move a focused element by moving its predecessors behind it: moving the element itself would lose the focus. */
 function moveOthers(element, at) {
   while (at && at !== element) {
     const next = at.nextElementSibling;

@@ -1,9 +1,9 @@
-// Where the token is: in the fragment when it comes, then in this tab's session storage and nowhere else.
+// The token: from the fragment of the address to this tab's session storage, and to no other place.
 
 const KEY = "greenroom.token";
 let inMemory = null; // for browsers that forbid storage
 
-/** What the address says: `#run=...` is the run to show, `#token=...` is taken out at once. */
+/** Parse the address: `#run=...` is the run to show, `#token=...` is removed at once. */
 export function readAddress() {
   const said = new URLSearchParams(location.hash.slice(1));
   const token = said.get("token");
@@ -16,7 +16,7 @@ export function readAddress() {
   return { run: said.get("run"), tokenCame: token !== null };
 }
 
-/** The address of a run; of the list without one. */
+/** The address of a run; without a run, the address of the list. */
 export const addressOf = (run) => (run ? `#${new URLSearchParams({ run })}` : location.pathname);
 
 export function getToken() {
@@ -33,6 +33,6 @@ export function setToken(token) {
     if (token === null) sessionStorage.removeItem(KEY);
     else sessionStorage.setItem(KEY, token);
   } catch {
-    // it holds until the page is closed
+    // the token is kept until the page is closed
   }
 }

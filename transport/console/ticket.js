@@ -1,4 +1,4 @@
-// What a ticket asks, in full: the call, every argument, what is hidden in them, and what the decision is bound to.
+// The complete content of a ticket: the call, every argument, hidden characters, and the fingerprint.
 
 import { hasForm } from "./answer.js";
 import { Block, foreign, kindWord } from "./blocks.js";
@@ -8,10 +8,10 @@ import { hides, moment, oneLine } from "./format.js";
 import { t } from "./words.js";
 
 const SHORT = 12; // characters of a fingerprint
-const PLAIN = "This call needs an approval."; // what a tool says that says nothing
+const PLAIN = "This call needs an approval."; // the message of a tool without a message of its own
 const CUT = { lines: 20, chars: 2_400 };
 
-/** True of a ticket's message that says no more than that it is one. */
+/** True if a ticket's message adds nothing to its kind. */
 export const saysNothing = (message) => !message || message === PLAIN;
 
 /** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (what has happened?). */
@@ -25,10 +25,10 @@ export function mayDecide({ reviewers }, principal) {
   return !reviewers?.length || reviewers.includes(principal);
 }
 
-/** Who alone may decide, as a text. */
+/** The reviewers, as a text. */
 export const reviewersOf = ({ reviewers }) => (reviewers ?? []).map((name) => oneLine(name, 60)).join(", ");
 
-/** What it is about: the tool, or the run itself if it belongs to no call. */
+/** The subject: the tool, or the run itself for a ticket without a call. */
 export function subjectOf(ticket) {
   return oneLine(ticket.tool ?? "", 60) || t("ask.run");
 }
@@ -43,10 +43,10 @@ export function titleOf(ticket) {
 }
 
 /**
- * The elements that tell what would happen.
+ * The elements that show the effect of an approval.
  * @param {object} ticket the payload of run.approval.requested
  * @param {object | undefined} call the item of its call, if the page knows it
- * @param {Block[]} blocks gets every value that may be cut: they have to be shown whole before anything is approved
+ * @param {Block[]} blocks receives every value that may be cut: all must be shown completely before an approval
  */
 export function* ticketBody(ticket, call, blocks) {
   const form = formOf(ticket);
@@ -79,7 +79,7 @@ function fact(name, ...shown) {
   return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
 }
 
-/** What happens, and when, if nobody decides. */
+/** What happens without a decision, and when. */
 function expiry({ expires_at: until, on_expiry: then, call_id: call }) {
   const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
   const at = moment(Date.parse(until)) || oneLine(until, 40);
@@ -123,16 +123,16 @@ function* warnings({ arguments: given, parameters, tool, action, message: said }
   if (typeof JSON.rawJSON !== "function" && /\d{16}/.test(pretty(all))) yield warn("ask.rounded.warn");
 }
 
-const CUT_MARK = /\n\[\.\.\. \d+ of \d+ characters left out \.\.\.\]\n/; // as the gateway writes it
+const CUT_MARK = /\n\[\.\.\. \d+ of \d+ characters left out \.\.\.\]\n/; // as written by the gateway
 
-/** True if a text in the data is too long for an event, which has its beginning and its end only. */
+/** True if a text in the data is too long for an event, which then has only its beginning and end. */
 export function isCut(data) {
   if (typeof data === "string") return CUT_MARK.test(data);
   if (data === null || typeof data !== "object" || keptNumber(data) !== undefined) return false;
   return Object.values(data).some(isCut);
 }
 
-/** True if a text in the data holds what can not be seen. JSON writes some of it as escapes, so the data is walked. */
+/** True if a text in the data has invisible characters. JSON escapes some of them, so the data is traversed. */
 function conceals(data) {
   if (typeof data === "string") return hides(data);
   if (data === null || typeof data !== "object" || keptNumber(data) !== undefined) return false;

@@ -1,24 +1,23 @@
 // A run's timeline on the page: one row per item of the model, drawn at most once per frame.
-//
-// Only a window of a long run is in the document. The page stays where its reader is: it follows the end only while the
-// reader is at the end, and otherwise keeps what is being read in its place, whatever grows above it.
+// Only a window of a long run is in the document. The scroll position is stable: it follows the end only while the
+// reader is at the end, and otherwise keeps the text being read in place, whatever grows above it.
 
 import { say, tell } from "./dom.js";
 import { oneLine, wholeSeconds } from "./format.js";
 import { BrokenRow, ROWS } from "./rows.js";
 import { t } from "./words.js";
 
-const PAGE = 150; // rows that come at once
+const PAGE = 150; // rows that are added at once
 const MOST = 450; // rows in the document
-const NEAR = 40; // pixels from the end that still count as being there
+const NEAR = 40; // pixels from the end that still count as the end
 
 export class Timeline {
   #rows = new Map(); // item -> Row
   #start = 0; // the rows are those of items[start:end]
   #end = 0;
-  #known = 0; // items when it was drawn last; the model may have more by now
-  #seen = 0; // items at the time that the reader left the end
-  #top = 0; // where the page stood when it was moved, or told of a move, last
+  #known = 0; // items at the last drawing; the model may have more by now
+  #seen = 0; // items at the time when the reader left the end
+  #top = 0; // the last known scroll position
   #model = null;
   following = true;
 
@@ -29,7 +28,7 @@ export class Timeline {
   constructor(parts) {
     Object.assign(this, parts);
     this.scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
-    this.scroller.addEventListener("click", () => this.#look()); // what was opened by it has grown
+    this.scroller.addEventListener("click", () => this.#look()); // an opened row has grown
     this.earlier.addEventListener("click", () => this.#page(-PAGE));
     this.later.addEventListener("click", () => this.#page(PAGE));
     this.jump.addEventListener("click", () => this.toLatest());
@@ -47,7 +46,7 @@ export class Timeline {
     this.tick();
   }
 
-  /** Make the rows anew: the language has changed. */
+  /** Recreate the rows in another language. */
   again() {
     if (!this.#model) return;
     const { following } = this;
@@ -60,7 +59,7 @@ export class Timeline {
     this.tick();
   }
 
-  /** Bring the page up to date with the model. */
+  /** Update the page from the model. */
   draw() {
     const model = this.#model;
     if (!model) return;
@@ -74,7 +73,7 @@ export class Timeline {
     });
   }
 
-  /** Go to the end, or to what waits there. */
+  /** Scroll to the end, or to the open decision there. */
   toLatest() {
     if (!this.#model) return;
     const count = this.#model.items.length;
@@ -85,7 +84,7 @@ export class Timeline {
     this.#toEnd();
   }
 
-  /** What goes on right now, with its time. */
+  /** The present activity, with its duration. */
   tick(now = Date.now()) {
     const [text, since] = this.#activity();
     this.activity.classList.toggle("is-busy", Boolean(text) && this.#model.waitingSince === null);
@@ -109,10 +108,10 @@ export class Timeline {
     return ["", null];
   }
 
-  /** How much further the gateway's clock is, in ms. */
+  /** The offset of the gateway's clock, in ms. */
   skew = () => 0;
 
-  /** Gets the error of a row that could not be drawn. */
+  /** Called with the error of a row that failed to draw. */
   failed = (error) => reportError(error);
 
   #extend(count) {
@@ -140,7 +139,7 @@ export class Timeline {
     this.#look();
   }
 
-  /** Let the rows be those of items[start:end]; what is there already stays as it is. */
+  /** Make the rows those of items[start:end]; existing ones stay unchanged. */
   #place(start, end) {
     const { items } = this.#model;
     if (start >= this.#end || end <= this.#start) {
@@ -192,7 +191,7 @@ export class Timeline {
     this.#rows.delete(item);
   }
 
-  /** Change the document, and keep what is being read where it is. */
+  /** Change the document, and keep the text being read in place. */
   #keeping(change) {
     if (this.following) {
       change();
@@ -204,7 +203,7 @@ export class Timeline {
     if (anchor?.isConnected) this.scroller.scrollTop += anchor.getBoundingClientRect().top - before;
   }
 
-  /** What the reader looks at: the decision that has the focus, else the first row in sight. */
+  /** The reader's anchor: the focused decision, otherwise the first visible row. */
   #anchor() {
     const focused = document.activeElement?.closest(".card");
     if (focused && this.scroller.contains(focused)) return focused;
@@ -225,10 +224,10 @@ export class Timeline {
     scroller.scrollTop = scroller.scrollHeight;
     const above = tail ? scroller.getBoundingClientRect().top - tail.getBoundingClientRect().top : 0;
     if (above > 0) scroller.scrollTop -= above + 12; // a long question is read from its beginning
-    this.#top = scroller.scrollTop; // in every case: rows that were dropped above have made it smaller, too
+    this.#top = scroller.scrollTop; // in every case: rows removed above have reduced it, too
   }
 
-  /** The event comes later than what moved the page, which may have grown since: only who goes up leaves the end. */
+  /** The event fires after its cause, and the page may have grown since: only scrolling up leaves the end. */
   #scrolled() {
     const up = this.scroller.scrollTop < this.#top - 1;
     this.#top = this.scroller.scrollTop;
@@ -244,7 +243,7 @@ export class Timeline {
     this.#buttons();
   }
 
-  /** True where #toEnd goes to when what waits is higher than the page. */
+  /** True at the target of #toEnd if the open decision is higher than the page. */
   #atTail() {
     const tail = this.tail();
     if (!tail) return false;

@@ -1,4 +1,4 @@
-// Every sentence of the console, in English and in Chinese. A test holds that both have the same ones.
+// Every sentence of the console, in English and in Chinese. A test checks that both have the same keys.
 
 const many = (n, noun) => `${Number(n).toLocaleString("en")} ${noun}${Number(n) === 1 ? "" : "s"}`;
 const digits = (n) => Number(n).toLocaleString("zh-CN");
@@ -941,10 +941,10 @@ export function setLanguage(name) {
 /** The locale for numbers and times. */
 export const locale = () => (language === "zh" ? "zh-CN" : "en");
 
-/** True if there is such a sentence. */
+/** True if there is a sentence with this key. */
 export const knows = (key) => Object.hasOwn(WORDS[language], key);
 
-/** A sentence; `values` fill it in. */
+/** A sentence; `values` fill its placeholders. */
 export function t(key, values = {}) {
   const said = WORDS[language][key] ?? WORDS.en[key];
   if (said === undefined) throw new Error(`no words for ${key}`);
