@@ -126,6 +126,7 @@ async def run_actor(cell: AnyCell) -> None:
     """
     cell.task = trio.lowlevel.current_task()
     if cell.spec.shutdown == "brutal":
+        # a context variable, so that clean-up helpers in child tasks of the body see it, too
         brutally_stopped.set(lambda: cell.request is not None)
     pause: float | None = None
     while True:
@@ -133,6 +134,7 @@ async def run_actor(cell: AnyCell) -> None:
             exit_ = await _incarnate(cell, pause)
             decision = cell.host.decide(cell, exit_)
         except BaseException as error:
+            # the exit is published even then: an asker or watcher must not wait for a task that has ended
             cell.conclude(Shutdown() if isinstance(error, trio.Cancelled) else Crashed(error=error))
             raise
         match decision:

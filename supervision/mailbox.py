@@ -92,6 +92,7 @@ class Mailbox(Generic[M]):
             MailboxFull: `capacity` messages are unpopped; nothing was delivered.
             ActorExited: The actor has ended for good; nothing was delivered.
         """
+        # the depth counts channel and deque together: the channel alone would accept up to twice the capacity
         if self._depth >= self.capacity or self._closed:
             self._refuse()
         now = self._now or self._open()

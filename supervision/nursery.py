@@ -33,6 +33,7 @@ def raise_bare(error: BaseException) -> NoReturn:
         raise error
     finally:
         error.__context__ = context
+        # otherwise the frame and the error's traceback refer to each other until the garbage collector runs
         del error, context
 
 

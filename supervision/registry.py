@@ -50,5 +50,6 @@ class Registry:
         return tuple(self._refs)
 
     def _forget(self, name: str, ref: AnyRef) -> None:
+        # the name may have been unregistered and given to another actor meanwhile
         if self._refs.get(name) is ref:
             del self._refs[name]

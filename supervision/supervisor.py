@@ -376,6 +376,7 @@ class Supervisor:
                     cell.ask_to_end(Shutdown())
                 await checkpoint()
             await self._dynamic_gone()
+        # the budget may have run out before the last slice was asked to end
         for cell in list(self._dynamic.values()):
             cell.ask_to_end(Shutdown())
             self._mark_stubborn(cell)

@@ -276,6 +276,7 @@ class Connection:
         headers = [(b"user-agent", f"greenroom/{__version__}".encode())]
         if self.token:
             headers.append((b"authorization", f"Bearer {self.token}".encode()))
+        # trio-websocket does not notice that a stream ends during the handshake, see WatchedStream
         async with open_collapsing_nursery() as watching:
             watching.start_soon(self._end_with, wire)
             socket = await wrap_client_stream(

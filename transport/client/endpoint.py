@@ -73,6 +73,7 @@ class Endpoint:
         if not self.secure:
             return stream
         context = context or ssl.create_default_context()
+        # https_compatible: many servers and proxies close the connection without TLS's close_notify
         wrapped = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
         try:
             await wrapped.do_handshake()

@@ -61,6 +61,7 @@ class EventIterator(AsyncIterator[Event]):
             LogReset: The cursor is not of this log (on_reset="raise").
             RunDegraded, UnknownRun, RequestRefused, ConnectError: The reason why no more events follow.
         """
+        # a checkpoint even if events are buffered: reading a long backlog must not starve other tasks
         await trio.lowlevel.checkpoint()
         while not self._waiting:
             if self._ended:

@@ -68,6 +68,7 @@ class PendingAnswers:
                 await call.done.wait()
         finally:
             call.waiters -= 1
+            # after the answer, the id may belong to a new request already
             if not call.waiters and self._open.get(id_) is call:
                 del self._open[id_]
         return call.result()

@@ -56,6 +56,7 @@ class RateLimit:
     @property
     def free_at(self) -> float:
         """Earliest time at which one more frame may be sent."""
+        # the burst: one second's allowance may be used ahead
         return self._used_up - 1.0
 
     def spend(self, now: float) -> None:

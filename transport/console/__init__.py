@@ -1,1 +1,1 @@
-"""The web console: static files without a build step, which the gateway serves. `index.html` is the page."""
+"""The web console: static files, served by the gateway without a build step. `index.html` is the page."""

@@ -23,7 +23,7 @@ export class Timeline {
 
   /**
    * @param {object} parts scroller (what scrolls), list (the ol), earlier, later (buttons), activity (a line), jump (a
-   *   button), and tail: () => the element that stands after the list and waits for somebody, or null
+   *   button), and tail: () => the element after the list with an open decision, or null
    */
   constructor(parts) {
     Object.assign(this, parts);

@@ -138,6 +138,7 @@ class RunPump:
                 if not self._news:
                     await self._lot.park()
                 self._news = False
+                # the checkpoint below lets further events arrive, which the next round writes together
                 await self._round()
                 await trio.lowlevel.checkpoint()
 

@@ -228,6 +228,7 @@ class SharedStream(trio.abc.Stream):
         if self._busy or self.torn or self._rest or not isinstance(self._inner, trio.SocketStream):
             return "no"
         try:
+            # not trio's send, which is a checkpoint; trio's sockets are non-blocking, so this call never waits
             count = os.write(self._inner.socket.fileno(), data)
         except BlockingIOError:
             return "full"
