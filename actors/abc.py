@@ -1,4 +1,4 @@
-"""Every extension point in one file: Store and Model (plugins and backends join them with their own releases)."""
+"""The extension points in one file: the ports Store and Model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TextDelta:
 
 @attrs.frozen
 class ReasoningDelta:
-    """More of the model's reasoning."""
+    """More reasoning of the model."""
 
     text: str
 
@@ -44,16 +44,18 @@ ModelEvent = TextDelta | ReasoningDelta | ModelResponse
 
 
 class Model(abc.ABC):
-    """One streaming port to a language model.
+    """A streaming port to a language model.
 
     `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving
-    the context closes the connection before it returns, also on cancellation. A model holds no state of a run: the
-    request carries all of it.
+    the
+    context closes the connection before it returns, also on cancellation. A model holds no state of a run: the request
+    carries all of it.
 
     Attributes:
         name: names the model in events, in the agent's digest and in messages.
-        structured: "prompt": where the agent has an output type, the system text of a request asks for JSON of its
-            schema in words. "native": the model asks its provider itself for `request.output_schema`.
+        structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
+            the
+            model itself passes `request.output_schema` to its provider.
     """
 
     name: str = "model"
@@ -61,10 +63,10 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Ask the model.
+        """Open one request.
 
         Raises:
-            ModelError: classified; from opening the stream or from any iteration.
+            ModelError: a classified failure; from opening the stream or from any iteration.
         """
 
 
@@ -75,18 +77,18 @@ ReceiptKind = Literal["committed", "lease_lost", "inbox_ahead", "failed", "down"
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a submitted commit. Receipts of one run come in the order of its commits.
+    """The outcome of a submitted commit. Receipts of one run arrive in the order of its commits.
 
     Attributes:
-        kind: how it went.
+        kind: the outcome.
             committed: durable.
-            lease_lost: another claim is newer, or `expected_last` does not match; nothing written.
+            lease_lost: a newer claim exists, or `expected_last` does not match; nothing written.
             inbox_ahead: a terminal commit met unconsumed inbox items; nothing written, consume them first.
-            failed: this commit can not be written; others are unharmed.
+            failed: this commit cannot be written; other runs are unaffected.
             down: the store has failed for good.
         last: sequence of the run's newest durable event (for committed).
-        error: what went wrong.
-        released: a run that was held back because its thread was busy, and may now be worked on.
+        error: the failure.
+        released: a run that was held because its thread was busy, and may work now.
     """
 
     kind: ReceiptKind
@@ -96,41 +98,42 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Deliver = Callable[[Receipt], None]
-"""Called in the trio thread, once per submitted commit, maybe before `submit` returns. Must not raise and must not
-wait.
+"""Called in the trio thread exactly once per submitted commit, possibly before `submit` returns.
+
+Must not raise or wait.
 """
 
 
 class StoreHooks(Protocol):
-    """What a store tells the runtime, synchronously, in the trio thread, in commit order."""
+    """Reports of a store to the runtime: called synchronously, in the trio thread, in commit order."""
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """A command is durable. Called before its poster wakes."""
+        """Report a durable command. Called before the caller of `post` resumes."""
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Events of a run are durable: `frames`, the newest of which has sequence `last`.
+        """Report durable events of a run: `frames`, the newest of which has sequence `last`.
 
-        Called for every commit and for a new run, before the receipt is delivered and before the creator wakes.
+        Called for every commit and for a new run, before the receipt is delivered and before the creator resumes.
         """
 
     def pruned(self) -> None:
-        """Done runs have been deleted. Called after each slice of a prune that deleted some."""
+        """Report that done runs were deleted. Called after each slice of a prune that deleted some."""
 
     def unavailable(self, error: Exception | None) -> None:
-        """The whole store has stopped answering (an error) or answers again (None)."""
+        """Report that the whole store stopped answering (an error) or answers again (None)."""
 
 
 @attrs.frozen(kw_only=True)
 class Created:
-    """What create_run came to: a new run with its claim, or why there is none.
+    """The outcome of create_run: a new run with its claim, or why there is none.
 
     Attributes:
-        claim: of the new run; None if nothing was written, and then one of the last three says why.
-        held: the thread has an active run; `Receipt.released` of that run's end names this one.
+        claim: of the new run; None if nothing was written, and then one of the last three fields has the reason.
+        held: the thread has an active run; `Receipt.released` of that run's end names this run.
         behind: that active run, if the new run is held.
         existing: the run that has this id.
-        pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if that is not known.
-        thread_changed: the thread is not as `NewRun.thread_runs` expects.
+        pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if unknown.
+        thread_changed: the thread differs from `NewRun.thread_runs`.
     """
 
     claim: Claim | None
@@ -143,14 +146,14 @@ class Created:
 
 @attrs.frozen(kw_only=True)
 class Pruned:
-    """What a prune has deleted, or would delete.
+    """The amount that a prune deleted, or would delete.
 
     Attributes:
         runs: whole runs.
-        messages: of threads that have no run any more.
-        freed: bytes by which the storage became smaller; for a dry run, an estimate of the bytes that would be free. A
-            file shrinks at its next checkpoint, at the latest when the store closes. 0 for a store in memory.
-        reusable: free bytes that stay in the storage, for what is written next.
+        messages: of threads without runs.
+        freed: bytes by which the storage shrank; for a dry run, an estimate of the bytes that would become free. A file
+            shrinks at its next checkpoint, at the latest when the store closes. 0 for a store in memory.
+        reusable: free bytes that stay in the storage for later writes.
     """
 
     runs: int = 0
@@ -165,13 +168,16 @@ class RunSummary:
 
     Attributes:
         info, row: the two halves of the run; private. The row may lack the messages of `row.sent`, whose texts are in
-            the inbox.
+            the
+            inbox.
         pending: accepted commands that have not acted yet.
-        held: another run works on the thread, and this one waits for that run's end.
+        held: another run works on the thread, and this run waits for its end.
         ended_at: UTC; None while the run is not done.
-        waiting_since: since when the oldest open ticket of a waiting run is open (or since when the run waits, if it
-            has none), UTC; None while the run does not wait.
-        asked: the first open tickets, oldest first, at most `ASKED`. asked_count: how many are open in all.
+        waiting_since: for a waiting run, when its oldest open ticket was opened (without one, when the wait began),
+            UTC;
+            None while the run does not wait.
+        asked: the first open tickets, oldest first, at most `ASKED`.
+        asked_count: how many tickets are open.
     """
 
     info: RunInfo
@@ -185,34 +191,34 @@ class RunSummary:
 
     @property
     def title(self) -> str:
-        """One line that says what the run is about; its id if nothing better is known."""
+        """One line that describes the run; the run id if there is no title."""
         return self.info.title or self.info.run_id
 
 
 ASKED: Final = 3
-"""Open tickets that a line of a list shows."""
+"""Open tickets in a line of a list."""
 
 LARGEST_PAGE: Final = 1_000
-"""Runs per page: more would hold a reader, and its snapshot, too long."""
+"""Most runs per page: a larger page would occupy a reader and its snapshot too long."""
 LONGEST_TEXT: Final = 200
-"""Characters that may be searched for."""
+"""Most characters of a search text."""
 RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
 
 
 @attrs.frozen(kw_only=True)
 class RunQuery:
-    """Which runs to list, and in which order. A cursor is good only for the query that it came from.
+    """The filters and the order of a list of runs. A cursor is valid only for the query that it came from.
 
     Attributes:
-        status, agent, thread_id, by: all that are given must match. `by` is the principal that started the run.
-        prefix: what the run's id begins with.
-        since, until: when the run was created: not before `since`, and before `until`; with a time zone.
-        text: what the title or the id contains; upper and lower case are the same, and no character is special. At
-            most 200 characters, not blank.
+        status, agent, thread_id, by: all given values must match. `by` is the principal that started the run.
+        prefix: the beginning of the run's id.
+        since, until: creation time of the run: not before `since`, and before `until`; with time zone.
+        text: a part of the title or the id; case is ignored, and no character is special. At most 200 characters, not
+            blank.
         order: "newest" (newest first), or "waiting_longest": waiting runs only, the longest waiting first.
-        limit: at most so many, 1 to 1,000.
-        cursor: from the page before.
+        limit: most lines of the page, 1 to 1,000.
+        cursor: from the previous page.
         counts: also count the runs that are not done (`RunPage.counts`).
     """
 
@@ -230,10 +236,10 @@ class RunQuery:
     counts: bool = False
 
     def check(self) -> None:
-        """Go on, if this can be asked; the cursor is the store's to judge.
+        """Check the values of the query; the store checks the cursor.
 
         Raises:
-            UsageError: a value can not be; names it and the way out.
+            UsageError: a value is invalid; the message names it and says what to give.
         """
         if not 1 <= self.limit <= LARGEST_PAGE:
             raise UsageError(f"limit={self.limit}: give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor")
@@ -250,7 +256,7 @@ class RunQuery:
             raise UsageError(f"text={self.text!r:.100}: {way}")
 
     def matches(self, summary: RunSummary) -> bool:
-        """True if the run is in the list that this query asks for, on whichever page."""
+        """Return True if the run is in this query's list, on any page."""
         info = summary.info
         return (
             self.status in (None, summary.row.status)
@@ -267,7 +273,7 @@ class RunQuery:
 
 @attrs.frozen(kw_only=True)
 class RunCounts:
-    """How many runs are not done, by their status."""
+    """The number of runs that are not done, by status."""
 
     created: int = 0
     running: int = 0
@@ -279,11 +285,12 @@ class RunPage:
     """A page of a list, in the order of its query.
 
     Attributes:
-        runs: the lines. There may be fewer than `limit` on a page that is not the last: one with very large rows.
-        cursor: for the next page; None on the last one.
-        counts: of all runs, if the query asks for them; as of the same moment as the lines.
-        unreadable: ids of runs of this page whose rows cannot be read (damaged, or written by a newer release); such a
-            run has no line and takes nothing from the page's `limit`.
+        runs: the lines. A page that is not the last may have fewer than `limit`, if its rows are very large.
+        cursor: for the next page; None on the last page.
+        counts: of all runs, if the query asks for them; from the same snapshot as the lines.
+        unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a
+            run
+            has no line and does not count for `limit`.
     """
 
     runs: tuple[RunSummary, ...]
@@ -294,7 +301,7 @@ class RunPage:
 
 @attrs.frozen(kw_only=True)
 class StoreStatistics:
-    """Counts since the store was opened; `bytes_written` is 0 where it is not known, `queued` is what waits now."""
+    """Counts since the store was opened; `bytes_written` is 0 if unknown, `queued` is the present queue length."""
 
     commits: int = 0
     transactions: int = 0
@@ -305,199 +312,222 @@ class StoreStatistics:
 
 
 class Store(abc.ABC):
-    """Where runs live; `actors.testing.check_store` holds an implementation to this contract.
+    """The storage of runs; `actors.testing.check_store` checks an implementation against this contract.
 
-    Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`. One that can not be
-    written makes every later one of that run fail until the run is claimed and loaded again, and leaves other runs
-    alone. What is queued is written even if the task that queued it is cancelled.
+    Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`. A commit that cannot
+    be
+    written makes every later commit of that run fail until the run is claimed and loaded again; other runs are
+    unaffected.
+    Queued requests are written even if the task that queued them is cancelled.
 
-    Every method may raise StoreDown when the store is not open or has failed for good; reads may raise StoreError when
-    the data is damaged.
+    Every method may raise StoreDown if the store is not open or has failed for good; reads may raise StoreError if the
+    data
+    is damaged.
     """
 
     threaded: bool = False
-    """True if work is done in another thread, so that virtual time must not be used with it."""
+    """True if the store works in another thread, so that virtual time must not be used with it."""
 
     @property
     @abc.abstractmethod
     def epoch(self) -> str:
-        """Names the log. It stays the same, over restarts too, for as long as sequences that were given out are good.
+        """The identity of the logs. Constant, also over restarts, for as long as returned sequences stay valid.
 
-        Known while the store is open. A copy (a backup that is taken into use) has another one.
+        Known while the store is open. A copy (a backup that is put into use) has another epoch.
         """
 
     @abc.abstractmethod
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open the store and serve until cancelled; then write what is queued, close, and re-raise Cancelled.
+        """Open the store and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
         Calls `task_status.started()` when open. Opening voids all earlier claims.
 
         Raises:
-            StoreOpenError: can not be opened (before started).
-            StoreDown: failed for good; every pending and later receipt is "down".
+            StoreOpenError: the store cannot be opened (before started).
+            StoreDown: it failed for good; every pending and later receipt is "down".
         """
 
     @abc.abstractmethod
     async def create_run(self, new: NewRun, frame: bytes) -> Created:
-        """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable when this returns.
+        """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable on return.
 
-        A run id is used once, for ever: an existing run with the id is left as it is and returned as `existing`, and
-        the id of a pruned one is answered with `pruned`. The first run of a thread makes its `info.by` the thread's
-        owner. `new.thread_runs` is compared in the same transaction that writes the run.
+        A run id is used once, for ever: an existing run with the id is unchanged and returned as `existing`; the id of
+        a pruned
+        run gives `pruned`. The first run of a thread makes its `info.by` the thread's owner. `new.thread_runs` is
+        compared in
+        the transaction that writes the run.
 
         Raises:
             ThreadBusy: the thread has an active run and new.on_busy is "refuse"; nothing written.
-            StoreUnavailable: not written. StoreDown: unknown whether it was written.
+            StoreUnavailable: nothing written.
+            StoreDown: unknown whether the run was written.
         """
 
     @abc.abstractmethod
     async def claim(self, run_id: str) -> Claim | None:
-        """Take a run: a new fencing token, older claims are void. None if there is no such run or it is done."""
+        """Claim a run: a new fencing token, which voids older claims. None if no run has this id or it is done."""
 
     @abc.abstractmethod
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """All runs that are not done, oldest first, each with whether it is held back by its thread."""
+        """Return all runs that are not done, oldest first, each with whether its thread holds it."""
 
     @abc.abstractmethod
     async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Of the open runs, those that somebody has to work on: not at rest, or waiting while background tasks live.
+        """Return the open runs that need an owner: not at rest, or waiting with live background tasks.
 
-        Costs what it returns, however many runs wait.
+        Costs the size of the result, regardless of how many runs wait.
         """
 
     @abc.abstractmethod
     async def next_due(self) -> datetime | None:
-        """When the earliest timer of a waiting run fires (its `row.next_due`); None if there is none."""
+        """Return when the earliest timer of a waiting run fires (its `row.next_due`); None if there is none."""
 
     @abc.abstractmethod
     async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Waiting runs whose timer has fired by `now`, earliest first. Costs what it returns."""
+        """Return waiting runs whose timer fired by `now`, earliest first. Costs the size of the result."""
 
     @abc.abstractmethod
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; `frames` are the encoded `commit.events`. Never waits, never raises for what the store does.
+        """Queue a commit; `frames` are the encoded `commit.events`.
 
-        A commit whose row is terminal also frees the thread for the oldest held run (`Receipt.released`), and is
-        refused with inbox_ahead if the inbox holds items beyond `commit.row.inbox`. Its `row.pending_input` is of a run
-        that was never admitted: the store appends it to the thread when that is free and the turn of the run has come
-        (at once if the thread did not hold the run back; else in the commit that ends the active run, before the next
-        run of a higher number may work).
+        Never waits, and never raises for failures of the store.
 
-        A store that encodes rows keeps the texts that were sent where they are, in the inbox (`contract.waiting`).
+        A commit with a terminal row also frees the thread for the oldest held run (`Receipt.released`), and is refused
+        with
+        inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a run that was
+        never
+        admitted: the store appends it to the thread in the run's turn (at once if the thread did not hold the run; else
+        in the
+        commit that ends the active run, before the next run of a higher number may work).
+
+        A store that encodes rows keeps sent texts in the inbox only (`contract.pending_input`).
         """
 
     @abc.abstractmethod
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
-        """Judge a command and, if it is accepted, journal it; one transaction.
+        """Judge a command and, if accepted, journal it, in one transaction.
 
-        `hooks.posted` is called for a newly accepted one. The same id with the same content is answered `duplicate`
-        with the first answer's code (the judge sees it as `CommandContext.known`).
+        `hooks.posted` is called for a newly accepted command. The same id with the same content gives `duplicate` with
+        the
+        first result's code (the judge sees it as `CommandContext.known`).
 
         Raises:
-            UnknownRun: no such run. StoreUnavailable: not journaled. StoreDown: unknown.
+            UnknownRun: no run has this id.
+            StoreUnavailable: the command is not journaled.
+            StoreDown: unknown whether it is.
         """
 
     @abc.abstractmethod
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run's rows; of the calls, those of the current step or all.
+        """Return one consistent snapshot of a run's rows; None if no run has this id.
 
-        State keys come in order of scope and name; the newest write to a thread's key is the one that counts, whichever
-        of its runs wrote it.
+        Calls of the current step, or all.
+
+        State keys are ordered by scope and name. For a thread's key the newest write counts, by whichever run of the
+        thread.
         """
 
     @abc.abstractmethod
     async def outline(self, run_id: str) -> RunOutline | None:
-        """A run without its calls, tickets and commands, also if those can not be read; None if there is no such run.
+        """Return a run without calls, tickets and commands, also if these are unreadable; None if no run has this id.
 
-        Costs the same however many calls, tickets and messages the run has.
+        Costs the same regardless of the number of calls, tickets and messages.
         """
 
     @abc.abstractmethod
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """The ticket with the id `target`, else the newest one of the call with that id; None if there is neither.
+        """Return the ticket with the id `target`, else the newest one of the call with that id; None if neither exists.
 
-        Costs the same however many tickets the run has.
+        Costs the same regardless of the number of tickets.
         """
 
     @abc.abstractmethod
     async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """To whom a thread belongs; None if no run was ever created in it."""
+        """Return the facts of a thread; None if no run was ever created in it."""
 
     @abc.abstractmethod
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        """State keys as they were for a run at the end of a step (0: before its first), in order of scope and name.
+        """Return the state keys of a run at the end of a step (0: before its first), ordered by scope and name.
 
-        Of the run's keys, the newest values that it wrote up to then; what it was created with counts as step 0. Of its
-        thread's keys likewise, and where it had written none, what the runs of the thread before it had left.
-        Revisions as in `RunRecord.state`. A value that was overwritten in the same step is not kept. A `prune` of other
-        runs of the thread changes nothing of it.
+        For the run's keys, the newest values that it wrote up to then; values of its creation count as step 0. For its
+        thread's
+        keys likewise, and where the run wrote none, the values left by earlier runs of the thread. Revisions as in
+        `RunRecord.state`. A value overwritten in the same step is not kept. A `prune` of other runs of the thread
+        changes
+        nothing here.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
 
     @abc.abstractmethod
     async def events(
         self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
     ) -> Sequence[bytes]:
-        """Encoded events with sequence > `after`, in order; empty at the end.
+        """Return encoded events with sequence > `after`, in order; empty at the end.
 
-        A page has at most `limit` events, and ends with the event that brings it to `max_bytes` (None: no such limit).
-        Nothing beyond the page is read into memory.
+        A page has at most `limit` events, and ends with the event that reaches `max_bytes` (None: no such limit).
+        Nothing
+        beyond the page is read into memory.
         """
 
     @abc.abstractmethod
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        """Every accepted command of a run, consumed or not, in the order of the inbox."""
+        """Return every accepted command of a run, consumed or not, in inbox order."""
 
     @abc.abstractmethod
     async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        """The record of a run: what its commits carry (`Commit.taken`), beginning with its creation (`NewRun.taken`).
+        """Return the record of a run: the entries of its creation (`NewRun.taken`) and its commits (`Commit.taken`).
 
-        Commits that carry nothing are left out. What a commit carries is durable with it, and deleted with its run. A
-        part that can not be encoded is replaced by one `RecordGap`: it never makes a commit fail.
+        Commits without entries are left out. Entries are durable with their commit, and deleted with their run. An
+        entry that
+        cannot be encoded is replaced by one `RecordGap`: it never makes a commit fail.
 
         Args:
-            run_id: of the run; empty for one that is not there, or was not recorded.
-            after: so many of them are skipped.
-            limit: at most so many are returned; fewer are the last ones.
+            run_id: of the run; the result is empty for an unknown or unrecorded run.
+            after: number of commits to skip.
+            limit: most commits to return; fewer mean the end.
         """
 
     @abc.abstractmethod
     async def messages(self, thread_id: str) -> Sequence[Message]:
-        """A thread's history, in order."""
+        """Return a thread's history, in order."""
 
     @abc.abstractmethod
     async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs: one consistent snapshot.
+        """Return a page of runs from one consistent snapshot.
 
-        A page costs about its size, however many runs there are: with no filter, with one of status, agent, thread_id,
-        by and prefix, and in either order. Other filters may read a few words of each run.
+        A page costs about its size, regardless of the number of runs: with no filter, with one of status, agent,
+        thread_id, by
+        and prefix, and in either order. Other filters may read a few words of each run.
 
         Raises:
-            UsageError: limit out of range, a value can not be, or the cursor is not one of this query.
+            UsageError: a value is invalid, or the cursor belongs to another query.
         """
 
     @abc.abstractmethod
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """The lines of these runs, in this order, as one page without a cursor; an id that is not there is left out."""
+        """Return the lines of these runs, in this order, as one page without a cursor; unknown ids are left out."""
 
     @abc.abstractmethod
     async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
         """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows).
 
-        A thread keeps its messages as long as one of its runs is left: all of them are the history of that run. With
-        the last run go the messages and the state keys; the thread's id and owner stay. Of the state keys of a thread
-        that has runs left the values go that none of these and none to come can see. Run ids stay taken.
+        A thread keeps its messages as long as one of its runs is left: they are the history of that run. The last run
+        takes the
+        messages and the state keys with it; the thread's id and owner stay. Of the state keys of a thread with
+        remaining runs,
+        values that no present or future run can read are deleted. Run ids stay taken.
 
-        Works in short transactions, between which others are served. Cancelled half-way, some runs are deleted, each of
-        them whole for every reader; the next prune deletes what is left of them.
+        Works in short transactions, between which other requests are served. After a cancel some runs are deleted, each
+        of them
+        whole for every reader; the next prune deletes the rest of them.
 
         Args:
             before: the time.
-            dry_run: change nothing, and count what would go.
+            dry_run: change nothing, and count what would be deleted.
         """
 
     @abc.abstractmethod
     def statistics(self) -> StoreStatistics:
-        """Counts since the store was opened."""
+        """Return counts since the store was opened."""

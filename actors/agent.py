@@ -1,4 +1,4 @@
-"""`Agent`: what a run executes, as a frozen value. Everything wrong with it is said when it is made."""
+"""`Agent`: what a run executes, as a frozen value. Every invalid part is reported when the agent is created."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "on_unknown_tool": ("return", "raise"),
 }
 _TASKS: Final = 16
-"""Background tasks of one run, unless the agent says otherwise."""
+"""Default for the background tasks of one run."""
 _KEY_LIMIT: Final = 64
-"""Characters of an agent's key: it stands in every event and in names of tools made from it."""
+"""Most characters of an agent's key, which is in every event and in names of tools made from it."""
 
 
 def stop_at_tools(*names: str) -> frozenset[str]:
-    """For `Agent(tool_use=...)`: a result of one of these tools is the run's output.
+    """Return a value for `Agent(tool_use=...)`: a result of one of these tools is the run's output.
 
     Raises:
         AgentDefinitionError: no name is given.
@@ -85,7 +85,7 @@ def _keys(value: Iterable[StateKey[Any]]) -> tuple[StateKey[Any], ...]:
 
 
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
-    """A tuple if it is a list of some kind; else the value itself, for the check to name."""
+    """Return a tuple of an iterable; any other value unchanged, so that the check can name it."""
     given: Any = value
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else cast("Any", given)
 
@@ -103,30 +103,34 @@ class Agent(Generic[T_co]):
         key: names the agent; stored with each of its runs.
         instructions: the system text.
         tools: functions decorated with `tool`.
-        model: a Model, or "provider:name"; None if the runtime is to give one.
-        execution: how the calls of one step are run: sequential, parallel_batch_approval or parallel_streaming.
-        stop: stop conditions, first in list order wins. `MaxRounds(16)` is added at the end unless there is a MaxRounds
-            already; `MaxRounds(None)` means no limit.
-        output_type: what the final answer becomes; other types than str are asked for as JSON and checked.
+        model: a Model, or "provider:name"; None if the agent is never started itself.
+        execution: how the calls of one step run: sequential, parallel_batch_approval or parallel_streaming.
+        stop: stop conditions; the first in list order wins. Without a MaxRounds, `MaxRounds(16)` is added at the end;
+            `MaxRounds(None)` means no limit.
+        output_type: the type of the final answer; for types other than str the model is asked for JSON, which is
+            checked.
         output_retries: how often an answer of the wrong form is asked for again.
         tool_use: "run_model_again" after tools, "stop_on_first_tool", or `stop_at_tools(...)`.
-        on_deny: what a denied approval does: "continue" tells the model, "cancel_run" ends the run.
-        denial: (ticket, decision) -> what the model is told of a denied call whose decision brings no text of its own;
-            a pure function. If it fails or gives no str, an event says so and the model is told a sentence.
-        on_new_input: what input does to approvals that are open, or asked for before it is heard: "queue" lets them
-            stand, "supersede" withdraws them.
-        on_unknown_tool: "return" tells the model, "raise" fails the run.
+        on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run.
+        denial: (ticket, decision) -> the model's text about a denied call, where the decision has none; a pure
+            function. If
+            it fails or returns no str, an event reports that and a default text is used.
+        on_new_input: the effect of new input on approvals that are open, or requested before the input is read: "queue"
+            keeps them, "supersede" withdraws them.
+        on_unknown_tool: "return" answers the model with an error, "raise" fails the run.
         settings: for the model (temperature and so on), plain JSON data.
         max_bodies: bodies that may execute at once in one run.
-        max_tasks: background tasks that may live at once in one run; one more is refused.
+        max_tasks: background tasks that may be alive at once in one run; a further task is refused.
         description: for people and for other agents.
-        plugins: code that runs in the phases of a run, in the order that decides between equals.
-        state: the state keys that tools use, beside those that plugins declare. Commutative keys must be declared to be
-            merged after a crash.
-        spec: what the engine knows of the agent, with a digest of everything that can change a run.
+        plugins: code that runs in the phases of a run; the order decides between equals.
+        state: the state keys that tools use, in addition to those of plugins. Commutative keys must be declared, so
+            that
+            they can be merged after a crash.
+        spec: the agent as the engine sees it, with a digest of everything that can change a run.
+        tool_infos: the tools as the model sees them.
 
     Raises:
-        AgentDefinitionError: a part is wrong or parts do not fit together; names the part and the way out.
+        AgentDefinitionError: a part is invalid or parts do not fit together; names the part and says what to give.
     """
 
     key: str
@@ -172,16 +176,16 @@ class Agent(Generic[T_co]):
 
     @property
     def output_schema(self) -> JSONObject | None:
-        """JSON Schema of the final answer; None if it is plain text."""
+        """JSON Schema of the final answer; None for plain text."""
         return self._output.schema
 
     @property
     def output_words(self) -> str:
-        """What the system text says of the form of the final answer; empty if that is plain text."""
+        """The system text about the form of the final answer; empty for plain text."""
         return self._output.words
 
     def parse_output(self, value: object) -> T_co:
-        """The output of a finished run as the agent's output type, from the JSON value that is stored.
+        """Return the output of a finished run in the agent's output type, from the stored JSON value.
 
         Raises:
             SchemaError: the value does not have the form.
@@ -195,11 +199,11 @@ class Agent(Generic[T_co]):
 
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
-        """Tools that the model is offered beside the agent's own: list_tasks and cancel_task, for background tools."""
+        """Tools offered beside the agent's own: list_tasks and cancel_task, if the agent has background tools."""
         return BUILTIN if any(tool.background for tool in self.tools) else ()
 
     def tool(self, name: str) -> Tool[..., object] | None:
-        """The tool of this name."""
+        """Return the tool with this name, or None."""
         return next((tool for tool in (*self.tools, *self.builtin) if tool.name == name), None)
 
 
@@ -242,7 +246,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
         inspect.signature(function).bind(None, None)
     except TypeError:
         return False
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature: accepted
         pass
     return True
 
@@ -349,7 +353,7 @@ def _declared(agent: Agent[object]) -> Keys:
 
 
 def _essence(agent: Agent[object], policies: Policies) -> Any:
-    """Everything that can change a run, as plain data. Two agents with equal essences behave alike, code aside."""
+    """Return everything that can change a run, as plain data. Equal data means equal behaviour, code aside."""
     use = agent.tool_use
     more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins if not _is_data(plugin)]
     chosen = essence(policies)
@@ -376,7 +380,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
 
 
 def _is_data(plugin: Plugin) -> bool:
-    """True if nothing of the plugin matters but its policy."""
+    """Return True if only the plugin's policy matters."""
     return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
 
 
@@ -387,4 +391,5 @@ def _tool_essence(tool: Tool[..., object]) -> Any:
     if tool.on_conflict != "keep":
         options.append(tool.on_conflict)
     essence = [tool.name, tool.description, tool.schema, options, times]
-    return [*essence, "background"] if tool.background else essence  # others have the digest that they always had
+    # added only if set, so that digests of other tools stay stable
+    return [*essence, "background"] if tool.background else essence

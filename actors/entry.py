@@ -1,6 +1,6 @@
-"""The entry of the facade: a function refuses a keyword that it does not have, and says which may be meant.
+"""The entry of the facade: unknown keywords are refused with the nearest known one.
 
-Python's own TypeError does not say so in all the releases that we support, and is not the type of our other refusals.
+Python's own TypeError lacks that suggestion in some supported releases, and is not the type of our other refusals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def checks_options(call: Callable[P, R]) -> Callable[P, R]:
-    """Have a function raise UsageError for a keyword that it does not have; a coroutine function when awaited."""
+    """Make a function raise UsageError for an unknown keyword; a coroutine function raises when awaited."""
     known = keywords_of(call)
 
     def check(options: Iterable[str]) -> None:

@@ -1,34 +1,34 @@
-"""The error tree. The type says whose fault it is; the message names the value and the way out.
+"""The error tree. The type tells whose fault the error is; the message names the value and says what to give.
 
     GreenroomError
-    ├── UsageError (also ValueError)   a wrong argument, of whatever kind
+    ├── UsageError (also ValueError)   an argument is invalid
     │   ├── UnknownRun                 no run has this id
     │   ├── UnknownAgent               no agent of this runtime has this key
-    │   ├── RunExists                  the run id is taken by a run with other content
-    │   │   └── RunPruned              the run id was that of a run that is pruned
+    │   ├── RunExists                  a run with other content has the run id
+    │   │   └── RunPruned              a pruned run had the run id
     │   ├── ThreadBusy                 on_busy="refuse" and the thread has an active run
     │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
-    │   ├── NotAnAgent                 a file or object that should hold an agent does not
-    │   ├── ToolDefinitionError        a function can not be a tool as it stands
-    │   ├── StateError                 a state key, or what is read from or written to it, is wrong
+    │   ├── AgentLoadError             a file or object that should hold an agent does not
+    │   ├── ToolDefinitionError        a function cannot be a tool as it is written
+    │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
-    ├── ToolError                      raise it in a tool: the model is told its text, and nothing else
-    ├── ModelError                     a model could not be called; `kind` is its class
-    ├── StoreError                     the store can not do what it should
-    │   ├── StoreOpenError             the store can not be opened: locked, damaged, newer, no permission
-    │   ├── StoreUnavailable           it does not answer now; the same call may work later
-    │   ├── StoreDown                  it has failed for good in this process
-    │   └── LeaseLost                  the claim is not the newest; somebody else owns the run
-    ├── OutcomeError                   an outcome without output was asked for it (`outcome.output`)
-    │   ├── RunFailed                  the run has failed
-    │   ├── RunCancelled               the run was cancelled
-    │   └── RunWaiting                 the run waits for decisions
-    ├── RunDegraded                    nobody works on the run here: its agent or deps are missing
+    ├── ToolError                      raised by a tool: the model reads its text
+    ├── ModelError                     a model request failed; `kind` classifies the failure
+    ├── StoreError                     the store failed
+    │   ├── StoreOpenError             the store cannot be opened: locked, damaged, newer, no permission
+    │   ├── StoreUnavailable           the store does not answer now; the same call may work later
+    │   ├── StoreDown                  the store has failed for good in this process
+    │   └── LeaseLost                  the claim is not the newest; another owner has the run
+    ├── OutcomeError                   the outcome has no output (`outcome.output`)
+    │   ├── RunFailedError             the run has failed
+    │   ├── RunCancelledError          the run was cancelled
+    │   └── RunWaitingError            the run waits for decisions
+    ├── RunDegradedError               the run is not worked on here: its agent or deps are missing
     ├── RuntimeClosed                  the runtime is closing or closed
-    └── RuntimeFailed                  the runtime can not go on; raised from its cause
+    └── RuntimeFailed                  the runtime cannot continue; raised from its cause
 
-Outcomes of runs (failed, cancelled) and wrong decisions are values, not exceptions. OutcomeError and its kinds stand
-beside the outcomes, in `contract/outcomes.py`.
+Outcomes of runs (failed, cancelled) and rejected decisions are values, not exceptions. OutcomeError and its kinds are
+defined with the outcomes, in `contract/outcomes.py`.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ ModelErrorKind = Literal[
     "provider",
 ]
 MAY_PASS: Final = frozenset({"rate_limited", "overloaded", "timeout", "interrupted", "provider"})
-"""The kinds of a model's failure for which asking again may work."""
+"""The kinds of model failures for which a retry may work."""
 MODEL_ERROR_KINDS: Final[tuple[str, ...]] = get_args(ModelErrorKind)
 
 
 class GreenroomError(Exception):
-    """Every error that Greenroom raises on purpose. It can be pickled, and comes out of the pickle whole."""
+    """Base of all errors that Greenroom raises on purpose. Instances survive pickling with all attributes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (type(self), self.args, vars(self))
 
 
 class UsageError(GreenroomError, ValueError):
-    """The caller gave something that can not be."""
+    """An argument is invalid."""
 
 
 class UnknownRun(UsageError):
@@ -83,14 +83,14 @@ class UnknownAgent(UsageError):
 
 
 class RunExists(UsageError):
-    """The run id is taken by a run with other content."""
+    """A run with other content has the run id."""
 
 
 class RunPruned(RunExists):
-    """A run had this id, is done, and was pruned: a run id is used once, so that a start that is repeated acts once.
+    """A pruned run had this id. A run id is used once, so that a repeated start acts once.
 
     Attributes:
-        same: it is known that the same was asked for.
+        same: the content is known to be the same.
     """
 
     def __init__(self, message: str, *, same: bool = False) -> None:
@@ -99,10 +99,10 @@ class RunPruned(RunExists):
 
 
 class ThreadBusy(UsageError):
-    """The thread has an active run and the caller did not want to queue.
+    """The thread has an active run and the caller refused to queue.
 
     Attributes:
-        active: the run that works on the thread; "" if that is not known here.
+        active: the run that works on the thread; "" if unknown.
     """
 
     def __init__(self, message: str, *, active: str = "") -> None:
@@ -119,11 +119,11 @@ class AgentLoadError(UsageError):
 
 
 class ToolDefinitionError(UsageError):
-    """A function can not be a tool as it stands."""
+    """A function cannot be a tool as it is written."""
 
 
 class StateError(UsageError):
-    """A state key is wrong, or a value does not have its type."""
+    """A state key is invalid, or a value does not have its type."""
 
 
 class AgentDefinitionError(UsageError):
@@ -131,35 +131,36 @@ class AgentDefinitionError(UsageError):
 
 
 class ToolError(GreenroomError):
-    """Raise it in a tool: the model is told its text, and nothing else."""
+    """Raise it in a tool: the model reads its text, and nothing else."""
 
 
 class ModelError(GreenroomError):
-    """A model could not be called. Raise it in a model of your own; a run asks again if the kind may pass.
+    """A model request failed. Raise it in a model of your own; the run retries if the kind may pass.
 
-    | kind | meaning | asked again |
+    | kind | meaning | retried |
     |---|---|---|
-    | rate_limited | too many requests or tokens in a while | yes |
-    | quota_exceeded | the account has nothing left to spend | no |
+    | rate_limited | too many requests or tokens in a period | yes |
+    | quota_exceeded | the account has no budget left | no |
     | overloaded | the provider has no capacity now | yes |
     | timeout | no answer in time | yes |
     | interrupted | the stream broke before its end | yes |
-    | context_overflow | the request is longer than the model takes | no |
+    | context_overflow | the request is longer than the model accepts | no |
     | invalid_request | the provider refuses the request as it is | no |
-    | unauthorized | the key is missing, wrong, or may not do this | no |
+    | unauthorized | the key is missing, invalid, or lacks permission | no |
     | model_not_found | the provider has no such model | no |
     | content_filtered | a filter of the provider stopped the request or the answer | no |
-    | provider | everything else, such as an internal error | yes |
+    | provider | any other failure, such as an internal error | yes |
 
     Attributes:
         kind: the class of the failure.
-        retry_after: seconds that the provider asks to wait before the next request (its Retry-After); None: it did not.
-            A moment that has passed, a negative number, is 0.
-        usage: tokens that the failed request has cost, as far as they are known; `requests` is 1 if it says 0.
-        retryable: asking again may work.
+        retry_after: seconds that the provider asks to wait before the next request (its Retry-After); None: not given.
+            A
+            moment in the past, a negative number, is 0.
+        usage: tokens of the failed request, as far as known; `requests` counts as 1 if it is 0.
+        retryable: a retry may work.
 
     Raises:
-        UsageError: the kind is not one of these, or a number or the usage is something else.
+        UsageError: the kind is unknown, or retry_after or usage is invalid.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class ModelError(GreenroomError):
 
     @property
     def retryable(self) -> bool:
-        """Asking again may work."""
+        """True if a retry may work."""
         return self.kind in MAY_PASS
 
 
@@ -199,11 +200,11 @@ def _seconds(value: object) -> float | None:
 
 
 class StoreError(GreenroomError):
-    """The store can not do what it should."""
+    """The store failed."""
 
 
 class StoreOpenError(StoreError):
-    """The store can not be opened: locked by another process, damaged, of a newer release, or not permitted."""
+    """The store cannot be opened: locked by another process, damaged, of a newer release, or not permitted."""
 
 
 class StoreUnavailable(StoreError):
@@ -211,20 +212,21 @@ class StoreUnavailable(StoreError):
 
 
 class StoreDown(StoreError):
-    """The store has failed for good in this process; what was not acknowledged was not written, or is unknown."""
+    """The store has failed for good in this process; for unacknowledged writes it is unknown whether they were made."""
 
 
 class LeaseLost(StoreError):
-    """The claim is not the newest one; nothing was written."""
+    """The claim is not the newest; nothing was written."""
 
 
 class RunDegradedError(GreenroomError):
-    """Nobody works on the run in this process: its agent or deps are missing, or it crashes. It stays as it is.
+    """The run is not worked on in this process: its agent or deps are missing, or its owner crashed. It is unchanged.
 
     Attributes:
-        run_id: which run.
-        reason: deps_missing, agent_unknown, state_mismatch (a state key is stored otherwise than the agent declares
-            it), or gave_up (its owner crashed again and again).
+        run_id: the run.
+        reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
+            or
+            gave_up (the owner crashed again and again).
         detail: a sentence.
     """
 
@@ -234,8 +236,8 @@ class RunDegradedError(GreenroomError):
 
 
 class RuntimeClosed(GreenroomError):
-    """The runtime is closing or closed; open it again to go on."""
+    """The runtime is closing or closed; open it again to continue."""
 
 
 class RuntimeFailed(GreenroomError):
-    """The runtime can not go on; `__cause__` says why. All its runs can be resumed at the next start."""
+    """The runtime cannot continue; `__cause__` is the reason. All its runs can be resumed at the next start."""

@@ -1,4 +1,4 @@
-"""What is said of wrong arguments: the value or option, the one that was probably meant, and those that there are."""
+"""Errors for invalid arguments: the given value, the nearest valid one, and all valid ones."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ C = TypeVar("C", bound=type)
 
 
 def unknown_value(name: str, value: object, known: Iterable[str]) -> UsageError:
-    """The error for a value that is none of the known ones."""
+    """Return the error for a value that is not among the known ones."""
     known = tuple(known)
     way = f"one of {', '.join(known)}" if len(known) > 2 else " or ".join(map(repr, known))
     return UsageError(f"{name}={value!r:.100} is not known; {did_you_mean(value, known)}use {way}")
 
 
 def unknown_option(call: str, option: str, known: Iterable[str], error: type[UsageError] = UsageError) -> UsageError:
-    """The error for a keyword that a function does not have."""
+    """Return the error for a keyword that a function does not have."""
     known = tuple(known)
     near = did_you_mean(option, known, quoted=False)
     return error(f"{call}() has no option {option!r}; {near}it has {', '.join(known)}")
 
 
 def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
-    """Have the constructor of a class raise `error` for a keyword that is none of its fields."""
+    """Make the constructor of a class raise `error` for a keyword that is not a field."""
 
     def decorate(cls: C) -> C:
         create = cls.__init__  # type: ignore[misc]  # wrapped, and put back into the same class
@@ -49,7 +49,7 @@ def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
 
 
 def keywords_of(call: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the arguments that can be given by keyword."""
+    """Return the names of the arguments that can be given by keyword."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     found = inspect.signature(call).parameters.values()
     return tuple(parameter.name for parameter in found if parameter.kind in kinds and parameter.name != "self")

@@ -1,11 +1,10 @@
-"""The tool call's lifecycle as a table.
+"""The lifecycle of a tool call as a table.
 
-Theory of operation. `POSITIONS` is the table: one row per position that a call may have, with the positions that may
-follow and what else holds there. `StepBuilder.put` of the engine is the only place that moves a call, and asks
+Theory of operation. `POSITIONS` has one row per position of a call, with the positions that may follow and the facts
+that hold there. `StepBuilder.put` of the engine is the only place that moves a call, and checks each move with
 `check_move`. A call is new until its gates have answered; it runs; it may be suspended any number of times, each time
-with a new ticket; a decision lets it go on; it ends exactly once. What clients see, `CallStatus`, is derived: four
-positions say it by themselves, in the others the row decides (`CallRow.status`). `CALLS`, the moves
-between the statuses, is the table as a client sees it.
+with a new ticket; a decision continues it; it ends exactly once. `CallStatus`, the clients' view, is derived: four
+positions imply it, in the others the row decides (`CallRow.status`). `CALLS` is the table as a client sees it.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ class CallPosition(StrEnum):
     Private to the engine; clients see `CallStatus`.
     """
 
-    NEW = "new"  # its gates have not been asked
+    NEW = "new"  # the gates have not been asked
     GATING = "gating"  # a gate is being asked
-    PROVISIONAL = "provisional"  # a gate said block, deny or set_result behind calls that have not run: asked again
+    PROVISIONAL = "provisional"  # block, deny or set_result while earlier calls have not run: the gate is asked again
     ALLOWED = "allowed"  # may start as soon as the execution mode lets it
     BEFORE = "before"  # before_tool_execute hooks
     BODY = "body"  # the tool's own code
-    MERGING = "merging"  # its body has returned; whether it runs again depends on the merge of what it wrote to state
+    MERGING = "merging"  # the body has returned; it runs again if its state writes conflict
     PARKED = "parked"  # suspended, waits for a decision
     HELD = "held"  # decided, waits for the other decisions of its batch
     AFTER = "after"  # after_tool_execute hooks
@@ -40,7 +39,7 @@ class CallPosition(StrEnum):
 
 
 class CallStatus(StrEnum):
-    """What a client sees of a call."""
+    """The state of a call as clients see it."""
 
     NEW = "new"
     RUNNING = "running"
@@ -57,16 +56,16 @@ class CallRule:
 
     Attributes:
         to: the positions that may follow.
-        outcomes: with which a call may end when it leaves this position; of `after` and `settled`, those that a call
-            there may have.
-        status: of every call here; None: other facts of the call decide it.
-        phase: whose hooks are asked about the call here.
+        outcomes: outcomes with which a call may leave this position; for `after` and `settled`, outcomes of calls
+            there.
+        status: of every call here; None: derived from other facts of the call.
+        phase: the phase whose hooks run for the call here.
         executing: code runs for the call: hooks, gates, or its body.
-        body: it takes one of the bodies that the execution mode allows at once.
-        writes: it may still write to state keys, without a decision of a person.
-        undecided: a batch of decisions does not act while a call is here.
-        merges: what its body wrote to state keys may be merged.
-        ended: its outcome is known and does not change.
+        body: the call takes one of the bodies that the execution mode allows at once.
+        writes: the call may still write to state keys without a decision of a person.
+        undecided: a batch of decisions waits while a call is here.
+        merges: the body's state writes may be merged.
+        ended: the outcome is known and final.
     """
 
     to: frozenset[CallPosition]
@@ -82,7 +81,7 @@ class CallRule:
 
     @property
     def alive(self) -> bool:
-        """True if the run has a child for the call, which a cancel has to stop: code at work, or a suspended call."""
+        """True if the run has a child for the call that a cancel must stop: running code, or a suspended call."""
         return self.executing or self.status is CallStatus.SUSPENDED
 
 
@@ -91,7 +90,7 @@ _CUT: Final = frozenset({CallStatus.CANCELLED})
 _RAN: Final = frozenset({CallStatus.SUCCEEDED, CallStatus.FAILED})
 
 SETTLED: Final = _RAN | _CUT
-"""The statuses that nothing leaves."""
+"""The final statuses."""
 
 
 def _to(*positions: CallPosition) -> frozenset[CallPosition]:
@@ -153,17 +152,17 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
     ),
     _AT.SETTLED: CallRule(to=_to(), outcomes=SETTLED, merges=True, ended=True),
 }
-"""Where a call may be, where it may go from there, and what holds there. A call begins as `new`."""
+"""The table: each position, the positions that may follow, and the facts that hold there. A call begins as `new`."""
 
 
 def check_move(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:
-    """Do nothing if the table allows the move.
+    """Return if the table allows the move.
 
     Args:
         call_id: for the message.
         source: the call's position; None for a call that does not exist yet.
-        target: where it is to be.
-        outcome: how it has ended; None if it has not.
+        target: the new position.
+        outcome: how the call has ended; None if it has not.
 
     Raises:
         IllegalTransition: `POSITIONS` does not have the pair, or the outcome does not fit it.
@@ -182,11 +181,11 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
 
 
 def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
-    """What clients see of a call that has not ended, in a position that has no status of its own.
+    """Return the status of a call that has not ended, in a position without a status of its own.
 
     Args:
-        attempts: bodies that have begun.
-        resumed_at: bodies that had begun when a decision last let it go on; None: no decision has.
+        attempts: started bodies.
+        resumed_at: bodies started when a decision last resumed the call; None: no decision has.
     """
     if resumed_at == attempts:
         return CallStatus.RESUMING
@@ -194,7 +193,7 @@ def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
 
 
 def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) -> Iterable[CallStatus]:
-    """The statuses that a call of this status may have after a move."""
+    """Yield the statuses that a call of this status may have after a move."""
     row, following = POSITIONS[source], POSITIONS[target]
     if following.status is not None:
         return (following.status,)
@@ -204,7 +203,7 @@ def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) ->
 
 
 def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
-    """Each move of a status that a path through the table makes."""
+    """Yield each move of a status that a path through the table makes."""
     start = (CallPosition.NEW, CallStatus.NEW)
     seen, todo = {start}, [start]
     while todo:
@@ -220,11 +219,11 @@ _MOVES: Final = frozenset(_status_moves())
 CALLS: Final[Mapping[CallStatus, frozenset[CallStatus]]] = {
     status: frozenset(new for old, new in _MOVES if old is status) for status in CallStatus
 }
-"""Status -> the statuses that may follow it: `POSITIONS` as a client sees it."""
+"""Status -> the statuses that may follow: `POSITIONS` as a client sees it."""
 
 
 def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
-    """One step's calls as a status: any running or resuming -> running; else any suspended -> waiting; else done."""
+    """Return one step's status: any call running or resuming -> running; else any suspended -> waiting; else done."""
     waiting = False
     for status in calls:
         if status is CallStatus.RUNNING or status is CallStatus.RESUMING:

@@ -1,7 +1,7 @@
-"""Rows to bytes and back, with a schema version in every blob, and foreign values to JSON data.
+"""Encode rows to bytes and back with a schema version in every blob; normalise foreign values to JSON data.
 
-Writers write the current version; readers read every released one; a newer one is refused, never guessed. Keys that a
-reader does not know are an error at the same version (they would be lost at the next write).
+Writers write the current version; readers read every released version; a newer version is refused, never guessed.
+Unknown keys are an error at the current version, because they would be lost at the next write.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .row_forms import Fields, Value
 T = TypeVar("T")
 
 SCHEMA_VERSION: Final = 2
-"""Version of every row blob that this release writes."""
+"""Version of the row blobs that this release writes."""
 
 
 def _derived_status(name: str, data: object) -> Any:
-    """Version 2 derives the status of a call from its position; version 1 stored both."""
+    """Upgrade a call: version 2 derives the status of a call from its position; version 1 stored both."""
     if name != "CallRow" or not isinstance(data, dict):
         return data
     row = dict(data)
@@ -46,12 +46,15 @@ UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status}
 """Version n -> function (class name, data as of n) -> data as of n + 1."""
 
 MAX_DEPTH: Final = 64
-"""How deep a foreign value may nest. What reads it later (redactor, encoder, cattrs) recurses; this deep is safe."""
+"""Deepest nesting of a foreign value.
+
+Later readers (redactor, encoder, cattrs) recurse; this depth is safe for them.
+"""
 
 MAX_ITEMS: Final = 1_000_000
-"""How many items a foreign value may hold in all. Shared parts count each time: 40 nested pairs would fill memory."""
+"""Most items of a foreign value. Shared parts count each time, because 40 nested pairs would fill memory."""
 MESSAGE_LIMIT: Final = 2_000
-"""Characters of what is told of a failure in foreign code."""
+"""Characters kept of a failure message from foreign code."""
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
 _encode = msgspec.json.Encoder().encode
@@ -59,11 +62,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class SchemaError(ValueError):
-    """Stored or received data does not have the form of its class; the message says where."""
+    """Stored or received data does not have the form of its class; the message names the path."""
 
 
 class NewerSchema(SchemaError):
-    """The data was written by a newer release; upgrade Greenroom to read it."""
+    """A newer release wrote the data; upgrade Greenroom to read it."""
 
 
 def dump(value: object) -> bytes:
@@ -79,16 +82,16 @@ def dump(value: object) -> bytes:
 
 
 def dump_data(data: object) -> bytes:
-    """Data that is plain already as the bytes of a row. Raises what `dump` raises."""
+    """Encode plain data as the bytes of a row. Raises as `dump` does."""
     return _PREFIX + _encode(data) + b"}"
 
 
 def load(cls: type[T], blob: bytes) -> T:
-    """A row from bytes, upgraded from the version that it was written with.
+    """Decode a row, upgraded from the version in which it was written.
 
     Raises:
         NewerSchema: a newer release wrote it.
-        SchemaError: it is not such a row; the message names class and path.
+        SchemaError: the bytes are not such a row; the message names class and path.
     """
     try:
         outer = _decode(blob)
@@ -131,28 +134,29 @@ def _complaint(error: BaseException, kind: type | None) -> str:
 
 
 def plain(value: object) -> Any:
-    """A value as plain JSON data (dict, list, str, int, float, bool, None)."""
+    """Return a value as plain JSON data (dict, list, str, int, float, bool, None)."""
     return _decode(_encode(converter.unstructure(value)))
 
 
 def normalise(value: object) -> tuple[Any, str | None]:
-    """A foreign value (a tool's result) as JSON data, whatever it is.
+    """Return a foreign value (a tool's result) as JSON data.
 
     Only dict, list, str, int, float, bool and None remain. Lone surrogates are replaced; NaN, infinities and integers
     beyond 64 bits become text; exceptions become their text; unknown types go through the converter, then msgspec.
-    Called after an effect has happened, so it never raises, and comes to an end also for values that hold themselves.
+    Called
+    after an effect has happened, so it never raises, and terminates for values that contain themselves.
 
     Returns:
-        (data, None), or (a text that the value can not be shown, why).
+        (data, None), or (a text in place of the value, the reason).
     """
     try:
         return _Cleaner().clean(value, MAX_DEPTH), None
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - an effect has happened: whatever the value does, the call has succeeded
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - an effect has happened: the call has succeeded whatever its value does
         return f"<a {_type_name(value)} that can not be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception of foreign code says, or its type's name: bounded text that can be written. Never raises."""
+    """Return the message of a foreign exception, or its type's name: bounded, encodable text. Never raises."""
     try:
         return shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
@@ -161,18 +165,21 @@ def message_of(error: BaseException) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text of at most `limit` characters. One that is cut says so; the redactor then hides a beginning."""
+    """Return at most `limit` characters of a text.
+
+    The cut is marked with "…", so that the redactor hides a cut secret.
+    """
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def failure_text(error: BaseException) -> str:
-    """The type of an exception of foreign code, and what `message_of` it is. Never raises."""
+    """Return type and `message_of` of a foreign exception. Never raises."""
     kind, message = _type_name(error), message_of(error)
     return kind if message == kind else f"{kind}: {message}"
 
 
 class _Cleaner:
-    """Walks one foreign value once. What it returns is new and holds exact built-in types only."""
+    """Walks one foreign value once; returns new data of exact built-in types only."""
 
     __slots__ = ("_left",)
 

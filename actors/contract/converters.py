@@ -1,6 +1,6 @@
-"""The two cattrs converters and their hooks: a strict reader of everything from outside, and a terse writer of rows.
+"""The two cattrs converters: a strict reader of all data from outside, and a terse writer of rows.
 
-cattrs on its own is lenient where we must not be: it makes the text "None" of a null, True of "no", ("a", "b") of "ab".
+cattrs itself is too lenient for data from outside: it converts null to "None", "no" to True, and "ab" to ("a", "b").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cattrs.preconf.msgspec import make_converter
 from .row_forms import Fields, Value
 
 converter: Final = make_converter()
-"""Reads everything that comes from outside (rows, commands, config) and shows values in full."""
+"""Reads all data from outside (rows, commands, configuration) and writes values in full."""
 
 row_writer: Final = make_converter()
 """Writes rows of attrs classes; msgspec writes structs itself. Both leave out what has its default: rows are a third to
@@ -35,9 +35,9 @@ the old one."""
 
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
-    """A value of one of these types as it stands: cattrs itself would make text of None and True of "no".
+    """Return a hook that accepts exactly these types, because cattrs would convert null to text and "no" to True.
 
-    A type that is derived from one of them, as an enum of texts is, is made of the value.
+    For a derived type, such as an enum of str, the hook constructs that type from the value.
     """
 
     def hook(value: object, kind: object) -> Any:
@@ -142,7 +142,8 @@ def _show_struct(value: Any) -> dict[str, Any]:
 
 def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
     made = [field.name for field in attrs.fields(cls) if isinstance(field.default, attrs.Factory)]  # type: ignore[arg-type]
-    dear: Any = dict.fromkeys(made, override(omit_if_default=False))  # comparing would make a default each time
+    # comparing with a factory's default would create that default each time
+    dear: Any = dict.fromkeys(made, override(omit_if_default=False))
     return make_dict_unstructure_fn(cls, writer, _cattrs_omit_if_default=True, **dear)
 
 

@@ -1,7 +1,9 @@
-"""Tickets, commands and answers: how people and programs reach into a run.
+"""Tickets, decisions, commands and their results: how people and programs influence a run.
 
-A suspended call holds a ticket. A decision is for one ticket, and through the fingerprint for exactly one action.
-Commands are idempotent by their id: the same id with the same content gets the first answer again.
+Theory of operation. A suspended call holds a ticket. A decision is about one ticket, and through the fingerprint about
+exactly one action: if the action changes, the decision no longer fits. Commands are idempotent by their id: the same id
+with the same content yields the first result again (at most once), and a sender repeats a command until it has a result
+(at least once).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from .row_forms import Value
 ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_decision_to_tool"]
 Action = Literal["resume", "cancel"]
 ActionWord = Literal["approve", "deny", "resume", "cancel"]
-"""What callers may write for an action: each word of `ACTION_WORDS`."""
+"""The words for an action: each key of `ACTION_WORDS`."""
 TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
 TICKET_REASONS: Final[tuple[str, ...]] = get_args(TicketReason)
 TicketStatus = Literal["open", "approved", "denied", "expired", "withdrawn"]
@@ -39,11 +41,11 @@ ACTION_WORDS: Final[Mapping[str, Action]] = {
     "resume": "resume",
     "cancel": "cancel",
 }
-"""Accepted word -> action: the one table for every way in (Python, frames, HTTP, AG-UI, the terminal)."""
+"""Accepted word -> action: the one table for every entry (Python, frames, HTTP, AG-UI, the terminal)."""
 
 
 def action_of(word: ActionWord) -> Action:
-    """The action that a word of `ACTION_WORDS` means.
+    """Return the action for a word of `ACTION_WORDS`.
 
     Raises:
         UsageError: the word is not in the table; the message names the nearest one.
@@ -70,16 +72,16 @@ REJECTIONS: Final = (
     "busy",
     "store_unavailable",
 )
-"""Every code that a rejected command may carry, in the order of the checks; store_unavailable is said for the store."""
+"""Every code of a rejection, in the order of the checks; store_unavailable means that the store did not answer."""
 
 
 @attrs.frozen
 class SetResult:
-    """A result in place of the tool's own: what a gate, or an expired ticket, says the call came to.
+    """A result instead of the tool's own, set by a gate or by an expired ticket.
 
     Attributes:
         value: the result (JSON).
-        code: None if the call succeeded with it; else it failed with this code, such as permission_denied.
+        code: None if the call counts as succeeded; else the code of its failure, such as permission_denied.
     """
 
     value: JSONValue = None
@@ -88,22 +90,23 @@ class SetResult:
 
 @attrs.frozen(kw_only=True)
 class Allow:
-    """A gate's verdict: let the call run."""
+    """A gate's verdict: the call may run."""
 
 
 @attrs.frozen
 class Block:
-    """A gate's verdict: the call fails, its siblings are cancelled, the run ends as blocked for this reason."""
+    """A gate's verdict: the call fails, its siblings are cancelled, and the run ends as blocked for this reason."""
 
     reason: str
 
 
 @attrs.frozen
 class Deny:
-    """A gate's verdict: the call fails with permission_denied, the model reads the text, the run goes on.
+    """A gate's verdict: the call fails with permission_denied, the model reads the text, and the run continues.
 
-    Stronger than any approval: no person is asked about the call, and an approval in hand does not help. Weaker than
-    `Block`, which ends the run.
+    Stronger than any approval: no person is asked, and an existing approval has no effect. Weaker than `Block`, which
+    ends
+    the run.
     """
 
     text: str
@@ -122,26 +125,27 @@ def _known_mode(_: object, __: object, value: str) -> None:
 @checks_fields(UsageError)
 @attrs.frozen
 class Suspend(Exception):
-    """A tool's (or gate's) wish to wait for a decision. Return it or raise it.
+    """A tool's (or gate's) request to wait for a decision. Return it or raise it.
 
     Attributes:
-        action: a short verb phrase of what would happen ("tool:refund" if empty).
-        message: what a person should read before deciding.
-        parameters: structured details for the one who decides.
-        response_schema: JSON Schema that a decision's result must satisfy. One that is none fails the call (or the
-            hook) that asks for it: nobody could answer.
+        action: a short verb phrase that names the action ("tool:refund" if empty).
+        message: text for the deciding person.
+        parameters: structured details for the deciding person.
+        response_schema: JSON Schema that a decision's result must satisfy. An invalid schema fails the call (or the
+            hook),
+            because no decision could satisfy it.
         resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the
             decision's result is the call's result) or pass_decision_to_tool (the body runs with the decision's result
-            as its arguments).
-        expires_after: seconds until `on_expiry` applies; None waits for ever.
-        on_expiry: "deny" (the call is cancelled and the model told), "cancel_run", or `SetResult(value)`.
-        reviewers: principals that may decide; empty means anybody.
-        reason: what kind of question it is, for the ticket and whoever sorts tickets: "user_input", "tool_permission"
-            (a gate's, unless it says another one), "external_event", "outcome_unknown" or "manual_pause". What people
-            read is `message`.
+            as
+            its arguments).
+        expires_after: seconds until `on_expiry` applies; None waits without limit.
+        on_expiry: "deny" (the call is cancelled, which the model reads), "cancel_run", or `SetResult(value)`.
+        reviewers: principals that may decide; empty: any principal.
+        reason: the kind of question, for sorting tickets: "user_input", "tool_permission" (the default of a gate),
+            "external_event", "outcome_unknown" or "manual_pause". People read `message`.
 
     Raises:
-        UsageError: resume_mode, on_expiry or reason is not known, or expires_after is not positive.
+        UsageError: resume_mode, on_expiry or reason is unknown, or expires_after is not positive.
     """
 
     action: str = attrs.field(default="", kw_only=True)
@@ -171,23 +175,25 @@ class Suspend(Exception):
 
 
 Verdict = Allow | Suspend | SetResult | Deny | Block
-"""What a gate says of a call; strongest first: Block, Deny, Suspend, SetResult, Allow."""
+"""A gate's verdict about a call; strongest first: Block, Deny, Suspend, SetResult, Allow."""
 
 
 @attrs.frozen(kw_only=True)
 class Decision:
-    """What somebody decided about a ticket or a call.
+    """A decision about a ticket or a call.
 
     Attributes:
-        target: a ticket id, or a call id (then it means the call's newest ticket, or its first one if none exists yet).
-        action: "resume" or "cancel"; the constructor also takes "approve" (resume) and "deny" (cancel).
-        decision_id: the sender's id of this decision; the same id and content again is answered with the first answer.
-        result: what resume carries: the call's result, or the arguments, as the ticket's resume_mode says. With cancel,
-            a str is what the model is told, word for word.
-        edited_arguments: other arguments for the call than the model's; they pass the gates again.
+        target: a ticket id, or a call id (the call's newest ticket, or its first one if it has none yet).
+        action: "resume" or "cancel"; the constructor also accepts "approve" (resume) and "deny" (cancel).
+        decision_id: the sender's id of this decision; the same id and content again yields the first result.
+        result: for resume the call's result, or its arguments, as the ticket's resume_mode says; for cancel a str is
+            the
+            text for the model, word for word.
+        edited_arguments: replace the model's arguments; the gates are asked again.
         reason: for the model and the audit.
-        fingerprint: the action that was looked at; without it the ticket's own is taken.
+        fingerprint: the action that the decider saw; None: the ticket's own.
         decided_by: a principal.
+        decided_at: UTC; None: the time of posting.
 
     Raises:
         UsageError: the action is none of the four words.
@@ -208,21 +214,24 @@ class Ticket(Value, frozen=True, kw_only=True):
     """A suspension that waits for a decision.
 
     Attributes:
-        ticket_id: unique; a call that suspends twice gets two.
+        ticket_id: unique; a call that suspends twice gets two tickets.
+        run_id: the run.
         call_id: the suspended call; None for a ticket of the run itself (manual_pause, external_event).
-        tool, arguments: exactly what would happen; empty for a ticket of the run.
-        fingerprint: hash of (agent, tool, arguments, definition of the tool): a decision is for exactly this action. A
-            ticket of the run has one of its own.
+        tool, arguments: exactly the action to be decided; empty for a ticket of the run.
+        fingerprint: hash of (agent, tool, arguments, definition of the tool): a decision is about exactly this action.
+            A
+            ticket of the run has a fingerprint of its own.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
-        action, message, parameters: what a person should read.
+        action, message, parameters: for the deciding person.
         response_schema: JSON Schema for the decision's result.
-        resume_mode: what resume does.
-        expires_at: when `on_expiry` applies, UTC; None never.
+        resume_mode: the effect of resume.
+        expires_at: when `on_expiry` applies, UTC; None: never.
         on_expiry: "deny", "cancel_run" or "set_result".
-        expiry_result: the result that "set_result" uses. expiry_code: of a failure, if that is one.
-        reviewers: who may decide; empty means anybody.
+        expiry_result: the result for "set_result".
+        expiry_code: the failure code of that result; None if it counts as a success.
+        reviewers: principals that may decide; empty: any principal.
         requested_at: UTC.
-        replaces: the ticket that asked the same before the tool was changed.
+        replaces: the ticket with the same question before the tool was changed.
         status: open until decided, expired or withdrawn.
         decided_by, decided_at, decision_reason: set with the status.
     """
@@ -259,7 +268,7 @@ class Ticket(Value, frozen=True, kw_only=True):
         reason: str | None = None,
         by: str | None = None,
     ) -> Decision:
-        """A decision to resume exactly the action of this ticket, with other arguments if some are given."""
+        """Return a decision that resumes exactly this ticket's action, with edited arguments if given."""
         return Decision(
             target=self.ticket_id,
             action="resume",
@@ -271,13 +280,14 @@ class Ticket(Value, frozen=True, kw_only=True):
         )
 
     def deny(self, reason: str | None = None, *, text: str | None = None, by: str | None = None) -> Decision:
-        """A decision to cancel exactly the action of this ticket.
+        """Return a decision that cancels exactly this ticket's action.
 
-        `text` is what the model is told, word for word; without it the agent's `denial` says it, or a sentence with the
-        reason.
+        `text` is what the model reads, word for word; without it the agent's `denial` provides the text, or a default
+        sentence
+        with the reason.
 
         Raises:
-            UsageError: the text is no str.
+            UsageError: the text is not a str.
         """
         if text is not None and not isinstance(text, str):
             raise UsageError(f"deny(text={text!r}): give a str, which the model is told, or None")
@@ -292,10 +302,10 @@ class Ticket(Value, frozen=True, kw_only=True):
 
 
 def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Sequence[str]) -> Decision:
-    """The decision that somebody's `decide(target, action, **options)` means.
+    """Return the decision for a caller's `decide(target, action, **options)`.
 
     Raises:
-        UsageError: the arguments do not say one; names the value and the way out.
+        UsageError: the arguments are no decision; names the value and says what to give.
     """
     if isinstance(target, Decision):
         given = [name for name, value in (("an action", action), *options.items()) if value is not None]
@@ -317,15 +327,15 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """Something that is asked of a run: journaled with its answer, consumed by the run's owner in order.
+    """A command to a run: journaled with its result, consumed by the run's owner in order.
 
     Attributes:
         command_id: unique within the run; for a decision its decision_id.
-        kind: decide, cancel, send, pause, or expire (the clock decides a ticket, through the same door as people do).
+        kind: decide, cancel, send, pause, or expire (the clock decides a ticket, by the same rules as people).
         decision: for decide and expire.
         mode: for cancel: "now" or "after_step".
         text: for send.
-        reason, by: who asks and why.
+        reason, by: why, and the principal.
         posted_at: UTC.
         early: a decision for a call that has not suspended yet.
     """
@@ -341,9 +351,9 @@ class Command:
     early: bool = False
 
     def content(self) -> bytes:
-        """What must be equal for two commands with one id to be the same command (not who carried it, not when).
+        """Return the bytes that are equal if two commands with one id are the same; sender and time do not count.
 
-        In JSON's own form: a journaled command comes back with lists where its first sender had tuples.
+        In JSON form, because a journaled command comes back with lists where its sender had tuples.
         """
         decision = self.decision
         parts: list[object]
@@ -365,13 +375,13 @@ class InboxItem:
 
 @attrs.frozen(kw_only=True)
 class CommandResult:
-    """What became of a command. Never an exception: a wrong command is answered, not raised.
+    """The result of a command. A rejection is a value, not an exception.
 
     Attributes:
-        status: accepted (journaled), duplicate (the first answer again) or rejected.
-        code: None, "early", or why it was rejected (one of `REJECTIONS`).
-        detail: a sentence for people: the value that was wrong and the way out.
-        command_id: to repeat the command with.
+        status: accepted (journaled), duplicate (the first result again) or rejected.
+        code: None, "early", or the reason of a rejection (one of `REJECTIONS`).
+        detail: a sentence for people: the invalid value and what to give.
+        command_id: for repeating the command.
     """
 
     status: AnswerStatus
@@ -381,5 +391,5 @@ class CommandResult:
 
     @property
     def ok(self) -> bool:
-        """True if the command is (now or already) journaled."""
+        """True if the command is journaled, by this or an earlier attempt."""
         return self.status != "rejected"

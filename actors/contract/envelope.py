@@ -1,12 +1,12 @@
-"""The envelope around every event, written once when the event is appended.
+"""The envelope around every event, encoded once when the event is appended.
 
     {"id", "sequence", "type", "version", "runId", "sessionId", "agentId", "timestamp", "payload"[, "excerpted"]}
 
 An event is bounded: a payload above `PAYLOAD_BYTES` keeps head and tail of its long texts, and `excerpted` names the
-fields that were cut. So whatever a tool or a model hands in, a reader needs memory for a page and not for a file.
+cut fields. So a reader needs memory for a page, not for the largest result of a tool.
 
-The bytes made here are what the store keeps, what a WebSocket client gets as text frame, and what a replay page holds.
-The parts that are the same for a whole run are prepared once; the payload is encoded by msgspec.
+The bytes made here are stored, sent to WebSocket clients as text frames, and returned in replay pages. The parts that
+are constant for a run are prepared once; msgspec encodes the payload.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .redaction import Redactor
 from .rows import EventDraft, RunInfo
 
 EVENT_VERSION: Final = 1
-"""Version of envelope and payloads. It grows when a reader of the old form could misunderstand the new one."""
+"""Version of envelope and payloads, raised when readers of the old form could misunderstand the new one."""
 
 PAYLOAD_BYTES: Final = 524_288
-"""Bytes of an event's payload at most: twice the largest tool result that an event shows whole, escapes included."""
+"""Most bytes of a payload: twice the largest tool result that an event shows whole, escapes included."""
 FRAME_BYTES: Final = PAYLOAD_BYTES + 16_384
-"""Bytes of an event at most, with its envelope: ids and names of usual length leave most of the addition free."""
+"""Most bytes of an event with its envelope; ids and names of usual length use a small part of the addition."""
 _BUDGETS: Final = (131_072, 32_768, 8_192, 2_048)
 """Bytes that one field of a payload may keep, tried in turn until the payload fits."""
 _EDGE: Final = 16
@@ -39,10 +39,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds and Z.
+    """Return RFC 3339 text in UTC with milliseconds and Z.
 
     Raises:
-        ValueError: the moment has no time zone, so nobody knows which one it is.
+        ValueError: the moment has no time zone.
     """
     return _stamp(moment).decode()
 
@@ -73,10 +73,10 @@ class EventEncoder:
         )
 
     def frames(self, after: int, at: datetime, events: Iterable[EventDraft]) -> tuple[bytes, ...]:
-        """The events' bytes; the first gets sequence `after + 1`, all get the time `at`.
+        """Return the events' bytes; the first gets sequence `after + 1`, all get the time `at`.
 
         Raises:
-            KeyError: a payload's class is not in the catalogue (a bug: every event is documented).
+            KeyError: a payload's class is not in the catalogue; a bug, because every event is documented.
         """
         head, redact, sequence = self._head, self._redactor.payload, after
         middle = self._constant + _stamp(at) + b'","payload":'
@@ -92,9 +92,9 @@ class EventEncoder:
 
 
 def _excerpted(payload: bytes) -> bytes:
-    """A payload cut to `PAYLOAD_BYTES`, with the envelope's `excerpted` behind it.
+    """Return a payload cut to `PAYLOAD_BYTES`, followed by the envelope's `excerpted`.
 
-    The payload is redacted already: a cut before that could leave the beginning of a secret that no pattern finds.
+    The payload is already redacted: a cut before redaction could leave the beginning of a secret that no pattern finds.
     """
     whole, cut = _decode(payload), list[str]()
     for budget in _BUDGETS:
@@ -107,9 +107,9 @@ def _excerpted(payload: bytes) -> bytes:
 
 
 def _shortened(value: object, budget: int) -> Any:
-    """A field's value within a budget of bytes; the same object if nothing has to go.
+    """Return a field's value within a budget of bytes; the same object if it fits.
 
-    Long texts inside lose their middle; where many short ones make the size, one text stands for the whole value.
+    Long texts inside lose their middle; if many short texts make the size, one text replaces the whole value.
     """
     if len(_encode(value)) <= budget:
         return value
@@ -145,10 +145,14 @@ class Event:
     """An event as a reader sees it.
 
     Attributes:
-        id: `<run_id>-<sequence>`. sequence: from 1, contiguous per run.
-        type: one of the catalogue. payload: as its class says, as plain data.
-        timestamp: UTC, milliseconds. version: of envelope and payload.
-        excerpted: fields of the payload that are too long for an event, and hold head and tail of their texts.
+        id: `<run_id>-<sequence>`.
+        sequence: from 1, contiguous per run.
+        type: a key of the catalogue.
+        version: of envelope and payload.
+        run_id, session_id, agent_id: of the run; `agent_id` is the agent's key.
+        timestamp: UTC, milliseconds.
+        payload: plain data in the form of the type's class.
+        excerpted: fields of the payload that are too long for an event and hold head and tail of their texts.
     """
 
     id: str
@@ -167,19 +171,20 @@ _TYPE: Final = b'"type":"'
 
 
 def event_type(frame: bytes) -> str:
-    """The type of an event, from its bytes, without reading the rest.
+    """Return the type of an encoded event without decoding the rest.
 
-    The first `"type":"` is the envelope's: before it stands only the id, and inside a JSON string quotes are escaped.
+    The first `"type":"` is the envelope's: only the id precedes it, and inside a JSON string quotes are escaped.
     """
     start = frame.index(_TYPE) + len(_TYPE)
     return frame[start : frame.index(b'"', start)].decode()
 
 
 def decode_event(frame: bytes) -> Event:
-    """Read an event's bytes.
+    """Decode an event.
 
     Raises:
-        msgspec.DecodeError: the bytes are not JSON. KeyError: they are not an envelope.
+        msgspec.DecodeError: the bytes are not JSON.
+        KeyError: the bytes are not an envelope.
     """
     data = _decode(frame)
     return Event(

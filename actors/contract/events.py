@@ -21,15 +21,15 @@ from .messages import FinishReason, Usage
 from .plain import JSONObject, JSONValue
 
 FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
-"""Marks a field that holds text or values from outside; the redactor reads those and no others."""
+"""Marks a field with text or values from outside; the redactor reads these fields and no others."""
 FOREIGN_SCHEMA: Final = msgspec.Meta(extra={"foreign": "schema"})
-"""Marks a field that holds a foreign JSON Schema: read for secrets, but a property may be named `password`."""
+"""Marks a field with a foreign JSON Schema: redacted, but a property may be named `password`."""
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from"}):
-    """What all payloads have in common.
+    """Base of all payloads.
 
-    msgspec structs, not attrs: ten times cheaper to make, and a field may be named `from` on the wire.
+    msgspec structs, not attrs: ten times cheaper to create, and a field may be named `from` on the wire.
     """
 
 
@@ -52,7 +52,7 @@ def _event(*names: str) -> Callable[[_T], _T]:
 
 @_event("run.created")
 class RunCreated(Payload, frozen=True, kw_only=True):
-    """The run is persisted. `input` is what was asked; `by` who asked; `title` is one line for lists of runs.
+    """The run is stored. `input` is its input, `by` the principal, `title` one line for lists of runs.
 
     `workspace` is the name of the run's directory, without the path.
     """
@@ -71,7 +71,7 @@ class RunCreated(Payload, frozen=True, kw_only=True):
 
 @_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
 class RunMoved(Payload, frozen=True, kw_only=True):
-    """The run went from one stage to another; `by` names the principal or component."""
+    """The run moved from one stage to another; `by` names the principal or component."""
 
     source: Stage
     to: Stage
@@ -81,7 +81,7 @@ class RunMoved(Payload, frozen=True, kw_only=True):
 
 @_event("run.waiting")
 class RunWaiting(Payload, frozen=True, kw_only=True):
-    """Nothing executes but background tasks; these tickets are open."""
+    """Nothing executes except background tasks; these tickets are open."""
 
     source: Stage
     to: Stage
@@ -91,11 +91,13 @@ class RunWaiting(Payload, frozen=True, kw_only=True):
 
 @_event("run.completed")
 class RunCompleted(Payload, frozen=True, kw_only=True):
-    """The terminal event of a run that ended well, or that a stop condition ended (`termination` = stopped).
+    """The terminal event of a completed run, or of a run that a stop condition ended (`termination` = stopped).
 
-    `stubborn` names calls whose body has overrun its grace and still lives; its late result is dropped.
-    `outcome_unknown` names calls and tasks that the end of the run cut, and whose effect may or may not have happened.
-    `finish`: why the model ended its last answer.
+    `stubborn` names calls whose body overran its grace and still runs; its late result is dropped. `outcome_unknown`
+    names
+    calls and tasks that the end of the run cut off, and whose effect may or may not have happened. `finish`: why the
+    model
+    ended its last answer.
     """
 
     source: Stage
@@ -116,7 +118,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
 
 @_event("run.failed")
 class RunFailed(Payload, frozen=True, kw_only=True):
-    """The terminal event of a failed run. `code` is one of the failure catalogue; the ids: as in run.completed."""
+    """The terminal event of a failed run. `code` is a key of the failure catalogue; the ids are as in run.completed."""
 
     source: Stage
     to: Stage
@@ -135,7 +137,7 @@ class RunFailed(Payload, frozen=True, kw_only=True):
 
 @_event("run.cancelled")
 class RunCancelled(Payload, frozen=True, kw_only=True):
-    """The terminal event of a cancelled run. The ids: as in run.completed."""
+    """The terminal event of a cancelled run. The ids are as in run.completed."""
 
     source: Stage
     to: Stage
@@ -153,10 +155,10 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
 
 @_event("run.degraded")
 class RunDegraded(Payload, frozen=True, kw_only=True):
-    """The run goes on with less than it asked for (agent_changed: its spec has another digest than at start).
+    """The run continues with a restriction (agent_changed: its spec has another digest than at the start).
 
-    tool_changed: the tool of a call that has not ended has another definition than when it was called; what people had
-    said about the call is asked again.
+    tool_changed: the tool of an open call has another definition than when it was called; decisions about the call are
+    asked again.
     """
 
     reason: str
@@ -166,7 +168,7 @@ class RunDegraded(Payload, frozen=True, kw_only=True):
 
 @_event("run.input.received")
 class InputReceived(Payload, frozen=True, kw_only=True):
-    """A steering message was accepted; it is drained at the next step."""
+    """New input was accepted; it joins the thread at the next step."""
 
     command_id: str
     message_id: str
@@ -176,7 +178,7 @@ class InputReceived(Payload, frozen=True, kw_only=True):
 
 @_event("run.cancel.requested")
 class CancelRequested(Payload, frozen=True, kw_only=True):
-    """Somebody asked the run to end."""
+    """A cancel of the run was accepted."""
 
     command_id: str
     mode: Literal["now", "after_step"]
@@ -186,9 +188,9 @@ class CancelRequested(Payload, frozen=True, kw_only=True):
 
 @_event("run.pause.requested")
 class PauseRequested(Payload, frozen=True, kw_only=True):
-    """Somebody asked the run to pause. It is held (run.approval.requested, reason manual_pause) before its next step.
+    """A pause was accepted. The run is held (run.approval.requested, reason manual_pause) before its next step.
 
-    `joins`: the command or the ticket that pauses it already; then this one adds nothing.
+    `joins`: the command or ticket that pauses the run already; this pause then adds nothing.
     """
 
     command_id: str
@@ -199,9 +201,9 @@ class PauseRequested(Payload, frozen=True, kw_only=True):
 
 @_event("run.decision.refused")
 class DecisionRefused(Payload, frozen=True, kw_only=True):
-    """An accepted decision did not act: an early one that does not fit its ticket, or was never used.
+    """An accepted decision did not act: an early one that does not fit its ticket, or that was never used.
 
-    Or a pause for which the run ended too early (its `target` is the run).
+    Also a pause or an input for which the run ended too early (its `target` is the run).
     """
 
     command_id: str
@@ -212,7 +214,7 @@ class DecisionRefused(Payload, frozen=True, kw_only=True):
 
 @_event("run.cleanup.overrun")
 class CleanupOverrun(Payload, frozen=True, kw_only=True):
-    """Something did not end within its grace. Its late result is dropped."""
+    """A body did not end within its grace. Its late result is dropped."""
 
     call_id: str | None
     tool: str | None
@@ -232,7 +234,7 @@ class StepStarted(Payload, frozen=True, kw_only=True):
 
 @_event("run.step.finished")
 class StepFinished(Payload, frozen=True, kw_only=True):
-    """A step is over; all its rows are durable with this commit: the checkpoint that recovery and fork use."""
+    """A step is over. All its rows are durable with this commit, the checkpoint for recovery and forks."""
 
     step: int
     usage: Usage
@@ -240,7 +242,7 @@ class StepFinished(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.started")
 class InferenceStarted(Payload, frozen=True, kw_only=True):
-    """The model is asked. Its answer will be message `message_id`."""
+    """A model request begins. The answer will be message `message_id`."""
 
     step: int
     message_id: str
@@ -251,7 +253,7 @@ class InferenceStarted(Payload, frozen=True, kw_only=True):
 class InferenceCompleted(Payload, frozen=True, kw_only=True):
     """The model has answered. `duration_ms` counts from the request, not from the wait before it.
 
-    `finish`: why the answer ended; events of older releases do not say it.
+    `finish`: why the answer ended; absent in events of older releases.
     """
 
     step: int
@@ -265,9 +267,9 @@ class InferenceCompleted(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.retried")
 class InferenceRetried(Payload, frozen=True, kw_only=True):
-    """An inference failed or was interrupted and is asked again with a new message id, `delay_ms` from now.
+    """An inference failed or was interrupted and is repeated under a new message id, `delay_ms` from now.
 
-    `usage`: of the request that failed, as far as it is known; left out if none had been made.
+    `usage`: of the failed request, as far as known; absent if no request was made.
     """
 
     step: int
@@ -302,7 +304,7 @@ class ReasoningStreamed(Payload, frozen=True, kw_only=True):
 
 @_event("run.message.completed")
 class MessageCompleted(Payload, frozen=True, kw_only=True):
-    """A message is whole. `text` is all of it, whatever deltas came before.
+    """A message is complete. `text` is all of it, regardless of earlier deltas.
 
     `large`: the text is above 262,144 bytes; `text` holds head, tail and size, and the deltas hold all of it.
     """
@@ -315,7 +317,7 @@ class MessageCompleted(Payload, frozen=True, kw_only=True):
 
 @_event("run.message.discarded")
 class MessageDiscarded(Payload, frozen=True, kw_only=True):
-    """Deltas of this message were seen, but it is not part of the history."""
+    """Deltas of this message were emitted, but the message is not part of the history."""
 
     message_id: str
     reason: str
@@ -326,7 +328,7 @@ class MessageDiscarded(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.call")
 class ToolCalled(Payload, frozen=True, kw_only=True):
-    """The model asked for a call."""
+    """The model requested a call."""
 
     call_id: str
     tool: Annotated[str, FOREIGN_TEXT]
@@ -356,7 +358,7 @@ class ToolSuspended(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.resumed")
 class ToolResumed(Payload, frozen=True, kw_only=True):
-    """A decision acts on the call. `arguments`: those that it gives the call in place of the ticket's."""
+    """A decision acts on the call. `arguments`: the decision's arguments, if they replace the ticket's."""
 
     call_id: str
     status: CallStatus
@@ -367,7 +369,7 @@ class ToolResumed(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.progress")
 class ToolProgress(Payload, frozen=True, kw_only=True):
-    """How far a body is: 0.0 to 1.0."""
+    """The progress of a body: 0.0 to 1.0."""
 
     call_id: str
     attempt: int
@@ -377,7 +379,7 @@ class ToolProgress(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.output.delta")
 class ToolOutputDelta(Payload, frozen=True, kw_only=True):
-    """Output that a body streams; merged when it comes faster than it can be written. `index` counts per attempt."""
+    """Output that a body streams, merged if it comes faster than it can be written. `index` counts per attempt."""
 
     call_id: str
     attempt: int
@@ -401,7 +403,7 @@ class ToolResult(Payload, frozen=True, kw_only=True):
 
 @_event("run.tool.edited")
 class ToolEdited(Payload, frozen=True, kw_only=True):
-    """A plugin gave the call other arguments than the model's, before its gates were asked."""
+    """A plugin replaced the model's arguments before the gates were asked."""
 
     call_id: str
     arguments: Annotated[JSONObject, FOREIGN_TEXT]
@@ -410,7 +412,7 @@ class ToolEdited(Payload, frozen=True, kw_only=True):
 
 @_event("run.gate.overruled")
 class GateOverruled(Payload, frozen=True, kw_only=True):
-    """A gate's verdict gave way to that of `by`: it was weaker, or as strong and registered later.
+    """A gate's verdict gave way to that of `by`, which was stronger, or equal and registered earlier.
 
     `by` is a plugin, or "(approval)": the approval that the tool itself needs.
     """
@@ -426,7 +428,10 @@ class GateOverruled(Payload, frozen=True, kw_only=True):
 
 @_event("run.state.changed")
 class StateChanged(Payload, frozen=True, kw_only=True):
-    """State keys were written. Names only: values are private. `by`: a call or task id, or the phase of the hooks."""
+    """State keys were written. Names only, because values are private.
+
+    `by`: a call or task id, or the phase of the hooks.
+    """
 
     revision: int
     keys: tuple[str, ...]
@@ -435,10 +440,11 @@ class StateChanged(Payload, frozen=True, kw_only=True):
 
 @_event("run.state.conflict")
 class StateConflict(Payload, frozen=True, kw_only=True):
-    """What a writer wrote was dropped whole, because `key` was written meanwhile by `other`. Its result stands.
+    """A writer's batch was dropped whole, because `other` wrote `key` meanwhile. The writer's result is kept.
 
-    `writer` and `other` are call or task ids, or the phase of the hooks; `other` may not be known any more. `retried`:
-    the call runs again instead.
+    `writer` and `other` are call or task ids, or the phase of the hooks; `other` may be unknown. `retried`: the call
+    runs
+    again instead.
     """
 
     key: str
@@ -453,7 +459,7 @@ class StateConflict(Payload, frozen=True, kw_only=True):
 
 @_event("run.task.started")
 class TaskStarted(Payload, frozen=True, kw_only=True):
-    """A background task runs beside the steps of its run (attempt counts from 1); `call_id` is the call it comes from.
+    """A background task runs beside the steps of its run (attempt counts from 1); `call_id` is its call.
 
     Durable before a body that is not replay-safe starts.
     """
@@ -467,7 +473,7 @@ class TaskStarted(Payload, frozen=True, kw_only=True):
 
 @_event("run.task.progress")
 class TaskProgress(Payload, frozen=True, kw_only=True):
-    """How far a background task is: 0.0 to 1.0."""
+    """The progress of a background task: 0.0 to 1.0."""
 
     task_id: str
     attempt: int
@@ -487,10 +493,10 @@ class TaskOutputDelta(Payload, frozen=True, kw_only=True):
 
 @_event("run.task.finished")
 class TaskFinished(Payload, frozen=True, kw_only=True):
-    """A background task has ended; the model is told by a message of the user's role at the next step.
+    """A background task has ended; the model reads a message with the user role at the next step.
 
-    Each task that started has one of these, before the run's terminal event. The code outcome_unknown: the process
-    ended while it ran, and it must not be run again.
+    Each started task has one such event, before the run's terminal event. The code outcome_unknown: the process ended
+    while the task ran, and the task must not run again.
     """
 
     task_id: str
@@ -509,7 +515,7 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
 
 @_event("run.approval.requested")
 class ApprovalRequested(Payload, frozen=True, kw_only=True):
-    """A ticket is open: exactly this would happen. `reviewers`: who alone may decide; nobody named: anybody."""
+    """A ticket is open for exactly this action. `reviewers`: the principals that may decide; empty: any principal."""
 
     ticket_id: str
     call_id: str | None
@@ -546,12 +552,12 @@ def _marked(cls: type, mark: msgspec.Meta) -> tuple[str, ...]:
 
 
 FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {cls: _marked(cls, FOREIGN_TEXT) for cls in set(CATALOGUE.values())}
-"""Payload class -> the fields that hold text or values from outside, which the redactor reads."""
+"""Payload class -> the fields with text or values from outside, which the redactor reads."""
 
 FOREIGN_SCHEMAS: Final[Mapping[type, tuple[str, ...]]] = {
     cls: names for cls in set(CATALOGUE.values()) if (names := _marked(cls, FOREIGN_SCHEMA))
 }
-"""Payload class -> the fields that hold a foreign JSON Schema."""
+"""Payload class -> the fields with a foreign JSON Schema."""
 
 LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {
     Stage.CREATED: "run.created",
@@ -565,7 +571,7 @@ LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {
     Stage.FAILED: "run.failed",
     Stage.CANCELLED: "run.cancelled",
 }
-"""Stage -> the type that announces it (going back to running from applying or needs_approval is run.resumed)."""
+"""Stage -> the type that announces it (a return to running from applying or needs_approval is run.resumed)."""
 
 TERMINAL_EVENTS: Final = frozenset({"run.completed", "run.failed", "run.cancelled"})
 """A run has exactly one of these, as its last event."""

@@ -1,8 +1,8 @@
-"""What a model and the event log are shown of a result: all of it, or its head, tail and size if it is large.
+"""Excerpts: the form in which a model and the event log see a result: whole, or head, tail and size if it is large.
 
-The model gets the text as it is (`excerpt`). The event must not: no pattern knows a secret that the cut goes through,
-and the text of a dict has no keys that tell. So the event holds the whole value, marked as large, until the redactor
-reads it; `shown_large` redacts first and cuts what is left.
+The model gets the text unredacted (`excerpt`). The event must be redacted before it is cut: no pattern recognises a
+secret that the cut splits, and the text of a dict has lost its keys. So the event holds the whole value, marked as
+large, until the redactor reads it; `shown_large` redacts first and cuts afterwards.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import attrs
 import msgspec
 
 LARGE: Final = 262_144
-"""Bytes of a result above which event and model get its head and tail; the row holds all of it."""
+"""Bytes of a result above which event and model get an excerpt; the row holds all of it."""
 _EDGE: Final = 4_096
-"""Characters of each end that are shown of a large result."""
+"""Characters of each end in an excerpt."""
 _CONTEXT: Final = 65_536
-"""Characters beyond an end that are read with it: a secret that reaches into the end is known by what precedes it."""
+"""Characters read beyond an end: a secret that reaches into the end is recognised by the text before it."""
 _WHOLE: Final = 1_048_576
-"""Characters of a text that is read as a whole, before it is cut; of a larger one both ends are, with their context."""
+"""Characters of a text that is read whole before the cut; of a larger text, both ends are read with their context."""
 
 _encode = msgspec.json.Encoder().encode
 Clean = Callable[[str], str]
@@ -28,43 +28,43 @@ Judge = Callable[[str], tuple[str, bool]]
 
 
 class LargeText(str):
-    """A text of which an event shows an excerpt."""
+    """A text that an event shows as an excerpt."""
 
     __slots__ = ()
 
 
 @attrs.frozen
 class Large:
-    """JSON data of which an event shows an excerpt."""
+    """JSON data that an event shows as an excerpt."""
 
     value: Any
 
 
 def is_large(text: str) -> bool:
-    """True if `excerpt` cuts the text."""
-    return len(text) * 4 > LARGE and len(text.encode()) > LARGE  # a character takes up to four bytes
+    """Return True if `excerpt` cuts the text."""
+    return len(text) * 4 > LARGE and len(text.encode()) > LARGE  # cheap first: a character takes at most four bytes
 
 
 def excerpt(text: str) -> tuple[str, bool]:
-    """The text and False, or its head, tail and size and True if it is large."""
+    """Return the text and False, or head, tail and size and True if the text is large."""
     if not is_large(text):
         return text, False
     return _joined(text, len(text), text), True
 
 
 def shown_value(value: object) -> tuple[str, bool]:
-    """JSON data as the text that a model gets, and whether it is an excerpt."""
+    """Return JSON data as the model's text, and whether it is an excerpt."""
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
 
 
 def shown_large(value: Large | LargeText, clean: Clean, judge: Judge, mask: str) -> str:
-    """The excerpt of a large value without secrets.
+    """Return the redacted excerpt of a large value.
 
     Args:
-        value: what the row holds.
+        value: the value in the row.
         clean: removes secrets from a text.
-        judge: says of a key what may be shown of the key, and whether its value is to be hidden.
-        mask: in place of such a value.
+        judge: (key) -> the redacted key, and whether its value is hidden.
+        mask: replaces a hidden value.
     """
     if isinstance(value, LargeText) or isinstance(value.value, str):
         text = str(value if isinstance(value, LargeText) else value.value)
@@ -82,12 +82,12 @@ def shown_large(value: Large | LargeText, clean: Clean, judge: Judge, mask: str)
 def _joined(head: str, size: int, tail: str) -> str:
     left_out = size - 2 * _EDGE
     if left_out <= 0:
-        return head  # all of it
+        return head  # redaction has made the text short enough to show whole
     return f"{head[:_EDGE]}\n[... {left_out} of {size} characters left out ...]\n{tail[-_EDGE:]}"
 
 
 def _taken(pieces: Iterable[str]) -> list[str]:
-    """As many pieces as make up an end: the rest is not even made."""
+    """Return as many pieces as fill one end; the other pieces are not created."""
     taken, size = [], 0
     for piece in pieces:
         taken.append(piece)
@@ -99,14 +99,14 @@ def _taken(pieces: Iterable[str]) -> list[str]:
 
 @attrs.frozen
 class _Writer:
-    """Writes JSON data as text, piece by piece from either end, each text and each key without secrets."""
+    """Writes JSON data as text, piece by piece from either end, with each text and key redacted."""
 
     clean: Clean
     judge: Judge
     mask: str
 
     def forward(self, value: object) -> Iterator[str]:
-        """From the beginning to the end."""
+        """Yield the pieces from the beginning to the end."""
         if isinstance(value, Mapping):
             between = "{"
             for key, item in value.items():
@@ -128,7 +128,7 @@ class _Writer:
             yield self._leaf(value)
 
     def backward(self, value: object) -> Iterator[str]:
-        """From the end to the beginning; the pieces themselves are not reversed."""
+        """Yield the pieces from the end to the beginning; the pieces themselves are not reversed."""
         if isinstance(value, Mapping):
             between = "}"
             for key, item in reversed(list(value.items())):

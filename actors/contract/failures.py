@@ -1,6 +1,6 @@
-"""The failure catalogue: one table feeds code, events, UI, docs and tests.
+"""The failure catalogue: one table for code, events, user interfaces, documentation and tests.
 
-Each entry says what a code means, a message that is safe to show, and what to do first, in English and Chinese.
+Each row has the meaning of a code, a message that is safe to show, and the first thing to do, in English and Chinese.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ _ROWS = (
 )
 
 FAILURES: Final[Mapping[str, FailureKind]] = {row.code: row for row in _ROWS}
-"""Code -> its row."""
+"""Code -> row."""
 
 
 _OF_KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -164,15 +164,15 @@ _OF_KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "context_overflow": ("Shorten the thread, or choose a model that reads more.", "缩短会话,或选择上下文更大的模型。"),
     "content_filtered": ("Rephrase the task.", "换一种方式描述任务。"),
 }
-"""Class of a model_error, which its detail begins with -> what to do first, where trying again would not help."""
+"""Kind of a model_error, with which its detail begins -> the first thing to do, where a retry would not help."""
 
 
 def advice(code: str, detail: str | None = None) -> tuple[str, str] | None:
-    """What to do first about a failure, in English and Chinese; None if the code is not in the catalogue.
+    """Return the first thing to do about a failure, in English and Chinese; None if the code is not in the catalogue.
 
     Args:
         code: of the failure.
-        detail: its message; that of a model_error begins with the class of the error.
+        detail: its message; for a model_error it begins with the kind of the error.
     """
     row = FAILURES.get(code)
     if row is None:
@@ -182,9 +182,9 @@ def advice(code: str, detail: str | None = None) -> tuple[str, str] | None:
 
 
 def safe_message(code: str) -> str:
-    """The catalogue's message for `code`.
+    """Return the catalogue's message for `code`.
 
     Raises:
-        KeyError: the code is not in the catalogue (a bug: every failure has its row).
+        KeyError: the code is not in the catalogue; a bug, because every failure has a row.
     """
     return FAILURES[code].message

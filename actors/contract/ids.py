@@ -1,7 +1,7 @@
-"""Identifiers and fingerprints. Everything derived is derived here, so that a replay derives the same.
+"""Identifiers and fingerprints. All derived ids are derived here, so that a replay derives the same ids.
 
 sequence = last + 1; event id = `<run_id>-<sequence>`; ticket, message and idempotency ids likewise. Random ids (run
-ids, decision ids) are made by the shell and come in as data.
+ids, decision ids) are made outside the engine and come in as data.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def event_id(run_id: str, sequence: int) -> str:
-    """The id of event number `sequence` of a run."""
+    """Return the id of event number `sequence` of a run."""
     return f"{run_id}-{sequence}"
 
 
 def message_id(run_id: str, number: int) -> str:
-    """The id of the run's message number `number` (from 1)."""
+    """Return the id of the run's message number `number` (from 1)."""
     return f"{run_id}.m{number}"
 
 
 def ticket_id(run_id: str, number: int) -> str:
-    """The id of the run's ticket number `number` (from 1)."""
+    """Return the id of the run's ticket number `number` (from 1)."""
     return f"{run_id}.t{number}"
 
 
 def task_id(spawner: str, number: int) -> str:
-    """The id of the background task number `number` (from 1) of a call, or of a task that spawns others."""
+    """Return the id of background task number `number` (from 1) of a call, or of a task that spawns others."""
     return f"{spawner}.task{number}"
 
 
 def is_reserved(run_id: str, name: str) -> bool:
-    """True if a ticket of the run or a background task has that id, or may get it: no call may be named so."""
+    """Return True if a ticket of the run or a background task has or may get this id, so that no call may have it."""
     return any(
         name.startswith(prefix) and name[len(prefix) :].isdigit()
         for prefix in (ticket_id(run_id, 0)[:-1], name.rpartition(".task")[0] + ".task")
@@ -44,36 +44,36 @@ def is_reserved(run_id: str, name: str) -> bool:
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
-    """The key of a call, the same for each attempt, by which the outside world can recognise a repetition."""
+    """Return the key of a call, equal for all its attempts, by which an outside system can detect a repetition."""
     return f"{run_id}/{call_id}"
 
 
 def error_id(run_id: str, *place: object) -> str:
-    """What a failure of user code is called in its event and in the log, so that each is found by the other.
+    """Return the id that a failure of user code has in its event and in the log, so that each leads to the other.
 
-    Made of where the failure happened, so that the shell, the engine and a replay find the same one: of a body
-    `<run_id>/<call_id>#<attempt>`, of a model's answer `<run_id>/<message_id>`, of the hooks of a phase
+    Made of the place of the failure, so that the runtime, the engine and a replay derive the same id: for a body
+    `<run_id>/<call_id>#<attempt>`, for a model's answer `<run_id>/<message_id>`, for the hooks of a phase
     `<run_id>/<phase>/<step>`, with `/<call_id>` in the phases of a call.
     """
     return "/".join(map(str, (run_id, *place)))
 
 
 def body_error_id(run_id: str, call_id: str, attempt: int) -> str:
-    """Of an attempt of a call or of a background task."""
+    """Return the error id of an attempt of a call or background task."""
     return error_id(run_id, f"{call_id}#{attempt}")
 
 
 def phase_error_id(run_id: str, phase: str, step: int, call_id: str | None = None) -> str:
-    """Of the hooks of a phase, and of a tool's predicate, which is asked with the gates of its call."""
+    """Return the error id of the hooks of a phase, and of a tool's predicate, which runs with the gates of its call."""
     return error_id(run_id, phase, step, *(() if call_id is None else (call_id,)))
 
 
 def canonical_json(value: object) -> bytes:
-    """JSON with sorted keys and no spaces: equal values give equal bytes.
+    """Return JSON with sorted keys and no spaces: equal values give equal bytes.
 
     Raises:
-        TypeError: the value holds something that JSON has no form for.
-        ValueError: it holds NaN or an infinity; they would be written as null, and so be taken for None.
+        TypeError: a value has no form in JSON.
+        ValueError: the value contains NaN or an infinity, which would be written as null and read as None.
     """
     encoded = _canonical.encode(value)
     if b"null" in encoded and _holds_no_number(value):
@@ -83,7 +83,7 @@ def canonical_json(value: object) -> bytes:
 
 def _holds_no_number(value: object) -> bool:
     match value:
-        case None | str() | int():  # most values; whether they are a Mapping takes long to find out
+        case None | str() | int():  # first, because most values are these, and the test for a Mapping is slow
             return False
         case float():
             return not math.isfinite(value)
@@ -96,18 +96,18 @@ def _holds_no_number(value: object) -> bool:
 
 
 def fingerprint(agent: str, tool: str, arguments: object, definition: str = "") -> str:
-    """The hash of exactly one action: who would do what with which arguments (sha256, first 32 hex digits).
+    """Return the hash of exactly one action: agent, tool, arguments and definition (sha256, first 32 hex digits).
 
     Args:
         agent: its key.
         tool: its name.
         arguments: JSON.
-        definition: the mark of the tool's definition; "" if that is not known, as in rows of older releases.
+        definition: digest of the tool's definition; "" if unknown, as in rows of older releases.
     """
     action = [agent, tool, arguments, definition] if definition else [agent, tool, arguments]
     return hashlib.sha256(canonical_json(action)).hexdigest()[:32]
 
 
 def content_digest(value: object) -> str:
-    """A hash to tell "the same again" from "something else under the same id" (sha256, first 32 hex digits)."""
+    """Return a hash that tells a repetition from other content under the same id (sha256, first 32 hex digits)."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:32]

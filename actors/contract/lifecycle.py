@@ -1,10 +1,9 @@
-"""The run's lifecycle as a table: ten stages people see, four statuses machines ask for.
+"""The run's lifecycle as a table: ten stages for people, four statuses for programs.
 
 Theory of operation. A run is created once, becomes ready (created, planned, accepted, preparing), works (running,
-applying), may stand still for a human (needs_approval), and ends exactly once (completed, failed, cancelled). `STAGES`
-says which stage may follow which; everything else is a bug and raises `IllegalTransition`. `status` is a total function
-of the stage: no place in the program stores it. Every move of this table is written as one lifecycle event in the
-commit that writes the run row.
+applying), may wait for people (needs_approval), and ends exactly once (completed, failed, cancelled). `STAGES` lists
+the stages that may follow each stage; every other move is a bug and raises `IllegalTransition`. `status` is a total
+function of the stage and stored nowhere. Every move is one lifecycle event in the commit that writes the run row.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class IllegalTransition(RuntimeError):
 
 
 class Stage(StrEnum):
-    """What people see and audit."""
+    """The stage of a run, for people and the audit."""
 
     CREATED = "created"
     PLANNED = "planned"
@@ -40,7 +39,7 @@ class Stage(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """What programs ask for: a projection of the stage."""
+    """The status of a run, for programs: a projection of the stage."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -62,7 +61,7 @@ STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),
 }
-"""Stage -> the stages that may follow it. An empty set is a terminal stage."""
+"""Stage -> the stages that may follow. An empty set is a terminal stage."""
 
 STATUS: Final[Mapping[Stage, RunStatus]] = {
     _S.CREATED: RunStatus.CREATED,
@@ -78,10 +77,10 @@ STATUS: Final[Mapping[Stage, RunStatus]] = {
 }
 
 TERMINAL: Final = frozenset(stage for stage, following in STAGES.items() if not following)
-"""The stages that nothing leaves."""
+"""The final stages."""
 
 APPLYING_EFFECTS: Final = frozenset({"write", "patch", "shell", "publish", "deploy"})
-"""Effect classes of tools that change the world outside the run; while one executes, the run is `applying`."""
+"""Effect classes of tools that change the world outside the run; while such a body executes, the run is `applying`."""
 
 
 def check_stage(source: Stage, target: Stage) -> Stage:
@@ -96,7 +95,7 @@ def check_stage(source: Stage, target: Stage) -> Stage:
 
 
 class TerminationKind(StrEnum):
-    """Why a run left the loop."""
+    """The kinds of reasons why a run ended."""
 
     NATURAL_END = "natural_end"
     BEHAVIOR_REQUESTED = "behavior_requested"
@@ -116,19 +115,19 @@ TERMINATION_STAGE: Final[Mapping[TerminationKind, Stage]] = {
     TerminationKind.SUSPENDED: _S.NEEDS_APPROVAL,
     TerminationKind.ERROR: _S.FAILED,
 }
-"""Only `suspended` maps to waiting; every other reason ends the run."""
+"""Only `suspended` maps to waiting; every other kind ends the run."""
 
 
 class Termination(Value, frozen=True, kw_only=True):
-    """Why a run ended, with the code and text that belong to the kind.
+    """Why a run ended.
 
     Attributes:
         kind: one of `TerminationKind`.
-        code: for stopped the stop condition, for blocked and error a code of the failure catalogue, for cancelled an
-            optional code such as approval_rejected.
-        detail: a text for people; free of secrets (it has passed the redactor when it is in an event).
-        by: who cancelled.
-        error_id: of a failure of user code, a tool's, a hook's, a model's: by which the log line is found.
+        code: for stopped the stop condition, for blocked and error a key of `FAILURES`, for cancelled an optional code
+            such as approval_rejected.
+        detail: a text for people; redacted where it is in an event.
+        by: the principal that cancelled.
+        error_id: for a failure of user code (tool, hook, model): the id of its log line.
     """
 
     kind: TerminationKind

@@ -1,4 +1,4 @@
-"""What a model is told and what it answers, in Greenroom's own neutral form."""
+"""Messages, requests and responses of models in Greenroom's own, provider-neutral form."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from .row_forms import Value
 
 Role = Literal["system", "user", "assistant", "tool"]
 MessageKind = Literal["text", "task_started", "task_finished", "task_left"]
-"""What a message is about: plain text, or a background task that the call has started, that has finished, or that stays
-with the run from which a fork was made.
+"""The subject of a message: plain text, or a background task.
+
+The task was started by a call, has finished, or stays with the run from which a fork was made (left).
 """
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "other"]
-"""Why a model ended its answer: it was done, it calls tools, its limit of tokens was reached, a filter of the provider
-cut it, it refused, or something else.
+"""Why a model ended its answer.
+
+It was done, requests tools, reached its token limit, was cut by a filter of the provider, refused, or another reason.
 """
 
 
 class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events show all counts
-    """Tokens and requests. Counts, never negative; `cached` is part of `input`, `reasoning` part of `output`."""
+    """Tokens and requests, as counts >= 0. `cached` is part of `input`, `reasoning` part of `output`."""
 
     requests: int = 0
     input: int = 0
@@ -31,7 +33,7 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
     reasoning: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum, field by field."""
+        """Return the sum, field by field."""
         return Usage(
             requests=self.requests + other.requests,
             input=self.input + other.input,
@@ -47,15 +49,16 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
 
 
 class CallRequest(Value, frozen=True, kw_only=True):
-    """A tool call as the model asked for it.
+    """A tool call as the model requested it.
 
     Attributes:
         call_id: unique within the run.
         tool: the tool's name.
         arguments: a JSON object.
-        provider_id: the model's own id of the call where it differs from call_id.
-        fault: why what the model wrote as arguments is no JSON object; `arguments` is empty then, the tool does not
-            run, and the model is told.
+        provider_id: the model's own id of the call, if it differs from call_id.
+        fault: why the model's arguments are not a JSON object; then `arguments` is empty, the tool does not run, and
+            the
+            model receives the fault.
     """
 
     call_id: str
@@ -66,7 +69,9 @@ class CallRequest(Value, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, tool: str, arguments: str | bytes | None, *, call_id: str = "") -> CallRequest:
-        """A call whose arguments are JSON text, as most providers send them. Pure; never raises for what a model wrote.
+        """Return a call whose arguments are JSON text, as most providers send them.
+
+        Pure; never raises for a model's text.
 
         Args:
             tool: the tool's name.
@@ -78,7 +83,7 @@ class CallRequest(Value, frozen=True, kw_only=True):
 
 
 def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str | None]:
-    """The arguments that a model wrote as JSON text, and why they are none."""
+    """Return the arguments in a model's JSON text, and the fault if they are invalid."""
     if text is None or not text.strip():
         return {}, None
     try:
@@ -91,7 +96,7 @@ def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str 
 
 
 def not_an_object(value: object) -> str:
-    """Why a value is no arguments."""
+    """Return the fault of arguments that are not an object."""
     names = {
         dict: "an object",
         list: "an array",
@@ -104,7 +109,7 @@ def not_an_object(value: object) -> str:
 
 
 class Producer(Value, frozen=True, kw_only=True):
-    """Which run and step wrote a message (step 0: the run's input)."""
+    """The run and step that wrote a message (step 0: the run's input)."""
 
     run_id: str
     step: int
@@ -121,7 +126,7 @@ class Message(Value, frozen=True, kw_only=True):
         call_id: the call that a tool message answers. A call has exactly one tool message.
         producer: the run and step that wrote it.
         final_at: where the answer's final text begins in `content`: 0 unless the model gave several texts.
-        kind: what it is about. Messages that were stored before there were kinds read as "text".
+        kind: its subject. Messages stored before kinds existed read as "text".
         task_id: the background task, unless the kind is "text".
     """
 
@@ -138,7 +143,7 @@ class Message(Value, frozen=True, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class ToolInfo:
-    """What a model needs to know of a tool: name, description, JSON Schema of the arguments object."""
+    """A tool as a model sees it: name, description, JSON Schema of the arguments object."""
 
     name: str
     description: str
@@ -146,18 +151,18 @@ class ToolInfo:
 
 
 class ModelRequest(Value, frozen=True, kw_only=True):
-    """Everything that one model call is given. Its messages are the run's own: a model reads them and changes nothing.
+    """The input of one model call. Its messages are the run's own objects: a model reads them and changes none.
 
     Attributes:
-        agent: key of the agent that asks.
+        agent: the agent's key.
         messages: system text first, then the thread in order.
-        tools: the tools that may be called this time.
+        tools: the tools that may be called in this step.
         settings: provider settings (temperature and so on).
-        run_id: which run asks.
+        run_id: the run.
         step: the run's step, from 1.
-        answers: how many answers and errors this run and agent have got from the model so far.
-        output_schema: JSON Schema of the final answer; None if that is plain text. Unless the model's class says
-            `structured = "native"`, the system text asks for it already.
+        answers: answers and errors that this run has received from the model so far.
+        output_schema: JSON Schema of the final answer; None for plain text. Unless the model's class sets
+            `structured = "native"`, the system text already asks for it.
     """
 
     agent: str
@@ -171,16 +176,17 @@ class ModelRequest(Value, frozen=True, kw_only=True):
 
 
 class ModelResponse(Value, frozen=True, kw_only=True):
-    """What one model call came to.
+    """The result of one model call.
 
     Attributes:
-        text: the texts of the answer, in order and as they were streamed: put together they are the message, and the
-            last one is the final text.
-        calls: the calls asked for, in the model's order, with the provider's ids (may be empty strings).
-        usage: tokens of this request; `requests` is 1 if it says 0.
-        model: what answered, as the provider names it.
-        refusal: the model's refusal, if it did nothing else.
-        finish: why the answer ended, in Greenroom's words; None: what the parts say (refusal, tool_calls or stop).
+        text: the texts of the answer, in order and as streamed; joined they are the message, and the last one is the
+            final
+            text.
+        calls: the requested calls, in the model's order, with the provider's ids (may be empty strings).
+        usage: tokens of this request; `requests` counts as 1 if it is 0.
+        model: the provider's name of the answering model.
+        refusal: the model's refusal, if the answer has nothing else.
+        finish: why the answer ended; None: derived from the parts (refusal, tool_calls or stop).
     """
 
     text: tuple[str, ...] = ()

@@ -22,10 +22,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class OutcomeError(GreenroomError):
-    """An outcome without output was asked for its `output`.
+    """The outcome has no `output`.
 
     Attributes:
-        outcome: what the run came to.
+        outcome: the run's outcome.
     """
 
     outcome: Waiting | Failed | Cancelled
@@ -36,7 +36,7 @@ class OutcomeError(GreenroomError):
 
 
 class RunFailedError(OutcomeError):
-    """The run has failed: there is no output."""
+    """The run failed and has no output."""
 
     outcome: Failed
 
@@ -45,7 +45,7 @@ class RunFailedError(OutcomeError):
 
 
 class RunCancelledError(OutcomeError):
-    """The run was cancelled: there is no output."""
+    """The run was cancelled and has no output."""
 
     outcome: Cancelled
 
@@ -56,7 +56,7 @@ class RunCancelledError(OutcomeError):
 
 
 class RunWaitingError(OutcomeError):
-    """The run waits for decisions: there is no output yet. Decide about `outcome.tickets`, then `Run.result` waits."""
+    """The run waits for decisions and has no output yet. Decide `outcome.tickets`, then wait with `Run.result`."""
 
     outcome: Waiting
 
@@ -70,14 +70,16 @@ class RunWaitingError(OutcomeError):
 
 @attrs.frozen(kw_only=True)
 class Completed(Generic[T_co]):
-    """The run ended well.
+    """The run completed.
 
     Attributes:
         output: has the agent's output type.
-        usage: of all requests of the run. termination: why it ended.
-        outcome_unknown: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
-        finish: why the model ended its last answer. "length" and "content_filter" say that the answer was cut; None if
-            no model was asked, or an older release has run it.
+        usage: of all requests of the run.
+        termination: why it ended.
+        outcome_unknown: ids of calls and tasks that the end cut off, and whose effect may or may not have happened.
+        finish: why the model ended its last answer. "length" and "content_filter" mean that the answer was cut; None if
+            no
+            model was called, or an older release ran the run.
     """
 
     output: T_co
@@ -93,7 +95,7 @@ class Stopped(Completed[T_co]):
 
     Attributes:
         code: the condition, such as "max_rounds".
-        detail: what it met.
+        detail: how the condition was met.
     """
 
     code: str
@@ -108,25 +110,25 @@ class Waiting:
 
     @property
     def output(self) -> NoReturn:
-        """None yet.
+        """Raise: there is no output yet.
 
         Raises:
-            RunWaiting: always.
+            RunWaitingError: always.
         """
         raise RunWaitingError(self)
 
     @property
     def termination(self) -> Termination:
-        """Why the run left its loop for now: suspended. The detail names the tickets' reasons, each once."""
+        """Why the run is at rest: suspended. The detail names the tickets' reasons, each once."""
         reasons = dict.fromkeys(ticket.reason for ticket in self.tickets)
         return Termination(kind=TerminationKind.SUSPENDED, detail=", ".join(reasons) or None)
 
 
 @attrs.frozen(kw_only=True)
 class Failed:
-    """The run failed. `code` is one of the failure catalogue, `message` is safe to show.
+    """The run failed. `code` is a key of the failure catalogue, `message` is safe to show.
 
-    `outcome_unknown`: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
+    `outcome_unknown`: ids of calls and tasks that the end cut off, and whose effect may or may not have happened.
     """
 
     code: str
@@ -136,19 +138,19 @@ class Failed:
 
     @property
     def output(self) -> NoReturn:
-        """None: the run has failed.
+        """Raise: the run has failed.
 
         Raises:
-            RunFailed: always.
+            RunFailedError: always.
         """
         raise RunFailedError(self)
 
 
 @attrs.frozen(kw_only=True)
 class Cancelled:
-    """The run was cancelled. `code` is set when a policy did it, such as approval_rejected.
+    """The run was cancelled. `code` is set if a policy cancelled it, such as approval_rejected.
 
-    `outcome_unknown`: ids of the calls and tasks that the end cut, and whose effect may or may not have happened.
+    `outcome_unknown`: ids of calls and tasks that the end cut off, and whose effect may or may not have happened.
     """
 
     reason: str | None
@@ -158,9 +160,9 @@ class Cancelled:
 
     @property
     def output(self) -> NoReturn:
-        """None: the run was cancelled.
+        """Raise: the run was cancelled.
 
         Raises:
-            RunCancelled: always.
+            RunCancelledError: always.
         """
         raise RunCancelledError(self)

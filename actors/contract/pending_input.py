@@ -1,7 +1,7 @@
-"""Input that waits for a step: a run's row holds where it stands, and the inbox holds the texts, once.
+"""Input that waits for a step: the run's row holds the order, the inbox holds the texts, each once.
 
-A run that works on a long step commits often, and each commit writes the run's row: with the texts in it, a thousand of
-them would be written a thousand times. So a store that encodes rows writes `apart(row)`, and hands out `whole(...)`.
+A run in a long step commits often, and each commit writes the run's row: with the texts inside, a thousand texts would
+be written a thousand times. So a store that encodes rows writes `apart(row)` and returns `whole(...)`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .messages import Message, Producer
 from .rows import RunRow
 
 MAX_INPUTS: Final = 64
-"""Texts that may have been sent to one run without a step having heard them; more are answered busy."""
+"""Texts that may wait for the next step of one run; further texts are rejected as busy."""
 MAX_INPUT_BYTES: Final = 256 * 1024
-"""Bytes (UTF-8) of those texts together; one that waits alone may be larger."""
+"""Bytes (UTF-8) of those texts together; a single waiting text may be larger."""
 
 
 def apart(row: RunRow) -> RunRow:
-    """The row without the messages whose texts are in the inbox."""
+    """Return the row without the messages whose texts are in the inbox."""
     if not row.sent:
         return row
     places = {message.id: at for at, message in enumerate(row.pending_input)}
@@ -35,12 +35,12 @@ def apart(row: RunRow) -> RunRow:
 
 
 def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
-    """The row with these messages again.
+    """Return the row with these messages again.
 
     Args:
-        run_id: of the run.
-        row: as `apart` made it.
-        texts: command id -> the text that it brought.
+        run_id: the run.
+        row: a result of `apart`.
+        texts: command id -> the text of that command.
     """
     if not row.sent:
         return row
@@ -53,12 +53,12 @@ def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
 
 
 def waiting(row: RunRow, unread: Iterable[Command]) -> tuple[int, int]:
-    """How many texts wait that were sent, and their bytes: those that the run knows, and those in its inbox."""
+    """Return how many sent texts wait, and their bytes: in the run's row, and in its unread inbox."""
     sizes = [one.size for one in row.sent]
     sizes += [text_size(command.text) for command in unread if command.kind == "send"]
     return len(sizes), sum(sizes)
 
 
 def text_size(text: str) -> int:
-    """Bytes of a text in UTF-8."""
+    """Return the bytes of a text in UTF-8."""
     return len(text.encode("utf-8", "surrogatepass"))

@@ -15,7 +15,7 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """Where hooks may run."""
+    """The places at which hooks run."""
 
     RUN_START = "run_start"
     STEP_START = "step_start"
@@ -29,11 +29,12 @@ class Phase(StrEnum):
 
 
 class RunPosition(StrEnum):
-    """Where the machine stands: the run-level phases, the stretches between them, and the way out.
+    """The position of the machine: the run-level phases, the stretches between them, and the end.
 
-    `tools` covers the three per-call phases; each call has its own `CallPosition`. Two lie between the steps:
-    `tasks`, when the model has nothing more to say and background tasks live, and `paused` (also before the first
-    step), while a ticket of the run itself is open.
+    `tools` covers the three per-call phases; each call has its own `CallPosition`. Two positions are between steps:
+    `tasks`, when the model has finished and background tasks are alive, and `paused` (also before the first step),
+    while a
+    ticket of the run itself is open.
     """
 
     ADMISSION = "admission"
@@ -52,9 +53,9 @@ class RunPosition(StrEnum):
 
 
 LEAVING: Final = (RunPosition.STOPPING, RunPosition.RUN_END, RunPosition.ENDED)
-"""Where a run is on its way out: its termination is settled."""
+"""The positions of a run that is ending: its termination is final."""
 BETWEEN_STEPS: Final = (RunPosition.ADMISSION, RunPosition.TASKS, RunPosition.PAUSED)
-"""Where no step is under way, and a run waits for its turn, for its tasks or for people."""
+"""The positions outside a step, in which a run waits for its slot, its thread, its tasks or people."""
 
 PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
     RunPosition.RUN_START: Phase.RUN_START,
@@ -64,4 +65,4 @@ PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
     RunPosition.STEP_END: Phase.STEP_END,
     RunPosition.RUN_END: Phase.RUN_END,
 }
-"""The run-level phases; entering one of these cursors runs its hooks, if there are any."""
+"""The run-level phases; entering one of these positions runs its hooks, if there are any."""

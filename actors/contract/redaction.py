@@ -1,11 +1,9 @@
-"""The choke point for secrets: what leaves the private rows passes here.
+"""The choke point for secrets: everything that leaves the private rows passes the redactor.
 
-Three nets, one pass: values under telling key names (in JSON data and in text), known token shapes, and the values of
-secrets that the embedder names. Directories that say who runs the host take a short name. Only fields that hold
-foreign text are read. Private rows stay as they are.
-
-The end of a text may be the end of what was kept of a longer one. So the beginning of a secret is hidden, too, where
-a text ends or says that it was cut.
+Theory of operation. Three filters in one pass: values under names such as `password` (in JSON data and in text), known
+token shapes, and the secrets that the embedder names. Directories that reveal the host's user are shortened. Only
+fields with foreign text are read; private rows stay unredacted. A text may be the cut beginning of a longer one, so the
+beginning of a secret is hidden, too, where a text ends or is marked as cut.
 """
 
 from __future__ import annotations
@@ -26,32 +24,33 @@ from .shapes import LONGEST_KEY
 from .spans import MASK, SHORTEST, Finder, Span, hides, masked, spellings
 
 WORKSPACE: Final = "[workspace]"
-"""In place of the directory of the run."""
+"""Replaces the run's directory."""
 
 LONGEST: Final = 16_384
-"""Characters of the longest secret that can be named: what is held back of a stream must hold one."""
+"""Characters of the longest secret that can be named: the held-back part of a stream must be able to hold one."""
 
 WHOLE: Final = 1_048_576
-"""Characters of a text that are read; what follows them is left out, because a search holds the interpreter lock."""
+"""Characters of a text that are read; the rest is left out, because a search holds the interpreter lock."""
 
 _MARK: Final = 128
-"""Characters that are kept free for that mark: a text that was shortened is not shortened again."""
+"""Characters kept free for the mark of a cut, so that a shortened text is not shortened again."""
 _TOO_DEEP: Final = "[nested too deeply to be shown]"
 _ABSOLUTE: Final = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\\/]")
 
 
 class Redactor:
-    """Removes secrets from what people and clients see.
+    """Removes secrets from everything that people and clients see.
 
     Args:
-        secrets: values that must never be shown, such as the values of secret environment variables; those shorter than
-            6 characters are refused, because masking them would garble ordinary text.
+        secrets: values that must never be shown, such as the values of secret environment variables; at least 6
+            characters
+            each, because masking shorter values would garble ordinary text.
 
     Raises:
-        ValueError: a secret is too short to be masked safely, or longer than `LONGEST`.
+        UsageError: a secret is too short to be masked safely, or longer than `LONGEST`.
 
     Attributes:
-        finder: what finds secrets in a text.
+        finder: finds secrets in a text.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -69,28 +68,28 @@ class Redactor:
         self._within = lru_cache(maxsize=256)(partial(_Within, self))
 
     def within(self, workspace: str | None) -> Redactor:
-        """The redactor of a run: the run's own directory is hidden, too, if `workspace` is an absolute path."""
+        """Return the redactor of a run: it also hides the run's directory, if `workspace` is an absolute path."""
         return self if workspace is None or _ABSOLUTE.match(workspace) is None else self._within(workspace)
 
     def text(self, value: str) -> str:
-        """The text without secrets; the same object if there are none.
+        """Return the text without secrets; the same object if there are none.
 
-        Of a text of more than `WHOLE` characters that many are read and shown, and a mark says how many are left out.
+        Of a text longer than `WHOLE` only that many characters are read and shown; a mark gives the number left out.
         """
         if len(value) > WHOLE:
             return self._shortened(value)
         return value if self._search(value) is None else self._masked(value)
 
     def value(self, value: object) -> Any:
-        """JSON data without secrets; the same object if there are none."""
+        """Return JSON data without secrets; the same object if there are none."""
         if type(value) is str:  # most fields of events: read once, as in `_dirty`
             return value if len(value) < SHORTEST else self.text(value)
         return self._clean(value) if self._dirty(value) else value
 
     def restored(self, given: object, raw: object) -> Any:
-        """`given`, with each part that is what the redactor shows of the same part of `raw` replaced by the raw part.
+        """Return `given` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
 
-        People edit what they are shown: a mask that they leave in place stands for the value behind the mask.
+        People edit the redacted form: a mask that they leave in place means the value behind the mask.
         """
         if given == self.value(raw):
             return raw
@@ -103,12 +102,13 @@ class Redactor:
     def _restored_item(self, key: str, given: object, raw: JSONObject) -> Any:
         if key not in raw:
             return given
-        if {key: given} == self.value({key: raw[key]}):  # with its key, which may say that the value is a secret
+        # redacted with its key, because the key may make the value a secret
+        if {key: given} == self.value({key: raw[key]}):
             return raw[key]
         return self.restored(given, raw[key])
 
     def schema(self, value: object) -> Any:
-        """A JSON Schema without secrets: its texts are read, its keys name properties and hide nothing."""
+        """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -122,32 +122,32 @@ class Redactor:
 
     @property
     def heads(self) -> Iterable[str]:
-        """How the texts begin that are hidden because they were named."""
+        """The beginnings of the named secrets."""
         return self.finder.heads
 
     def search(self, text: str) -> Any:
-        """None if a text has no secret, and no beginning of one that it would hide."""
+        """Return None if a text has neither a secret nor the beginning of one; else a match."""
         return self._search(text)
 
     def spans(self, text: str) -> Iterator[Span]:
-        """What `text` hides, from the beginning of a text to its end."""
+        """Yield what `text` hides, from its beginning to its end."""
         return self.finder.spans(text)
 
     def about(self, key: str) -> tuple[str, bool]:
-        """The key without secrets, and whether its value is to be hidden."""
+        """Return the key without secrets, and whether its value is hidden."""
         return self._about(key) or (key, False)
 
     def _shortened(self, text: str) -> str:
-        """The beginning of a text that is too long to be read. What the cut goes through is hidden as at any end."""
+        """Return the beginning of a text that is too long to read. A secret at the cut is hidden as at any end."""
         shown = WHOLE - _MARK
         return f"{self.text(text[:shown])}\n[... {len(text) - shown} of {len(text)} characters left out ...]\n"
 
     def _masked(self, text: str) -> str:
-        """A text in which there may be secrets; the same object if there are none."""
+        """Return a text that may have secrets in masked form; the same object if it has none."""
         return masked(text, self.spans(text))
 
     def _dirty(self, value: Any) -> bool:
-        """Whether anything in it must go. Most data is clean, so this is the hot path: it builds nothing."""
+        """Return whether a value has secrets. Most data is clean, so this is the hot path: it allocates nothing."""
         kind = type(value)
         if kind is str:
             return len(value) >= SHORTEST and self.text(value) is not value
@@ -166,7 +166,7 @@ class Redactor:
             if judgement is not None and (item is not None or judgement[0] != key):
                 return True
             kind = type(item)
-            if kind is str:  # as in _dirty; a call for each text is a quarter of an event's price
+            if kind is str:  # inlined from _dirty: a call for each text is a quarter of an event's cost
                 size = len(item)
                 if size >= SHORTEST and (size > WHOLE or (search(item) is not None and self._masked(item) is not item)):
                     return True
@@ -192,14 +192,14 @@ class Redactor:
         return clean_key, MASK if hidden and pair[1] is not None else self._clean(pair[1])
 
     def _judge_key(self, key: object) -> tuple[str, bool] | None:
-        """None if the key is an ordinary one, else (the key without secrets, whether its value is to be hidden)."""
+        """Return None for an ordinary key, else (the key without secrets, whether its value is hidden)."""
         if not isinstance(key, str):
             return None
         clean, hidden = self.text(key), hides(key[-LONGEST_KEY:])
         return (clean, hidden) if hidden or clean != key else None
 
     def payload(self, payload: Any) -> Any:
-        """An event's payload without secrets; the same object if there are none."""
+        """Return an event's payload without secrets; the same object if there are none."""
         changes: dict[str, Any] | None = None
         kind = type(payload)
         names = FOREIGN[kind]
@@ -211,7 +211,7 @@ class Redactor:
                 continue
             try:
                 after = self.value(before)
-            except RecursionError:  # a model may nest its arguments as deep as it likes
+            except RecursionError:  # a model may nest its arguments without limit
                 after = {_TOO_DEEP: None} if isinstance(before, Mapping) else _TOO_DEEP
             if after is not before:
                 changes = {} if changes is None else changes
@@ -228,7 +228,7 @@ class Redactor:
 
 
 class _Within(Redactor):
-    """A redactor that knows the directory of a run, too. It shares the expression with the one that it is made of."""
+    """A redactor that also hides the directory of a run. It shares the compiled expression of its base."""
 
     def __init__(self, base: Redactor, workspace: str) -> None:
         self.finder, self._harmless = base.finder, base._harmless
@@ -240,12 +240,12 @@ class _Within(Redactor):
         self._about = lru_cache(maxsize=4096)(self._judge_key)
 
     def within(self, workspace: str | None) -> Redactor:
-        """Itself: a run has one directory."""
+        """Return itself: a run has one directory."""
         return self
 
     @property
     def heads(self) -> Iterable[str]:
-        """Those of the run's directory, too: all of it, since it is hidden only where it is whole."""
+        """The base's beginnings and the run's whole directory, which is hidden only where it is complete."""
         return (*self.finder.heads, *(f"{root}/" for root in self._roots))
 
     def _look(self, text: str) -> Any:
@@ -253,7 +253,7 @@ class _Within(Redactor):
         return found if found is not None else next((root for root in self._roots if root in text), None)
 
     def spans(self, text: str) -> Iterator[Span]:
-        """What `text` hides. The directory may be below a home: then it is what is named."""
+        """Yield what `text` hides. The directory may be below a home directory; then the directory's name wins."""
         at, size = 0, len(text)
         places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._found(text)]
         for span in self.finder.spans(text):

@@ -36,10 +36,10 @@ class Fields(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 def opened(form: type[Open], row: Open) -> Open:
-    """A copy of a row whose fields may be set.
+    """Return a mutable copy of a row.
 
     Args:
-        form: the base class with the fields.
+        form: the mutable class.
         row: of that class, or of the frozen one.
     """
     source: Any = row
@@ -49,7 +49,7 @@ def opened(form: type[Open], row: Open) -> Open:
 
 
 def sealed(form: type[Row], fields: Any) -> Row:
-    """The object itself, from now on a frozen row. The caller must hold the only reference to it.
+    """Freeze a row in place and return it. The caller must hold the only reference.
 
     Args:
         form: the frozen class.

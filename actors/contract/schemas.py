@@ -12,7 +12,7 @@ from .plain import JSONValue
 
 
 def event_schemas() -> dict[str, JSONValue]:
-    """One JSON Schema document (draft 2020-12): `oneOf` over all event types, payloads under `$defs`."""
+    """Return one JSON Schema document (draft 2020-12): `oneOf` over all event types, payloads under `$defs`."""
     classes = sorted(set(CATALOGUE.values()), key=lambda cls: cls.__name__)
     schemas, definitions = msgspec.json.schema_components(classes, ref_template="#/$defs/{name}")
     refs = dict(zip(classes, schemas, strict=True))

@@ -1,6 +1,6 @@
-"""What the engine knows of an agent: plain data and pure functions, nothing that lives.
+"""The agent as the engine sees it: plain data and pure functions, no live objects.
 
-The shell makes an `AgentSpec` from an `Agent` once and keeps it for all runs of the agent.
+The runtime makes an `AgentSpec` from an `Agent` once and uses it for all runs of the agent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ModeRow:
     """One row of the table of execution modes.
 
     Attributes:
-        bodies: how many bodies of one step may execute at once (None: up to the run's cap).
+        bodies: bodies of one step that may execute at once (None: up to the run's cap).
         suspended_blocks: a call whose body has suspended keeps later calls from starting.
         batch: decisions act when all suspended calls of the step are decided; otherwise at once.
     """
@@ -42,26 +42,26 @@ MODES: Final[Mapping[str, ModeRow]] = {
     "parallel_batch_approval": ModeRow(bodies=None, suspended_blocks=False, batch=True),
     "parallel_streaming": ModeRow(bodies=None, suspended_blocks=False, batch=False),
 }
-"""Execution mode -> how the calls of one step are run. The engine has no other place that knows a mode."""
+"""Execution mode -> how the calls of one step run. The engine has no other place that knows a mode."""
 
 
 @attrs.frozen(kw_only=True)
 class ToolSpec:
-    """What the engine knows of a tool.
+    """A tool as the engine sees it.
 
     Attributes:
         name: unique in the agent.
-        effect: effect class; an applying one moves the run to `applying` while it executes.
-        replay_safe: may be run again after a crash without asking.
-        gate: whether a person must approve: never, always, or ask (a predicate or plugin is asked by the shell).
+        effect: effect class; an applying class moves the run to `applying` while the body executes.
+        replay_safe: the body may run again after a crash without a question.
+        gate: whether a person must approve: never, always, or ask (a predicate or plugin decides).
         concurrency: shared, ordered or exclusive.
         fatal: a failure of the body fails the run (on_error="raise").
         grace: seconds of clean-up after a cancel.
-        on_conflict: what it wrote to state can not be merged: "keep" its result and drop the writes, or "retry" it.
-        background: a call ends at once, and its body goes on as a task of the run.
-        output: its result may be the output of the run (see `AgentSpec.tool_use`).
-        definition: mark of what the tool is and does: another one is another action to approve. "" if not known.
-        check: arguments -> None, or what is wrong with them (pure; with the path).
+        on_conflict: for state writes that cannot be merged: "keep" the result and drop the writes, or "retry" the call.
+        background: a call ends at once, and its body runs as a task of the run.
+        output: the result may be the output of the run (see `AgentSpec.tool_use`).
+        definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
+        check: arguments -> None, or the fault with its path (pure).
     """
 
     name: str
@@ -80,7 +80,7 @@ class ToolSpec:
 
 @attrs.frozen(kw_only=True)
 class AgentSpec:
-    """What the engine knows of an agent.
+    """An agent as the engine sees it.
 
     Attributes:
         key: the agent's unique name.
@@ -88,19 +88,20 @@ class AgentSpec:
         tools: by name.
         execution: default execution mode.
         stop: stop conditions in order.
-        hooked: phases that have hooks; all others are skipped by a table lookup.
-        keys: declared state keys; those of a recovered run that are not declared have no reducer.
-        tool_use: run_model_again, stop_on_first_tool, or the names that stop the run with their result as output.
-        on_deny: what a denied approval does to the run.
-        denial: what the model is told of a denied call whose decision brings no text (pure); None: a sentence.
-        on_new_input: what new input does to a waiting run.
-        on_unknown_tool: tell the model (return) or fail the run (raise).
+        hooked: phases with hooks; all others are skipped by a table lookup.
+        keys: declared state keys; undeclared keys of a recovered run have no reducer.
+        tool_use: run_model_again, stop_on_first_tool, or the names of tools whose result ends the run as its output.
+        on_deny: the effect of a denied approval on the run.
+        denial: (ticket, decision) -> the model's text about a denied call whose decision has none (pure); None: a
+            default.
+        on_new_input: the effect of new input on a waiting run.
+        on_unknown_tool: answer the model (return) or fail the run (raise).
         output_retries: how often a final answer of the wrong form is asked for again.
-        check_output: final text -> (value, None) or (None, what is wrong) (pure).
+        check_output: final text -> (value, None) or (None, the fault) (pure).
         max_bodies: cap on executing bodies per run, tasks not counted.
         max_tasks: cap on background tasks per run.
-        policies: of asking the model.
-        recorded: for a replay: call id -> the mark of its tool's definition as it was; None: the tools' own.
+        policies: of model requests.
+        recorded: for a replay: call id -> recorded digest of its tool's definition; None: the tools' own.
     """
 
     key: str
@@ -123,7 +124,7 @@ class AgentSpec:
     recorded: Mapping[str, str] | None = None
 
     def definition(self, tool: str, call_id: str) -> str:
-        """The mark of a tool's definition for a call; "" if it is not known."""
+        """Return the digest of a tool's definition for a call; "" if unknown."""
         if self.recorded is not None:
             return self.recorded.get(call_id, "")
         known = self.tools.get(tool)

@@ -1,6 +1,6 @@
-"""State keys as the engine knows them, and what somebody wrote to them. Plain data and pure functions.
+"""State keys and writes as the engine sees them: plain data and pure functions.
 
-A value is JSON data here; types live in `actors.state`, where people read and write.
+Values are JSON data here; types are in `actors.state`, the interface for users.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCOPES: Final = ("run", "thread")
 
 
 class KeyId(NamedTuple):
-    """What tells one key from another: a run's and a thread's key may have one name."""
+    """The identity of a key; a run's and a thread's key may share a name."""
 
     scope: Scope
     name: str
@@ -29,12 +29,11 @@ class KeyId(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class KeySpec:
-    """What the engine knows of a state key.
+    """A state key as the engine sees it.
 
     Attributes:
         key: its name and scope.
-        reduce: of a commutative key: (value, update) -> value, all of them JSON data; pure.
-            None: the key is exclusive.
+        reduce: for a commutative key: (value, update) -> value, all JSON data; pure. None: the key is exclusive.
         persistent: written to the store; else it lasts as long as the run is in memory.
     """
 
@@ -50,10 +49,11 @@ class Write(Value, frozen=True, kw_only=True):
     """One write to a key.
 
     Attributes:
-        name, scope: of the key. persistent: as in `KeySpec`.
+        name, scope: of the key.
+        persistent: as in `KeySpec`.
         op: "set" replaces the value, "update" is an update for the key's reducer.
-        value: what is set, or the update.
-        result: what the value was after it where it was written.
+        value: the new value, or the update.
+        result: the value after the write, as the writer saw it.
     """
 
     name: str
@@ -65,16 +65,16 @@ class Write(Value, frozen=True, kw_only=True):
 
     @property
     def key(self) -> KeyId:
-        """Which key."""
+        """The identity of the key."""
         return KeyId(self.scope, self.name)
 
 
 class Batch(Value, frozen=True, kw_only=True):
-    """What one writer wrote, in order.
+    """The writes of one writer, in order.
 
     Attributes:
         base: revision of the snapshot that the writer read.
-        writes: in order; all of them take effect, or none. There is none if all were lost with their process.
+        writes: in order; all of them take effect, or none. Empty if all were lost with their process.
     """
 
     base: int
@@ -82,7 +82,7 @@ class Batch(Value, frozen=True, kw_only=True):
 
 
 class StateWrite(Value, frozen=True, kw_only=True):
-    """A state key's new value, written at a step. `revision` is of the run that wrote it; 0 if that is another run."""
+    """A state key's new value, written at a step. `revision` is the writing run's; 0 if another run wrote the value."""
 
     key: str
     scope: Scope

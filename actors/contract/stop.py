@@ -1,7 +1,7 @@
-"""Stop conditions: declared in the agent's spec, looked at when a step ends, first in list order wins.
+"""Stop conditions: declared in the agent's spec, evaluated at the end of a step, first in list order wins.
 
 0 or None switches a condition off. Counters survive suspension and restart; time is active time (waiting for people is
-not counted). An answer that the model has just given is never thrown away by a stop condition.
+not counted). A stop condition never drops an answer that the model has just given.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from ..errors import UsageError
 
 @attrs.frozen
 class MaxRounds:
-    """Stop after `n` steps (default 16). A plain final text in the n-th step still ends the run naturally."""
+    """Stop after `n` steps (default 16). A final text in the n-th step still ends the run naturally."""
 
     n: int | None = 16
 
 
 @attrs.frozen
 class Timeout:
-    """Stop after `seconds` of active time, looked at when a step ends."""
+    """Stop after `seconds` of active time, evaluated at the end of a step."""
 
     seconds: float | None
 
 
 @attrs.frozen
 class TokenBudget:
-    """Stop when input and output tokens together are more than `total`."""
+    """Stop when input and output tokens together exceed `total`."""
 
     total: int | None
 
 
 @attrs.frozen
 class ConsecutiveErrors:
-    """Stop after `n` failed steps in a row: all tool calls of the step failed, or the model did.
+    """Stop after `n` failed steps in a row: all tool calls of the step failed, or the model request did.
 
-    Each failure of the model that may pass counts as one; the run is then stopped in place of asking again. A failure
-    that can not pass fails the run.
+    Each failure of a request that may pass counts as one; the run is then stopped instead of retried. A failure that
+    cannot
+    pass fails the run.
     """
 
     n: int | None
@@ -50,17 +51,17 @@ class ConsecutiveErrors:
 
 @attrs.frozen
 class StopOnTool:
-    """Stop after a step in which the tool `name` has run."""
+    """Stop after a step in which the tool `name` ran."""
 
     name: str
 
 
 @lru_cache(maxsize=256)
 def _linear(pattern: str) -> Callable[[str], Any]:
-    """What searches a text in time proportional to its length, whatever the pattern.
+    """Return a search function whose time is proportional to the text, for every pattern.
 
-    `re` would need hours for some patterns and texts, and no other code runs meanwhile: the text is a model's, the
-    pattern anyone's.
+    `re` would need hours for some patterns and texts while no other code runs; the text comes from a model, the pattern
+    from any user.
     """
     import re2  # noqa: PLC0415 - 8 ms of import for those that match text
 
@@ -92,29 +93,30 @@ def _compiles(_: object, __: object, value: str) -> None:
 class ContentMatch:
     r"""Stop when the step's text matches the regular expression `pattern` somewhere.
 
-    The syntax is RE2's, which is that of `re` without back-references and look-around: so a text of any length is
-    searched in time proportional to it. `\w`, `\d` and `\s` mean ASCII characters, and `$` without `(?m)` the very end
-    of the text.
+    The syntax is RE2's: that of `re` without back-references and look-around, so that the search takes time
+    proportional to
+    the text. `\w`, `\d` and `\s` mean ASCII characters, and `$` without `(?m)` the very end of the text.
 
     Raises:
-        ValueError: the pattern does not compile, or has what RE2 lacks; said when the condition is made, not when it is
-            met.
+        UsageError: the pattern does not compile, or has a feature that RE2 lacks; raised when the condition is created.
     """
 
     pattern: str = attrs.field(validator=_compiles)
 
     def met(self, text: str) -> bool:
-        """True if the pattern is somewhere in the text."""
+        """Return True if the pattern matches somewhere in the text."""
         return _linear(self.pattern)(text.encode("utf-8", "replace").decode()) is not None
 
 
 @attrs.frozen
 class LoopDetection:
-    """Stop when the last `window` steps were the same.
+    """Stop when the last `window` steps were equal.
 
-    Steps with calls are the same if they made the same tool calls with the same arguments, whatever text came with
-    them. Steps without calls (answers that were asked for again, or that were not the end because of new input or
-    background tasks) are the same if they said the same text. The same text beside other calls is no loop.
+    Steps with calls are equal if they made the same tool calls with the same arguments, whatever their text. Steps
+    without
+    calls (answers that were asked for again, or that were not final because of new input or background tasks) are equal
+    if
+    their texts are. Equal texts beside different calls are not a loop.
     """
 
     window: int | None = 3

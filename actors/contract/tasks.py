@@ -1,4 +1,4 @@
-"""Background tasks: a tool call that goes on beside the steps of its run. What a run keeps of one, and what is seen."""
+"""Background tasks: tool calls that run beside the steps of their run. The stored row and the public view."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from .row_forms import Value
 
 TaskStatus = Literal["running", "cancelling"]
 Lost = Literal["", "process", "grace"]
-"""How the end of a body came to be unknown: its process ended meanwhile, or it went on beyond its grace."""
+"""Why the outcome of a body is unknown: its process ended, or it overran its grace."""
 
 MAX_SPAWNS: Final = 1_000
-"""Tasks that one body may spawn in all its attempts: each is remembered, for a body that runs again, while it lives."""
+"""Tasks that one body may spawn in all its attempts; each is stored while the body may run again."""
 
 
 class TaskRow(Value, frozen=True, kw_only=True):
-    """A task that lives; one that has ended is in the events and in the thread.
+    """A live task; an ended task is in the events and in the thread.
 
     Attributes:
-        task_id: unique in the run, among its calls, too. call_id: of the call that it comes from.
+        task_id: unique among the run's tasks and calls.
+        call_id: the call that the task comes from.
         tool, arguments: what runs.
-        attempts: bodies started. A message of another attempt is ignored.
-        status: cancelling: it has been cancelled, and its body has not ended.
-        spawned: marks of the tasks that it has spawned itself, in order.
+        attempts: bodies started. An input of another attempt is ignored.
+        status: "cancelling" if cancelled while the body has not ended.
+        spawned: marks of the tasks that this task has spawned, in order.
         started_at: when the newest body started, UTC.
-        lost: an attempt of its body came to an end that is not known.
+        lost: the outcome of an attempt is unknown.
     """
 
     task_id: str
@@ -44,7 +45,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class TaskView:
-    """A task that lives, as tools and people see it."""
+    """A live task as tools and people see it."""
 
     task_id: str
     tool: str
@@ -52,5 +53,5 @@ class TaskView:
 
 
 def shown_tasks(rows: tuple[TaskRow, ...]) -> tuple[TaskView, ...]:
-    """What is seen of tasks."""
+    """Return the public views of tasks."""
     return tuple(TaskView(task_id=row.task_id, tool=row.tool, status=row.status) for row in rows)

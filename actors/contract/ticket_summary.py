@@ -1,4 +1,4 @@
-"""What a run asks people, in short: a ticket without its arguments, for lists of runs."""
+"""Tickets in lists of runs: a ticket without its arguments."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class TicketSummary:
     """An open ticket in a list of runs: a `Ticket` without arguments, parameters and schema.
 
     Attributes:
-        ticket_id, call_id: what a decision targets; call_id is None for a ticket of the run itself.
+        ticket_id, call_id: targets of a decision; call_id is None for a ticket of the run itself.
         tool: the tool that would run; empty for a ticket of the run itself.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
-        action, message: what a person should read.
-        requested_at, expires_at: UTC. on_expiry: "deny", "cancel_run" or "set_result".
-        reviewers: who may decide; empty means everybody with the scope for it.
+        action, message: for the deciding person.
+        requested_at, expires_at: UTC.
+        on_expiry: "deny", "cancel_run" or "set_result".
+        reviewers: principals that may decide; empty: every principal with the scope for it.
     """
 
     ticket_id: str
@@ -38,7 +39,7 @@ class TicketSummary:
 
 
 def summary_of(ticket: Ticket) -> TicketSummary:
-    """A ticket in short; private, as the ticket is."""
+    """Return a ticket's summary; private, as the ticket is."""
     return TicketSummary(
         ticket_id=ticket.ticket_id,
         call_id=ticket.call_id,
@@ -54,5 +55,5 @@ def summary_of(ticket: Ticket) -> TicketSummary:
 
 
 def redacted_summary(asked: TicketSummary, redactor: Redactor) -> TicketSummary:
-    """What people may see of it: without secrets, each text one line of at most `titles.LINE` characters."""
+    """Return the summary as people may see it: redacted, each text one line of at most `titles.LINE` characters."""
     return attrs.evolve(asked, action=shown_line(asked.action, redactor), message=shown_line(asked.message, redactor))

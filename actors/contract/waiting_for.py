@@ -15,15 +15,15 @@ class WaitingFor:
 
     Attributes:
         kind: the reason.
-            thread: another run works on the thread; this one begins when that one is done.
+            thread: another run works on the thread; this run begins when that run is done.
             slot: as many runs work as `max_running` allows.
-            people: open tickets want a decision.
-            tasks: background tasks of the run live, and it has nothing else to do.
-            agent: no agent of this runtime has the key, or that one has no model, or its state keys do not fit.
+            people: open tickets need a decision.
+            tasks: background tasks of the run are alive, and it has nothing else to do.
+            agent: no agent of this runtime has the key, or it has no model, or its state keys do not fit.
             deps: the dependencies of the run are missing, or their provider has not answered yet.
             owner: the run was given up, because its owner crashed again and again.
         detail: a sentence for people; names no other run.
-        run_id: for thread: the run that works on the thread; None if that is not known.
+        run_id: for thread: the run that works on the thread; None if unknown.
     """
 
     kind: WaitKind

@@ -1,4 +1,10 @@
-"""The calls of one step: gated, decided, run and settled, as far as they can go at the moment."""
+"""Advance the calls of one step: gate, decide, start and settle them as far as possible at the moment.
+
+Theory of operation. Every input that may let a call move ends in `advance_calls`, which repeats one pass until nothing
+moves: ask gates, apply early and held decisions, withdraw what new input supersedes, merge held state, re-ask
+provisional verdicts, start what the execution mode allows. Then the run's stage is derived from the calls. Because the
+pass looks at all calls, no handler has to know which other calls its change may release.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +24,9 @@ from .tool_bodies import start, startable
 
 
 def advance_calls(builder: StepBuilder) -> bool:
-    """Let the calls of the step move; called after everything that may let one move. True if all are settled.
+    """Advance the calls of the step as far as possible. Returns True if all are settled.
 
-    Gates what has no verdict, lets early and held decisions act, withdraws what new input supersedes, asks provisional
-    verdicts again, starts what may start, and says where the run stands.
+    Called after every change that may let a call move. Also moves the run to the stage that its calls imply.
     """
     if not builder.in_tools:
         return False
@@ -32,7 +37,10 @@ def advance_calls(builder: StepBuilder) -> bool:
 
 
 def _advance(builder: StepBuilder) -> bool:
-    """True if others may move now: a call has ended by being started (in the background), or by a merge."""
+    """Make one pass over the calls. Returns True if another pass may move more calls.
+
+    That is so if a call ended by being started (in the background), or a merge let a call settle.
+    """
     gated = gate_new(builder)
     early_decisions(builder)
     supersede(builder)
@@ -40,11 +48,11 @@ def _advance(builder: StepBuilder) -> bool:
     if not gated or not builder.in_tools:
         return False
     if not any(call.position.executing for call in builder.calls.values()) and merge_held(builder):
-        return True  # a decided call may have waited for its turn
+        return True  # a merge may have released a decided call
     ask_again(builder)
     started = startable(builder.calls.values(), builder.mode, builder.spec.tools, builder.spec.max_bodies)
     for call in started:
-        if builder.row.cursor is not RunPosition.TOOLS:  # the one before it has ended the run
+        if builder.row.cursor is not RunPosition.TOOLS:  # starting the previous call has ended the run
             break
         if outdated(builder, call):
             ask_gates(builder, call)
@@ -56,9 +64,10 @@ def _advance(builder: StepBuilder) -> bool:
 
 
 def update_stage(builder: StepBuilder) -> None:
-    """Move the run to the stage that its calls say: applying, running or needs_approval.
+    """Move the run to the stage that its calls imply: applying, running or needs_approval.
 
-    A run that is to be cancelled after the step does not come to rest: it would wait for a decision that means nothing.
+    A run with a pending cancel after the step does not come to rest, because its decisions would have no effect: it
+    ends.
     """
     target = derive_stage(builder.calls.values())
     if target is builder.row.stage or not builder.in_tools:
@@ -73,7 +82,7 @@ def update_stage(builder: StepBuilder) -> None:
 
 
 def derive_stage(calls: Iterable[CallRow]) -> Stage:
-    """By precedence: an executing call of an applying class; what else moves; a suspended call; else running."""
+    """Return the stage, by precedence: an executing applying body, another moving call, a suspended call."""
     suspended = moving = False
     for call in calls:
         if call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS:

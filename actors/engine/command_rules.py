@@ -1,8 +1,12 @@
-"""Is a command to be accepted? A pure function over what the store has looked up.
+"""Judge commands: accept or reject, as a pure function of the rows that the store looked up.
 
-The checks stand in this order: not_allowed, known id (duplicate or decision_id_conflict, also after the run's end),
-unknown_target, already_decided, run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result. A rejection
-leaves no trace, and its id may be used again. `busy` comes last: a command that waits already is a duplicate, not busy.
+Theory of operation. The store calls `CommandRules` inside the transaction of `post`, so the answer holds for exactly
+the
+rows that were read. The order of the checks is fixed, so that the same double fault always yields the same code:
+not_allowed, known id (duplicate or decision_id_conflict, also after the run's end), unknown_target, already_decided,
+run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result, busy. A rejection leaves no trace, and its
+id
+may be used again. `busy` is last: a repeated command that already waits is a duplicate, not busy.
 """
 
 from __future__ import annotations
@@ -21,20 +25,20 @@ from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext
 
 MAX_PENDING: Final = 256
-"""Commands that may wait in one run's inbox; more are answered busy."""
+"""Most commands that may wait in one run's inbox; further commands are rejected as busy."""
 
 ArgumentCheck = Callable[[str, JSONObject], str | None]
-"""(tool, arguments) -> None, or what is wrong with them."""
+"""(tool, arguments) -> None, or what is invalid about the arguments."""
 
 
 @attrs.frozen
 class CommandRules:
-    """Judges commands for one runtime.
+    """Judges the commands of one runtime.
 
     Attributes:
-        now: the time that expiry is judged by, UTC.
-        check_arguments: for edited arguments.
-        definition: tool -> the mark of its present definition; "" if it is not known here.
+        now: the time for expiry, UTC.
+        check_arguments: validates edited arguments.
+        definition: tool -> digest of its present definition; "" if the tool is unknown here.
     """
 
     now: datetime
@@ -42,7 +46,7 @@ class CommandRules:
     definition: Callable[[str], str] = lambda _: ""
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
-        """The answer to `command`. Accepted means: journal it."""
+        """Return the result for `command`. "accepted" means that the store journals it."""
         refused = self.reviewer(facts.ticket, command) or self._known(facts, command)
         if refused is not None:
             return refused
@@ -55,7 +59,7 @@ class CommandRules:
         return self._room(facts, command) or accept(command)
 
     def reviewer(self, ticket: Ticket | None, command: Command) -> CommandResult | None:
-        """None if the command's sender may decide the ticket, else the rejection."""
+        """Return None if the command's sender may decide the ticket, else the rejection."""
         if ticket is None or not ticket.reviewers or command.kind != "decide" or command.by in ticket.reviewers:
             return None
         who = "nobody" if command.by is None else repr(command.by)
@@ -109,7 +113,7 @@ class CommandRules:
 
     @staticmethod
     def _closed(facts: CommandContext, command: Command, ticket: Ticket) -> CommandResult:
-        """The rejection of a decision about a closed ticket. One that went with its run has been decided by no one."""
+        """Return the rejection of a decision about a closed ticket. A ticket withdrawn with its run has no decider."""
         when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
         by = "" if ticket.decided_by is None else f" by {ticket.decided_by}"
         closed = f"{ticket.ticket_id} was {ticket.status}{by}{when}"
@@ -126,7 +130,7 @@ class CommandRules:
         return reject(command, "already_decided", f"{closed}{why}")
 
     def fits(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
-        """None if the decision fits the ticket (not expired, the same action, valid values), else the rejection."""
+        """Return None if the decision fits the ticket (not expired, same action, valid values), else the rejection."""
         ticket, call = facts.ticket, facts.call
         if ticket is not None and (ticket.status == "expired" or (command.kind != "expire" and self._late(ticket))):
             until = "" if ticket.expires_at is None else f" at {ticket.expires_at.isoformat()}"
@@ -144,7 +148,7 @@ class CommandRules:
         return self._arguments(facts, command, decision) or self._result(ticket, command, decision)
 
     def _changed(self, call: CallRow | None, decision: Decision) -> str | None:
-        """Why a decision is not for what would happen now; None if it is. A denial is for whatever would happen."""
+        """Return why a decision is not about the present action; None if it is. A denial is valid for every action."""
         now = "" if call is None or not call.definition else self.definition(call.tool)
         if call is None or now in ("", call.definition) or decision.action == "cancel":
             return None
@@ -205,21 +209,22 @@ def _room_for_input(facts: CommandContext, command: Command) -> CommandResult | 
 
 
 def _passes(ticket: Ticket | None, decision: Decision) -> bool:
-    """True if a body runs with the decision's result as its arguments."""
+    """Return True if a body runs with the decision's result as its arguments."""
     return ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume"
 
 
 def _brings_result(ticket: Ticket, decision: Decision) -> bool:
-    """True if a call goes on with the decision's result in place of a body."""
+    """Return True if the decision's result becomes the call's result and no body runs."""
     outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
     return decision.action == "resume" and (outcome_given or ticket.resume_mode == "use_decision_as_tool_result")
 
 
 def schema_fault(schema: JSONObject, value: Any) -> str | None:
-    """None if `value` satisfies the JSON Schema, else the path and what is wrong there.
+    """Return None if `value` satisfies the JSON Schema, else the path and the fault.
 
-    A schema that can not be used is said to be so in place of the path: no value fits it, and a judge does not raise.
-    References are looked for in the schema alone, never fetched.
+    For an unusable schema the fault names the schema: no value fits, and a judge does not raise. References are
+    resolved
+    inside the schema only, never fetched.
     """
     import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
     from referencing import Registry  # noqa: PLC0415 - comes with it
@@ -235,7 +240,7 @@ def schema_fault(schema: JSONObject, value: Any) -> str | None:
 
 
 def unusable_schema(schema: JSONObject) -> str | None:
-    """None if this is a JSON Schema, else what is wrong where: no value would ever fit it."""
+    """Return None if `schema` is a valid JSON Schema, else the path and the fault."""
     import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
 
     form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
@@ -249,10 +254,10 @@ def unusable_schema(schema: JSONObject) -> str | None:
 
 
 def accept(command: Command, *, early: bool = False) -> CommandResult:
-    """Journaled."""
+    """Return the result of a journaled command."""
     return CommandResult(status="accepted", code="early" if early else None, command_id=command.command_id)
 
 
 def reject(command: Command, code: str, detail: str) -> CommandResult:
-    """Not journaled, and why."""
+    """Return the result of a rejected command, with the reason."""
     return CommandResult(status="rejected", code=code, detail=detail, command_id=command.command_id)

@@ -1,7 +1,8 @@
-"""Commands reach the run here: decisions, the clock's expiries, cancels and new input.
+"""Apply journaled commands to the run: decisions, expiries, cancels, pauses and new input.
 
-`command_rules.py` judged each command when it was posted. Here the command acts, exactly once, in the order of the
-inbox. One that can not act any more leaves a `run.decision.refused`; nothing is dropped silently.
+Theory of operation. `command_rules.py` judged each command when it was posted. Here the command acts, exactly once, in
+inbox order. The run may have changed since the judgement; a command that can no longer act leaves a
+`run.decision.refused`, so no accepted command is dropped silently.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from .termination import end, lose_bodies
 
 
 def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
-    """Consume the next inbox item."""
+    """Consume the next inbox item. An item that was consumed before is ignored.
+
+    Raises:
+        ValueError: an item in between is missing; a bug of the owner.
+    """
     if item.position <= builder.row.inbox:
         return
     if item.position != builder.row.inbox + 1:
@@ -44,7 +49,7 @@ def _consume(builder: StepBuilder, item: InboxItem) -> None:
 
 
 def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
-    """Nobody can work on the run: its cancel is obeyed, everything else in the inbox is refused with an event."""
+    """Cancel a run without agent or deps: apply the cancel, refuse every decision in the inbox with an event."""
     lose_bodies(builder)
     for item in items:
         if item.position != builder.row.inbox + 1:
@@ -122,7 +127,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         builder.row.early = {
             **builder.row.early,
             call.call_id: decision,
-        }  # judged as soon as there is a ticket, which may be now
+        }  # judged as soon as the call has a ticket, which may be now
     elif call is not None and waits and not _replaced(call, decision):
         act(builder, call, decision)
     else:
@@ -146,10 +151,13 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
 
 
 def _tickets(call: CallRow) -> tuple[str | None, ...]:
-    """The call's ticket, and the one in whose place that is."""
+    """Return the call's ticket id, and the id of the ticket that it replaces."""
     return () if call.ticket is None else (call.ticket.ticket_id, call.ticket.replaces)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:
-    """True if the decision lets go what another ticket asks about now; a denial is for that, too."""
+    """Return True if the decision approves a ticket that was replaced: the action has changed.
+
+    A denial still applies.
+    """
     return call.ticket is not None and call.ticket.replaces == decision.target and decision.action == "resume"

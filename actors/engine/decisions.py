@@ -1,4 +1,10 @@
-"""Decisions act here, exactly once each: on their call, in the way that the ticket's resume mode says."""
+"""Apply decisions: each acts exactly once on its call, as the ticket's resume mode says.
+
+Theory of operation. A decision closes its ticket at once. In the modes with batch approval it is then held until every
+suspended call of the step is decided; otherwise it acts immediately. Acting means: a denial ends the call; an approval
+makes the call new again with other facts (approved, edited, answered), and the gates are asked again, because the state
+may have changed while the call waited. A decision that arrives before its ticket (early) is kept in the run's row.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +30,12 @@ from .tool_bodies import out_of_turn
 
 
 def cancelled(wish: PendingCancel, code: str | None = None) -> Termination:
-    """The termination that a cancel asks for."""
+    """Return the termination of a cancel."""
     return Termination(kind=TerminationKind.CANCELLED, code=code, detail=wish.reason, by=wish.by)
 
 
 def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> None:
-    """Say that an accepted decision does not act, and why."""
+    """Emit that an accepted decision does not act, and why."""
     builder.emit(
         "run.decision.refused",
         ev.DecisionRefused(command_id=decision.decision_id, target=decision.target, code=code, detail=detail),
@@ -37,7 +43,7 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 
 def early_decisions(builder: StepBuilder) -> None:
-    """Let decisions that came before their ticket meet it."""
+    """Apply decisions that arrived before their ticket, where the ticket exists now."""
     for call_id in tuple(builder.row.early):
         call = builder.calls.get(call_id)
         if builder.in_tools and call is not None and call.at is CallPosition.PARKED:
@@ -45,7 +51,7 @@ def early_decisions(builder: StepBuilder) -> None:
 
 
 def _try_early(builder: StepBuilder, call: CallRow) -> None:
-    """A decision that came before the ticket is judged now: it acts, or the ticket stays open and an event says why."""
+    """Judge an early decision against its ticket: it acts, or the ticket stays open and an event gives the reason."""
     decision = builder.row.early.get(call.call_id)
     if decision is None or call.ticket is None:
         return
@@ -67,10 +73,10 @@ SUPERSEDED: Final = "This call was superseded by new input from the user."
 
 
 def supersede(builder: StepBuilder) -> None:
-    """While somebody's input waits for the next step no call waits for people, if the agent says so.
+    """Withdraw tickets of calls while new input waits for the next step, if the agent says so (on_new_input).
 
-    Calls that wait when the input comes, and those that ask afterwards: their tickets are withdrawn as they are opened.
-    A decision that came early acts first.
+    This applies to calls that wait when the input arrives, and to calls that suspend afterwards: their tickets are
+    withdrawn as they are opened. An early decision acts first.
     """
     if builder.row.unheard is None or builder.spec.on_new_input != "supersede" or not builder.in_tools:
         return
@@ -82,7 +88,7 @@ def supersede(builder: StepBuilder) -> None:
 
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    """A decision takes effect: at once, or (batch approval) when all suspended calls of the step are decided."""
+    """Apply a decision: at once, or (batch approval) once all suspended calls of the step are decided."""
     denied = decision.action == "cancel"
     call = resolve(
         builder,
@@ -97,9 +103,9 @@ def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
 
 
 def release_held(builder: StepBuilder) -> None:
-    """Let held decisions act, unless the mode wants all suspended calls to be decided first.
+    """Apply held decisions, unless the mode requires all suspended calls to be decided first.
 
-    A call that an exclusive or ordered one before it keeps from running stays held: resuming means that it moves.
+    A call that must wait for an exclusive or ordered call before it stays held: resuming means that the call moves.
     """
     if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
         return
@@ -132,7 +138,7 @@ def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
         call = replace(call, approved=call.fingerprint)
     answer = (
         decision if call.asked else call.told
-    )  # a permission, or what came of a lost body, is no answer to the body
+    )  # only a body's own question gets the decision: a permission or a lost outcome does not
     call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts, told=answer, asked=False)
     _say_resumed(builder, call, ticket)
     ask_gates(builder, call)
@@ -153,7 +159,7 @@ def _say_resumed(builder: StepBuilder, call: CallRow, ticket: Ticket) -> None:
 
 
 def expire(builder: StepBuilder, call: CallRow) -> None:
-    """Nobody decided in time: what the ticket's on_expiry says happens."""
+    """Apply a ticket's on_expiry: no decision came in time."""
     ticket = call.ticket
     if ticket is None:
         return
@@ -174,6 +180,6 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
 
 
 def _edited(builder: StepBuilder, call: CallRow, arguments: JSONObject) -> CallRow:
-    """Give a call other arguments, and so another fingerprint; whoever gave them has approved them."""
+    """Give a call other arguments, and so another fingerprint; the author of the arguments has approved them."""
     mark = fingerprint(builder.spec.key, call.tool, arguments, call.definition)
     return replace(call, arguments=dict(arguments), fingerprint=mark, approved=mark)

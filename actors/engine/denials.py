@@ -1,4 +1,4 @@
-"""What the model is told of a call that was denied: the decision's own text, else the agent's, else a sentence."""
+"""The text that the model receives for a denied call: the decision's own text, else the agent's, else a default."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .effects import Raised, ReportFailure
 from .state import StepBuilder
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
-"""What the model has to know of a body that ended with its process."""
+"""Tells the model that a body ended with its process."""
 OVERRAN: Final = "It had not ended when its time to clean up was over: it may or may not have taken effect."
-"""What the model has to know of a body that went on beyond its grace; its late result is dropped."""
+"""Tells the model that a body overran its grace; its late result is dropped."""
 _DOUBT: Final[Mapping[Lost, str]] = {"process": PERHAPS, "grace": OVERRAN}
 
 
 def doubted(text: str, doubt: Lost) -> str:
-    """A text about a call or task whose body was cut, with the sentence that its effect is unknown, if that is so."""
+    """Return the text with a sentence that the effect is unknown, if the body of the call or task was cut off."""
     return f"{text}\n{_DOUBT[doubt]}" if doubt else text
 
 
 def undoubted(text: str) -> str:
-    """The text without that sentence."""
+    """Return the text without that sentence."""
     return text.removesuffix(f"\n{PERHAPS}").removesuffix(f"\n{OVERRAN}")
 
 
 def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
-    """The text of a denied call.
+    """Return the text for a denied call.
 
-    A formatter that fails leaves an event, and the sentence stands in for its text.
+    A `denial` function that fails leaves an event and a log line, and the default text is used.
     """
     ticket = call.ticket
     if isinstance(decision.result, str):
@@ -47,7 +47,7 @@ def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
         fault, raised = "it returned no str", None
         try:
             text = formatter(copied_ticket(ticket), copied_decision(decision))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - the agent's own code: it must not end the run
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: its failure must not end the run
             text, raised = None, failure_of_call(error)
             fault = f"it raised {failure_text(raised)}"
         if isinstance(text, str):

@@ -1,7 +1,9 @@
-"""What the machine asks its owner to do: the closed set of effects.
+"""Effects: the closed set of actions that the machine asks of its owner.
 
-An effect with `durable` waits for the receipt of the commit that it came with; the others do not. Each effect that
-has an answer is answered at most once. They are msgspec structs because those are cheap to make.
+Theory of operation. The owner performs the effects of a transition in order. An effect with `durable` waits for the
+receipt of the commit that it came with; the others are performed at once. An effect whose docstring names an answer is
+answered at most once, by that input; after a restart it is not answered, and the machine asks again in recovery.
+Effects are msgspec structs, because these are cheap to create.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask the model. Answers: `ModelStreamed`*, then `ModelAnswered` or `ModelFailed`.
+    """Make a model request. Answers: any number of `ModelStreamed`, then `ModelAnswered` or `ModelFailed`.
 
     Attributes:
-        delay: seconds to wait first.
-        answers: answers and errors that the run has got so far.
+        message_id: id of the message to be written.
+        step: the step, from 1.
+        attempt: of this step's request, from 1.
+        answers: model answers and errors of the run so far.
         changes: what hooks changed about the request.
+        delay: seconds to wait first.
     """
 
     message_id: str
@@ -48,11 +53,12 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Run a body: in the call's actor if there is one, else in a new one.
+    """Run a body: in the call's actor if it has one, else in a new actor.
 
-    Answers: `CallProgressed`*, `CallPrinted`*, then `CallSuspended`, `CallReturned` or `CallRaised`. Durable unless
-    the tool may be replayed: its `started` must be in the store before the world sees an effect. Durable too after a
-    suspension, so that it comes after the call's `ParkCall`. `state` is what the body reads.
+    Answers: any number of `CallProgressed` and `CallPrinted`, then `CallSuspended`, `CallReturned` or `CallRaised`.
+    Durable unless the tool may be replayed: `run.tool.started` must be stored before the world sees an effect. Also
+    durable
+    after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the body reads.
     """
 
     call_id: str
@@ -65,7 +71,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParkCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The call waits for a decision: give it an actor that holds the ticket, if it has none."""
+    """Give a suspended call an actor that holds the ticket, if the call has none."""
 
     call_id: str
     ticket: Ticket
@@ -75,7 +81,7 @@ class ParkCall(msgspec.Struct, frozen=True, kw_only=True):
 class StartTask(msgspec.Struct, frozen=True, kw_only=True):
     """Run the body of a background task. Durable unless the tool may be replayed.
 
-    Answers: those of `StartCall`, with the task's id in the place of the call's.
+    Answers: those of `StartCall`, with the task's id as call id.
     """
 
     task_id: str
@@ -88,7 +94,7 @@ class StartTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Cancel the body of a background task. Answer: its result if it ends with one, then `TaskStopped`."""
+    """Cancel the body of a background task. Answers: its result if it ends with one, then `TaskStopped`."""
 
     task_id: str
     attempt: int
@@ -96,7 +102,7 @@ class CancelTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to question number `ask` of a body: a value, or why there is none."""
+    """Answer request number `ask` of a body: a value, or why the request is refused."""
 
     ask: int
     value: Any = None
@@ -105,9 +111,9 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The call has ended without its body: end its actor, if there is one.
+    """End the actor of a call that ended without its body, if it has one.
 
-    Durable only so that it comes after the call's `ParkCall`.
+    Durable only to follow the call's `ParkCall`.
     """
 
     call_id: str
@@ -116,15 +122,15 @@ class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True):
 
 @attrs.frozen
 class Raised:
-    """An exception as a value: the same step twice gives two exceptions that say the same."""
+    """An exception as a value: two exceptions of equal text are equal, so that transitions can be compared."""
 
     error: BaseException = attrs.field(eq=failure_text)
 
 
 class ReportFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Log a failure of the user's code that the machine itself has called (a denial text, a reducer).
+    """Log a failure of user code that the machine itself called (a denial text, a reducer).
 
-    The machine goes on without an answer; the event that tells of the failure is in the same step.
+    There is no answer; the event that reports the failure is in the same transition.
     """
 
     what: str
@@ -143,7 +149,7 @@ class CancelWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinishRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The run is over; its terminal event is in this commit."""
+    """End the owner: the run's terminal event is in this commit."""
 
     durable: bool = True
 

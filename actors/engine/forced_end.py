@@ -1,8 +1,9 @@
 """The last way to end a run: one terminal commit that carries nothing but the end.
 
-The ordinary ways go through the machine, which loads the run's rows and writes what the run still owes: its messages,
-calls and tickets. If the rows can not be read, or the commit can not be written, the run could neither go on nor end,
-and its thread would be held for ever. This commit needs the run's outline only and appends nothing to the thread.
+Theory of operation. The ordinary ways go through the machine, which loads the run's rows and writes everything that the
+run still has to write: messages, calls and tickets. If the rows are unreadable, or that commit fails, the run could
+neither continue nor end, and its thread would be held without bound. This commit needs only the run's outline and
+appends nothing to the thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .state import ENGINE
 
 
 def termination_of(commands: Iterable[Command], why: str) -> Termination:
-    """Cancelled if a cancel waits to be obeyed, else failed(internal_error)."""
+    """Return cancelled if an unread cancel is among the commands, else failed(internal_error)."""
     for command in commands:
         if command.kind == "cancel":
             return Termination(kind=TerminationKind.CANCELLED, detail=command.reason, by=command.by)
@@ -30,11 +31,12 @@ def termination_of(commands: Iterable[Command], why: str) -> Termination:
 
 
 def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, now: datetime) -> Commit:
-    """The commit that ends a run whatever else is wrong with it.
+    """Return the commit that ends a run regardless of the state of its rows.
 
     Args:
         outline: of the run as it is now.
-        commands: accepted and not consumed, as far as they can be read. Decisions among them are refused with an event.
+        commands: accepted and not consumed, as far as readable. Decisions and pauses among them are refused with an
+            event.
         why: for people; the detail of failed(internal_error).
         now: UTC.
     """

@@ -1,9 +1,10 @@
-"""May a call run? Gates are asked per call in the model's order; what needs no hook is answered by table lookup.
+"""Gates: decide per call whether its body may run.
 
-Verdicts, strongest first: block, deny, suspend, set_result, allow. A block, deny or set_result behind calls that have
-not run yet is provisional: an earlier tool of the same step may change the gate's mind. The gate is asked again as soon
-as the calls before it have settled, or wait for a person who may let them begin; and when nothing executes at all. A
-block or a denial counts then. A result waits on for calls whose bodies have begun and wait for an answer.
+Theory of operation. Gates are asked per call in the model's order; a call without gates is decided by table lookup.
+Verdicts, strongest first: block, deny, suspend, set_result, allow. A block, deny or set_result is provisional while
+earlier calls of the step have not run, because an earlier tool may change what the gate reads. The gate is asked again
+as soon as the earlier calls have settled or wait for a person, and when nothing executes at all. A block or denial is
+then final. A result still waits for earlier calls whose bodies have begun and wait for an answer.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from .termination import end, fail
 from .tickets import close_call, open_ticket
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
-"""What a tool with needs_approval=True asks for."""
+"""The request of a tool with needs_approval=True."""
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
-"""What the model is told of a call of a tool that hooks have taken out of its request."""
+"""Tells the model that hooks removed the tool from this step's request."""
 
 
 def tool_of(builder: StepBuilder, call: CallRow) -> ToolSpec | None:
-    """The call's tool as the spec knows it; None if it is not (or no longer) there."""
+    """Return the call's tool from the spec; None if the spec does not have it (any more)."""
     return builder.spec.tools.get(call.tool)
 
 
 def gate_new(builder: StepBuilder) -> bool:
-    """Ask the gates of new calls in the model's order, one at a time. False while one is being asked."""
+    """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
     for call in tuple(builder.calls.values()):
         if call.at is CallPosition.GATING:
             return False
@@ -49,7 +50,7 @@ def gate_new(builder: StepBuilder) -> bool:
 
 
 def ask_gates(builder: StepBuilder, call: CallRow) -> None:
-    """Find out whether a call may run. A question that needs no hook is answered at once."""
+    """Find out whether a call may run. Without hooks the answer is immediate."""
     tool = tool_of(builder, call)
     fault = _unknown(builder, call) if tool is None else _malformed(call) or tool.check(call.arguments)
     code = "unknown_tool" if tool is None else "invalid_arguments"
@@ -70,13 +71,13 @@ def ask_gates(builder: StepBuilder, call: CallRow) -> None:
 
 
 def _malformed(call: CallRow) -> str | None:
-    """Why what the model wrote as arguments is none; a hook may have put others in their place."""
+    """Return why the model's arguments are invalid; None if valid, or replaced by a hook."""
     fault = None if call.edited else call.requested.fault
     return None if fault is None else f"Invalid arguments: {fault}. Call the tool again with a JSON object."
 
 
 def _asks(builder: StepBuilder, call: CallRow) -> bool:
-    """True if code has to say whether the call may run: plugins, or its tool's own predicate."""
+    """Return True if code must decide whether the call may run: plugins, or its tool's own predicate."""
     tool = tool_of(builder, call)
     own = tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
     return own or Phase.TOOL_GATE in builder.spec.hooked
@@ -88,12 +89,12 @@ def _unknown(builder: StepBuilder, call: CallRow) -> str:
 
 
 def outdated(builder: StepBuilder, call: CallRow) -> bool:
-    """True if the gates allowed the call on a state that has changed since: they are asked again."""
+    """Return True if the gates allowed the call on a state that has changed since, so that they are asked again."""
     return call.verdict_at != builder.snapshot.revision and _asks(builder, call)
 
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
-    """The gates have spoken, on a revision of the state. An approval that the tool itself needs counts as a gate."""
+    """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
     tool = tool_of(builder, call)
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
@@ -113,7 +114,7 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
 
 
 def _provisional(builder: StepBuilder, call: CallRow) -> bool:
-    """True if calls before this one may run yet, or have written what is not merged yet: that may change its mind."""
+    """Return True if earlier calls may still run, or have unmerged writes: the verdict may change."""
     if call.provisional or call.status is not CallStatus.NEW:
         return False
     earlier = (other for other in builder.calls.values() if other.index < call.index)
@@ -129,9 +130,9 @@ def _settled_before(builder: StepBuilder, call: CallRow) -> int:
 
 
 def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
-    """True if a result that was provisional still is: a body before it goes on, or a call may begin without a person.
+    """Return True if a set_result stays provisional: an earlier body still runs, or a call may begin without a person.
 
-    Decided, such a call may change the gate's mind. One whose body has not begun and that waits for a person may not.
+    A decided call may change the verdict. A call that waits for a person and whose body has not begun cannot.
     """
     if not call.provisional or call.status is not CallStatus.NEW:
         return False
@@ -141,15 +142,16 @@ def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
 
 
 def _awaits_a_person(call: CallRow) -> bool:
-    """True if the call's body has not begun, and a person must say whether it may."""
+    """Return True if the call's body has not begun and a person must allow it."""
     return call.attempts == 0 and call.status is CallStatus.SUSPENDED
 
 
 def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
-    """Ask the first provisional verdict again that may count now; True if one is being asked.
+    """Ask the first provisional verdict that may be final now again. Returns True if one is being asked.
 
-    `quiet`: nothing executes, and nothing may start. Then one that has been weighed is asked again only if another call
-    before it has settled since.
+    `quiet`: nothing executes and nothing may start. Then a verdict that was weighed before is asked again only if
+    another
+    earlier call has settled since.
     """
     for call in tuple(builder.calls.values()):
         if call.at is not CallPosition.PROVISIONAL:
@@ -190,7 +192,7 @@ def _allow(builder: StepBuilder, call: CallRow) -> None:
 
 
 def decision_supplies_result(call: CallRow) -> bool:
-    """True if the call's decision brings its result, so that its body does not run."""
+    """Return True if the call's decision carries its result, so that its body does not run."""
     ticket, decision = call.ticket, call.decision
     if ticket is None or decision is None:
         return False

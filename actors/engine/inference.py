@@ -1,7 +1,8 @@
-"""One inference: asking the model, and what it says.
+"""One inference: the model request of a step, its retries, and the model's answer.
 
-An inference is asked again (under a new message id) when it failed in a way that may pass, or was interrupted; what was
-seen of the first answer is discarded with an event.
+Theory of operation. `RunRow.inference` is the request in flight. A failure that may pass, or an interruption by a
+restart, repeats the request under a new message id after a back-off; the streamed part of the first answer is discarded
+with an event. Because each attempt has its own message id, a late answer of an older attempt is recognised and ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .termination import discard_inference, end, fail
 
 
 def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, failures: int = 0) -> None:
-    """Ask for an answer under a new message id, so many milliseconds from now."""
+    """Make a request under a new message id, after this many milliseconds."""
     builder.row.cursor, builder.changed = RunPosition.INFERENCE, True
     builder.row.inference = Inference(
         message_id=builder.new_message_id(),
@@ -51,7 +52,7 @@ def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, fail
 
 
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
-    """More of the answer."""
+    """Emit more streamed text of the answer."""
     flight = builder.row.inference
     if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
@@ -69,10 +70,11 @@ def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
 
 
 def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
-    """The model could not answer: ask again if that may help, else the run fails.
+    """Repeat the request if that may help, else fail the run.
 
-    What the request has cost counts. Each failure counts as a failed step in a row, and one that may pass can so meet a
-    ConsecutiveErrors: the run is then stopped in place of asking again, also where it would not be asked again anyway.
+    The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
+    can
+    meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
     """
     flight = builder.row.inference
     if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
@@ -88,7 +90,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         detail += f" (asked to wait {message.retry_after:,.0f} s, more than retry_after_cap={policy.retry_after_cap:g})"
     if stopped or too_long or not message.retryable or failures >= policy.attempts:
         discard_inference(builder, "the model failed")
-        builder.row.cursor = RunPosition.AFTER_INFERENCE  # the model is not in flight any more
+        builder.row.cursor = RunPosition.AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
         if stopped:
             text = f"{builder.counters.errors} failed steps; the last one: {detail}"
             end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=text))
@@ -103,9 +105,9 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
 
 
 def ask_anew(builder: StepBuilder) -> None:
-    """The process ended that asked the model: ask again; that is no failure. What is left of a wait is waited for.
+    """Repeat the request of a process that ended; this is not a failure. The rest of a back-off is waited out.
 
-    The request that was made, if one was, counts as one.
+    The interrupted request counts as one request, if it was made.
     """
     flight = builder.row.inference
     if flight is None:
@@ -113,7 +115,7 @@ def ask_anew(builder: StepBuilder) -> None:
         return
     left = min(
         flight.asked_at - builder.now, timedelta(seconds=builder.spec.policies.retry.most)
-    )  # the clock may have jumped
+    )  # bounded, because the clock may have jumped
     waits = left > timedelta()
     usage = Usage() if waits else ONE_REQUEST
     builder.row.usage += usage
@@ -139,7 +141,7 @@ def _repeat(
     usage: Usage,
     error_id: str | None = None,
 ) -> None:
-    """Ask again. The text of the answer that did not come is discarded."""
+    """Repeat the request; the streamed text of the missing answer is discarded."""
     discard_inference(builder, "the inference is repeated")
     builder.emit(
         "run.inference.retried",
@@ -157,7 +159,7 @@ def _repeat(
 
 
 def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
-    """The answer is here: note it. True if it is one to go on with."""
+    """Record the answer. Returns True if the step continues with it."""
     flight, response = builder.row.inference, message.response
     if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
@@ -192,7 +194,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
 
 
 def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallRequest, ...] | str:
-    """The response's calls under ids that are unique in the run, or why they can not be used."""
+    """Return the answer's calls under ids that are unique in the run, or why they are unusable."""
     seen: dict[str, CallRequest] = {}
     out: list[CallRequest] = []
     new = {task.task_id for task in builder.row.tasks}
@@ -212,7 +214,7 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
 
 
 def _free_id(wish: str, run_id: str, used: frozenset[str], new: set[str]) -> str:
-    """The id itself if no call of the run has it, and no ticket or task can have it, else `<id>#<n>`."""
+    """Return the id if no call of the run has it and no ticket or task can have it, else `<id>#<n>`."""
     name, number = wish, 2 if wish else len(used) + len(new) + 1
     while not name or name in used or name in new or is_reserved(run_id, name):
         name, number = f"{wish or 'call'}#{number}", number + 1

@@ -1,4 +1,4 @@
-"""The rows and the event with which every run begins: what a start writes, and what a replay makes again."""
+"""The row and the event with which every run begins, made by a start and made again by a replay."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..contract.rows import Counters, EventDraft, RunInfo, RunRow
 
 
 def initial_row(messages: tuple[Message, ...]) -> RunRow:
-    """The row of a run that begins with these messages: they join its thread at its first step."""
+    """Return the row of a run that begins with these messages, which join its thread at its first step."""
     return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
 
 
 def shown_workspace(workspace: str | None) -> str | None:
-    """A directory by its name: where the directory is on the host is in the run's row, and nobody else's business."""
+    """Return a directory's name without its path: the location on the host is private."""
     if workspace is None or not (PurePosixPath(workspace).is_absolute() or PureWindowsPath(workspace).is_absolute()):
         return workspace
     return PureWindowsPath(workspace).name or PurePosixPath(workspace).name or "/"
 
 
 def created(info: RunInfo, text: str) -> EventDraft:
-    """The first event of every run. `text` is its input."""
+    """Return the first event of every run. `text` is its input."""
     payload = RunCreated(
         to=Stage.CREATED,
         agent=info.agent,

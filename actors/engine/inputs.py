@@ -1,7 +1,8 @@
-"""What can happen to a run: the closed set of the machine's inputs.
+"""Inputs: the closed set of what can happen to a run.
 
-Child messages name what they answer (message id, call id and attempt, phase and step); an answer to something that is
-no longer asked is ignored.
+Theory of operation. An input of a child names what it answers (message id; call id and attempt; phase and step). The
+machine compares the name with its state and ignores an answer that it no longer waits for, so a restart, a cancel and a
+late result need no coordination between children.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..contract.rows import RequestChanges
 from ..contract.state import Batch, Keys, StateWrite
 
 ONE_REQUEST: Final = Usage(requests=1)
-"""What a request costs of which nothing else is known."""
+"""Usage of a request about which nothing else is known."""
 
 
 class Activate(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         admitted: the run may start working at once; else an `Admit` follows.
-        agent_digest: of the spec that this owner has; another one than the run's is recorded and accepted.
+        agent_digest: digest of this owner's spec; a digest other than the run's is recorded and accepted.
     """
 
     admitted: bool = True
@@ -34,16 +35,16 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot is free and the thread is ours: start working.
+    """The run has a slot and its thread: start working.
 
-    `state`: the state keys as the thread has them now; None if what the machine knows is right.
+    `state`: the thread's state keys as they are now; None if the machine's are current.
     """
 
     state: tuple[StateWrite, ...] | None = None
 
 
 class Overruled(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate's verdict that gave way to the one of `by`."""
+    """A gate's verdict that gave way to the verdict of plugin `by`."""
 
     plugin: str
     verdict: Literal["block", "deny", "suspend", "set_result"]
@@ -51,12 +52,13 @@ class Overruled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook of after_inference wants of one call: other arguments, or not to run it.
+    """A hook's edit of one call in after_inference: other arguments, or drop the call.
 
     Attributes:
-        call_id: which one. by: the plugin.
-        arguments: in place of the model's; None if the call is dropped.
-        text: what the model is told of a dropped call.
+        call_id: the call.
+        by: the plugin.
+        arguments: replace the model's; None drops the call.
+        text: the model receives this text for a dropped call.
     """
 
     call_id: str
@@ -69,18 +71,20 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     """The hooks of a phase have answered.
 
     Attributes:
-        phase, step, call_id: which one was asked for.
-        revision: of the snapshot that they judged on.
-        verdict: of tool_gate. overruled: verdicts that gave way to it.
-        batch: what they wrote to state, together. keys: the keys in it.
-        request: of before_inference: what changes about this step's request.
-        edits: of after_inference: what changes about the calls.
-        holds: of run_start, step_start and step_end: what the run is to wait for.
-        end: a hook asked to end the run (behavior_requested), and why.
-        failure: a hook failed: plugin and phase and what it raised.
-        ignored: failures that their plugins have declared to be none.
+        phase, step, call_id: identify the `RunPhase` that is answered.
+        revision: of the snapshot that the hooks read.
+        verdict: of tool_gate.
+        overruled: verdicts that gave way to `verdict`.
+        batch: the hooks' state writes, merged.
+        keys: the keys in `batch`.
+        request: of before_inference: changes of this step's request.
+        edits: of after_inference: changes of the calls.
+        holds: of run_start, step_start and step_end: tickets that hold the run.
+        end: a hook asked to end the run (behavior_requested), with the reason.
+        failure: a hook failed: plugin, phase and the failure.
+        ignored: failures that their plugins declare as harmless.
         tripped: a guardrail stopped the run: its name and info.
-        doubt: of tool_gate: the tool's own predicate has failed, and how; so a person is asked.
+        doubt: of tool_gate: the tool's own predicate failed, and how; so a person is asked.
     """
 
     phase: Phase
@@ -102,7 +106,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True):
-    """More of the answer (coalesced). Empty strings are nothing new."""
+    """More streamed text of the answer (coalesced). An empty string means no new text of that kind."""
 
     message_id: str
     text: str = ""
@@ -117,15 +121,16 @@ class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BUG: Final = "bug"
-"""Kind of a `ModelFailed`: the model's code has raised what is no ModelError. Asking again would not mend that."""
+"""Kind of a `ModelFailed` whose cause is not a ModelError: a bug of the model's code, which a retry would not fix."""
 
 
 class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The model could not be asked, or its stream broke.
+    """The model request failed, or its stream broke.
 
     Attributes:
-        message_id: of the answer that does not come.
-        kind, text: what failed; one of `ModelErrorKind`, or BUG. retryable: it may pass.
+        message_id: of the missing answer.
+        kind, text: the failure; `kind` is a `ModelErrorKind` or BUG.
+        retryable: the failure may pass.
         retry_after: seconds that the provider asks to wait.
         usage: of the request; without requests if none was made.
         jitter: factor of the back-off, drawn by the owner.
@@ -141,7 +146,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
-    """A body wants a decision."""
+    """A body asks for a decision."""
 
     call_id: str
     attempt: int
@@ -149,10 +154,11 @@ class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """A body has returned: its result as JSON, and the text that the model gets.
+    """A body has returned: its result as JSON, and the text for the model.
 
-    A large result stands beside: the row holds all of it, event and model get `shown` (head, tail and size). `batch` is
-    what it wrote to state, to the keys in `keys`.
+    For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
+    body's
+    state writes, `keys` the written keys.
     """
 
     call_id: str
@@ -165,9 +171,9 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallRaised(msgspec.Struct, frozen=True, kw_only=True):
-    """A body has failed: the code and the text that the model gets (never a traceback).
+    """A body has failed: the code, and the text for the model (never a traceback).
 
-    `fatal`: the tool declares that this failure ends the run.
+    `fatal`: the tool declares that its failures end the run.
     """
 
     call_id: str
@@ -178,7 +184,7 @@ class CallRaised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
-    """A body tells how far it is."""
+    """A body reports its progress."""
 
     call_id: str
     attempt: int
@@ -196,12 +202,13 @@ class CallPrinted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body wants a background task. What tasks say comes as `CallReturned` and so on, with their id as call id.
+    """A body spawns a background task. The task's own inputs are `CallReturned` etc. with the task id as call id.
 
     Attributes:
-        ask: number of the question, for its answer.
+        ask: number of the request, for its answer.
         spawner, attempt: the call or task whose body asks.
-        tool, arguments: what is to run. mark: of both.
+        tool, arguments: the task's tool and arguments.
+        mark: digest of both.
         nth: of the spawns with this mark in this attempt, from 1.
     """
 
@@ -215,20 +222,20 @@ class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body wants a background task to end."""
+    """A body cancels a background task."""
 
     ask: int
     task_id: str
 
 
 class TasksAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """A body wants to know which background tasks live."""
+    """A body asks for the live background tasks."""
 
     ask: int
 
 
 class TaskStopped(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a task that was cancelled has ended without a result, or goes on beyond its grace."""
+    """The body of a cancelled task has ended without a result, or has overrun its grace."""
 
     task_id: str
     attempt: int
@@ -241,24 +248,24 @@ class CommandArrived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelUnowned(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that nobody can work on here (its agent or deps are missing) is cancelled; these items are its inbox."""
+    """Cancel a run whose agent or deps are missing here; `items` is its inbox."""
 
     items: tuple[InboxItem, ...]
 
 
 class DeadlinePassed(msgspec.Struct, frozen=True, kw_only=True):
-    """The run's deadline has come.
+    """The run's deadline has passed.
 
-    `unowned`: the first input of an incarnation, in place of `Activate`, for the run has no agent or deps here.
+    `unowned`: the first input of an incarnation, instead of `Activate`, because the run has no agent or deps here.
     """
 
     unowned: bool = False
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """What did not end within its grace, and where it stands.
+    """A body that did not end within its grace, and its stack.
 
-    `call_id` is the call's, or the name of another child of the run, such as `model:<message id>`.
+    `call_id` is the call's id, or the key of another child of the run, such as `model:<message id>`.
     """
 
     call_id: str
@@ -268,22 +275,25 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyOverran(msgspec.Struct, frozen=True, kw_only=True):
-    """A body goes on without its call: told at once, and named by the terminal event if it still lives then."""
+    """A body overran its grace and runs detached from its call.
+
+    Reported at once, and by the terminal event if still alive.
+    """
 
     item: Unfinished
 
 
 class WorkStopped(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the run had started has ended, but for what is named here."""
+    """All work of the run has ended, except the bodies named here."""
 
     stubborn: tuple[Unfinished, ...] = ()
 
 
 class FailUnrecoverable(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner gave up: end the run as failed(internal_error) without asking any hook.
+    """The owner gave up: end the run as failed(internal_error) without running hooks.
 
-    The first input of an incarnation, in place of `Activate`. It is answered with `CancelWork`; the run ends with
-    `WorkStopped`, after the commands that wait.
+    The first input of an incarnation, instead of `Activate`. The machine answers with `CancelWork`; the run ends with
+    `WorkStopped`, after its unread commands.
     """
 
     detail: str

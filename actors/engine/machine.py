@@ -1,11 +1,15 @@
-"""The run machine: `step(spec, state, input, now) -> Step(state', commit, effects)`.
+"""The run machine: `step(spec, state, input, now) -> Transition(state, commit, effects)`, a pure function.
 
-Theory of operation. The machine owns every decision about a run and does nothing. Its owner (`run/`) feeds it one
-input at a time, submits the commit, and performs the effects; the answers come back as inputs. The same state, input
-and time give the same result, so a run can be replayed, and a run that has lost its owner goes on from its rows:
-there is no other resume path.
+Theory of operation. The machine makes every decision about a run and performs none. Its owner (`run/`) feeds one input
+at a time, submits the commit, and performs the effects; results come back as inputs. Equal state, input and time give
+an
+equal transition, so a run can be replayed, and a run without an owner continues from its rows: there is no other way to
+resume. A late input never fails a run: the answer to a superseded question is ignored and writes nothing.
 
-Inputs never fail a run by being late: an answer to something that is no longer asked is ignored and writes nothing.
+Example, a driver without I/O:
+
+    taken = step(spec, state, ModelAnswered(message_id=..., response=...), now)
+    state, commit, effects = taken.state, taken.commit, taken.effects
 """
 
 from __future__ import annotations
@@ -54,16 +58,16 @@ from .tool_bodies import FromBody, body_said
 
 
 def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Transition:
-    """Take one input.
+    """Apply one input to a run.
 
     Args:
         spec: of the run's agent.
-        state: is not changed.
-        message: what happened.
-        now: when, UTC.
+        state: the state before the input; not changed.
+        message: the input.
+        now: the time of the input, UTC.
 
     Raises:
-        IllegalTransition: a bug: the tables do not allow what the engine wants.
+        IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
     builder = StepBuilder(spec, state, now)
     if state.row.cursor is not RunPosition.ENDED:
@@ -129,14 +133,14 @@ def _go_on(builder: StepBuilder) -> None:
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
-    """What the clock has brought: whether the deadline has passed, and the tickets that have expired."""
+    """Return what is due at `now`: whether the deadline passed, and the ids of the expired tickets."""
     late = state.deadline is not None and now >= state.deadline
     expired = (ticket for ticket in timed(state) if ticket.expires_at is not None and now >= ticket.expires_at)
     return late, tuple(ticket.ticket_id for ticket in expired)
 
 
 def timed(state: RunState) -> tuple[Ticket, ...]:
-    """The open tickets that expire at some time: of calls, and of the run itself."""
+    """Return the open tickets with an expiry, of calls and of the run itself."""
     parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
     return tuple(
         ticket

@@ -1,4 +1,9 @@
-"""What people say about a run as a whole: pause, and the decisions about the tickets that hold it."""
+"""Pauses, and decisions about the tickets that hold the run itself.
+
+Theory of operation. A pause is a pending fact of the run's row until the run can be held: at the end of the step, or at
+once if it already waits. Then it becomes a ticket of the run (`run_tickets.py`). A decision about such a ticket
+continues the run at the position where it was held, once no other ticket holds it, or ends the run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from .termination import append_input, end, refuse_pause
 
 
 def pause(builder: StepBuilder, command: Command) -> None:
-    """Hold the run at the end of the step, or at once if it waits already. A second pause joins the first."""
+    """Hold the run at the end of the step, or at once if it already waits. A second pause joins the first."""
     if builder.row.cursor in LEAVING:
         refuse_pause(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
@@ -38,12 +43,12 @@ def pause(builder: StepBuilder, command: Command) -> None:
 
 
 def find_hold(builder: StepBuilder, target: str) -> Ticket | None:
-    """The open ticket of the run with that id."""
+    """Return the run's open ticket with this id, or None."""
     return next((ticket for ticket in builder.row.holds if ticket.ticket_id == target), None)
 
 
 def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:
-    """A decision about the run: it goes on (and is told the result), or it ends as cancelled."""
+    """Apply a decision about the run: it continues, with the result as a message, or ends as cancelled."""
     denied = decision.action == "cancel"
     by = decision.decided_by
     close_run_ticket(builder, ticket, "denied" if denied else "approved", by=by, reason=decision.reason)
@@ -55,7 +60,7 @@ def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> Non
 
 
 def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
-    """Nobody decided in time: a default result lets the run go on, anything else ends it as cancelled."""
+    """Apply the expiry of a run's ticket: a default result continues the run, otherwise the run ends as cancelled."""
     close_run_ticket(builder, ticket, "expired", by="clock", reason="nobody decided in time")
     if ticket.on_expiry == "set_result":
         _tell(builder, ticket.expiry_result, command_id, "clock")
@@ -66,7 +71,7 @@ def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
 
 
 def _tell(builder: StepBuilder, result: object, command_id: str, by: str | None) -> None:
-    """The result, unless it is blank, joins the thread as a message: so the model knows what happened meanwhile."""
+    """Append the result, unless blank, to the pending input, so that the model knows what happened during the pause."""
     if result is None or (isinstance(result, str) and not result.strip()):
         return
     text = result if isinstance(result, str) else shown_value(result)[0]
@@ -77,7 +82,7 @@ def _tell(builder: StepBuilder, result: object, command_id: str, by: str | None)
 
 
 def _go_on(builder: StepBuilder, by: str | None) -> None:
-    """Work goes on where the run was held, if nothing else holds it; in the middle of a step nothing was."""
+    """Continue the run where it was held, if no other ticket holds it; a run in the middle of a step was not held."""
     if builder.row.holds or builder.row.stage is not Stage.NEEDS_APPROVAL:
         return
     if builder.row.cursor is RunPosition.PAUSED:

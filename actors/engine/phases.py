@@ -1,7 +1,8 @@
-"""What the hooks of a phase have answered.
+"""Apply the answers of a phase's hooks.
 
-One phase is one revision: the hooks' writes come as one batch on the snapshot that they read. If somebody has written
-one of its keys meanwhile, the hooks are asked again on the newest snapshot, and nothing else of the answer counts.
+Theory of operation. One phase is one revision: the hooks' writes come as one batch on the snapshot that they read. If
+another writer changed one of those keys since, the whole answer is dropped and the hooks run again on the newest
+snapshot. Otherwise the answer is applied once: verdicts, edits, holds, changes of the request, or the run's end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .tool_bodies import start_body
 
 
 def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
-    """Take the answer of a phase's hooks. One that is no longer asked for is ignored."""
+    """Apply the answer of a phase's hooks; a superseded answer is ignored."""
     call = None if message.call_id is None else builder.calls.get(message.call_id)
     if not _asked(builder, message, call) or not _written(builder, message):
         return
@@ -44,7 +45,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if call is not None and (message.failure or message.tripped or message.end):
         call = builder.put(
             call, at=CallPosition.SETTLED if call.settled else CallPosition.NEW
-        )  # nothing of it is in flight
+        )  # none of the call's code is in flight now
     if message.failure is not None:
         fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
     elif message.tripped is not None:
@@ -60,7 +61,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
 
 
 def _end_asked(builder: StepBuilder, reason: str) -> None:
-    """A hook wants the run to end. A step that has come to its end counts."""
+    """End the run because a hook asked for it. A step that has just finished still counts."""
     if builder.row.termination is None:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.row.answer is not None and fault is None else None
@@ -73,7 +74,7 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
 
 
 def _asked(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bool:
-    """True if the machine waits for exactly this answer."""
+    """Return True if the machine waits for exactly this answer."""
     if message.step != builder.row.step:
         return False
     if message.call_id is not None:
@@ -82,7 +83,7 @@ def _asked(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bo
 
 
 def _written(builder: StepBuilder, message: PhaseDone) -> bool:
-    """Make what the hooks wrote part of the state; if that can not be, ask them again."""
+    """Merge the hooks' writes into the state; on a conflict run the hooks again and return False."""
     builder.remember_reducers(message.keys)
     if message.batch is None or builder.merge(message.batch, message.phase.value) is None:
         return True
@@ -129,7 +130,8 @@ def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:
     mark = fingerprint(builder.spec.key, call.tool, edit.arguments, call.definition)
     early = builder.row.early.get(call.call_id)
     if early is not None and early.action == "resume" and early.fingerprint is None:
-        seen = attrs.evolve(early, fingerprint=call.fingerprint)  # whoever approved it has not seen these arguments
+        # the early approval was given without seeing these arguments
+        seen = attrs.evolve(early, fingerprint=call.fingerprint)
         builder.row.early = {**builder.row.early, call.call_id: seen}
     builder.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
     builder.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))

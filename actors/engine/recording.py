@@ -1,12 +1,13 @@
-"""The record of a run: what is in it beside inputs, and how it is made.
+"""The record of a run: its inputs, the entries between inputs, and the recorder.
 
-Theory of operation. A run that is folded again begins with `CreatedEntry`, and takes each input at its recorded
-time. Between inputs the owner of a run changes the state in few ways, and each has an entry of its own: an owner
-takes the run up as the store has it (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up
-ends without the machine (`ForcedEndEntry`). A stretch that was not recorded has `RecordGap`.
+Theory of operation. A replay is a fold: begin with `CreatedEntry`, apply each input at its recorded time, compare the
+frames. Between inputs the owner changes the state in few ways, each with an entry of its own: an owner takes the run up
+from the store (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up ends without the machine
+(`ForcedEndEntry`). An unrecorded stretch is a `RecordGap`. Entries wait in the recorder until a commit carries them, so
+record and log can never disagree.
 
-Reducers are user code. Those that the agent declares run again in a replay. Others are known to the bodies that use
-them only; so what they return is recorded.
+Reducers are user code. Reducers that the agent declares run again in a replay; of all others, which only the bodies
+that use them know, the results are recorded.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from .state import RunState, stored
 
 
 class CreatedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The run was created with this row. `text`: the input that run.created shows; None: of the message that waits."""
+    """The run was created with this row. `text`: the input in `run.created`; None: the text of the pending message."""
 
     row: RunRow
     text: str | None = None
 
 
 class TakeoverEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner took the run up as the store had it.
+    """An owner took the run up from the store.
 
     Attributes:
-        bare: without the agent, or its deps.
-        state: the state keys, if other runs of the thread may have written some; None: those that the run has left.
+        bare: without the agent or its deps.
+        state: the state keys, if other runs of the thread may have written some; None: as this run left them.
     """
 
     bare: bool = False
@@ -50,7 +51,7 @@ class TakeoverEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockJump(msgspec.Struct, frozen=True, kw_only=True):
-    """The wall clock went on by so many seconds more than the steady one: that was no activity (`state.shifted`)."""
+    """The wall clock advanced by this many seconds more than trio's, which was not active time (`state.shifted`)."""
 
     seconds: float
 
@@ -59,8 +60,10 @@ class ForcedEndEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The run was ended without its machine (`forced_end.py`).
 
     Attributes:
-        why: for people. items: the unread commands. posted: position of the newest one.
-        readable: the run's row could be read.
+        why: for people.
+        items: the unread commands.
+        posted: position of the newest command.
+        readable: the run's row was readable.
     """
 
     why: str
@@ -70,33 +73,33 @@ class ForcedEndEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordGap(msgspec.Struct, frozen=True, kw_only=True):
-    """From here on nothing is recorded, until an owner takes the run up that records."""
+    """Nothing is recorded from here on, until an owner that records takes the run up."""
 
     why: str = ""
 
 
 _WRITERS: Final = (PhaseDone, CallReturned)
-"""The inputs that may bring reducers. A tuple: an input is asked for its type, and a union would be made each time."""
+"""The inputs that may carry reducers. A tuple, because isinstance with a union would build the union each time."""
 
 Entry = Input | CreatedEntry | TakeoverEntry | ClockJump | ForcedEndEntry | RecordGap
 
 
 def birth_of(new: NewRun) -> RecordEntry:
-    """The entry with which the record of a new run begins."""
+    """Return the first entry of a new run's record."""
     shown = new.created.payload.input
     waits = bool(new.row.pending_input) and new.row.pending_input[0].content == shown
     return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=None if waits else shown))
 
 
 def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:
-    """The entry of an owner that begins with this state."""
+    """Return the entry of an owner that begins with this state."""
     if state.row.cursor is not RunPosition.ADMISSION:
         return TakeoverEntry(bare=bare)
     return TakeoverEntry(bare=bare, state=writes_of(state.snapshot))
 
 
 def writes_of(snapshot: StateSnapshot) -> tuple[StateWrite, ...]:
-    """What a store has of a snapshot."""
+    """Return the persistent part of a snapshot, as a store holds it."""
     return tuple(
         StateWrite(key=key.name, scope=key.scope, value=cell.value, revision=cell.revision)
         for key, cell in sorted(snapshot.cells.items(), key=lambda item: item[0])
@@ -105,7 +108,7 @@ def writes_of(snapshot: StateSnapshot) -> tuple[StateWrite, ...]:
 
 
 def restored(state: RunState) -> RunState:
-    """The state as the next owner loads it: what is durable of it."""
+    """Return the state as the next owner loads it: its durable part."""
     return RunState(
         info=state.info,
         row=state.row,
@@ -116,9 +119,9 @@ def restored(state: RunState) -> RunState:
 
 
 class Recorder:
-    """Gathers the entries of one owner of a run, until a commit carries them.
+    """Gathers the entries of one owner of a run until a commit carries them.
 
-    A recorder that is off leaves one `RecordGap` in the first commit.
+    A recorder that is off puts one `RecordGap` into the first commit.
     """
 
     __slots__ = ("_carried", "_on", "_pending", "_reduced", "_watched")
@@ -134,7 +137,7 @@ class Recorder:
         return f"<Recorder {'on' if self._on else 'off'}: {len(self._pending)} entries wait>"
 
     def add(self, now: datetime, entry: msgspec.Struct) -> None:
-        """The machine took an input, or its state was changed."""
+        """Record an input, or another change of the state."""
         if self._on:
             self._pending.append(
                 RecordEntry(now, entry, tuple(self._reduced)) if self._reduced else RecordEntry(now, entry)
@@ -142,17 +145,17 @@ class Recorder:
             self._reduced.clear()
 
     def carry(self) -> tuple[RecordEntry, ...]:
-        """What the next commit carries."""
+        """Return the entries for the next commit."""
         self._carried = tuple(self._pending)
         self._pending.clear()
         return self._carried
 
     def undo(self) -> None:
-        """The newest commit was refused, and the input that led to it is taken back."""
+        """Take back the newest commit, which the store refused, and the input that led to it."""
         self._pending[:] = self._carried[: -1 if self._on else None]
 
     def watched(self, message: Input, spec: AgentSpec) -> Input:
-        """The input, with reducers whose results are noted where the agent does not declare them."""
+        """Return the input with reducers that record their results, where the agent does not declare them."""
         if not isinstance(message, _WRITERS) or not message.keys or not self._on:
             return message
         keys = with_reducers(message.keys, spec, self._noting)
@@ -169,7 +172,7 @@ def _noted(known: KeySpec, results: list[tuple[object, ...]]) -> Callable[[Any, 
     reduce: Final = known.reduce
 
     def noting(value: object, update: object) -> Any:
-        assert reduce is not None  # noqa: S101 - with_reducers has looked
+        assert reduce is not None  # noqa: S101 - checked by with_reducers
         try:
             result = reduce(value, update)
         except BaseException as error:
@@ -182,15 +185,15 @@ def _noted(known: KeySpec, results: list[tuple[object, ...]]) -> Callable[[Any, 
 
 
 def with_reducers(keys: Keys, spec: AgentSpec, other: Callable[[KeySpec], KeySpec]) -> Keys:
-    """The keys, with other reducers for those that the agent does not declare."""
+    """Return the keys with replaced reducers for those that the agent does not declare."""
     foreign = {key: other(known) for key, known in keys.items() if known.reduce is not None and key not in spec.keys}
     return {**keys, **foreign} if foreign else keys
 
 
 def standing_in(results: Iterable[tuple[Any, ...]]) -> Callable[[KeySpec], KeySpec]:
-    """Reducers that give back, one after the other, what is recorded.
+    """Return reducers that yield the recorded results one after the other.
 
-    `results` is read as the reducers are called: it must be one iterator for all inputs of a fold.
+    `results` is consumed as the reducers are called: pass one iterator for all inputs of a fold.
     """
     following = iter(results)
 

@@ -1,8 +1,12 @@
-"""A run has an owner again: what was in flight when the last one went is not in flight any more.
+"""Recovery: a run has an owner again, and everything that was in flight is asked for again.
 
-A waiting run waits on, a run between effects goes on, an inference is asked again under a new message id, a body that
-was running is run again if its tool says so and else becomes a question to a human (outcome_unknown). A background task
-is run again under the same condition, and else has failed: the model is told.
+Theory of operation. Only rows survive an owner, so recovery looks at the run's position alone. A waiting run still
+waits; a run between effects continues; an inference is repeated under a new message id; an interrupted body runs again
+if its tool is replay-safe, else becomes a question to a person (outcome_unknown). A background task runs again under
+the
+same condition, else it has failed, which the model learns from a message. If a release changed a tool's definition,
+open
+questions about its calls are asked again, because people answered about another action.
 """
 
 from __future__ import annotations
@@ -35,10 +39,14 @@ UNKNOWN = Suspend(
 
 
 def _redefined(builder: StepBuilder, call: CallRow) -> bool:
-    """A release has changed the call's tool: what people said was about another action, and they are asked again.
+    """Handle a tool whose definition a release has changed: people decided about another action, and are asked again.
 
-    That goes for open questions, and for answers that no body has begun with; a denial stands. What was allowed without
-    a person passes the gates again. True if the call is asked about.
+    This concerns open questions, and approvals whose body has not begun; a denial remains. A call that was allowed
+    without
+    a person passes the gates again.
+
+    Returns:
+        True if a person is asked about the call.
     """
     definition = "" if builder.spec.recorded is not None else builder.spec.definition(call.tool, call.call_id)
     if call.settled or not call.definition or definition in ("", call.definition):
@@ -63,7 +71,7 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
 
 
 def activate(builder: StepBuilder, message: Activate) -> None:
-    """The first input of an incarnation."""
+    """Handle the first input of an incarnation."""
     builder.followed = True
     _compare_digest(builder, message.agent_digest)
     if builder.row.stage is Stage.CREATED and builder.row.cursor is RunPosition.ADMISSION:
@@ -81,12 +89,12 @@ def _compare_digest(builder: StepBuilder, digest: str) -> None:
 
 
 def recover(builder: StepBuilder) -> None:
-    """Ask again for what was in flight."""
+    """Ask again for everything that was in flight."""
     if STATUS[builder.row.stage] is RunStatus.RUNNING:
         builder.counters.unowned_ms += (
             0 if builder.counters.active_since is None else milliseconds(builder.counters.active_since, builder.now)
         )
-        builder.counters.active_since = builder.now  # the time without an owner was not active time
+        builder.counters.active_since = builder.now  # time without an owner is not active time
         builder.changed = True
     lose_bodies(builder)
     if builder.row.cursor not in LEAVING:
@@ -99,11 +107,11 @@ def recover(builder: StepBuilder) -> None:
         case RunPosition.TOOLS:
             _recover_calls(builder)
         case RunPosition.STOPPING if builder.row.termination is not None:
-            stop_work(builder, builder.row.termination)  # nothing is alive, but commands may wait
+            stop_work(builder, builder.row.termination)  # no work is alive, but unread commands may wait
         case RunPosition.ENDED | RunPosition.ADMISSION | RunPosition.PAUSED:
             pass
         case RunPosition.STEP_START if builder.row.holds:
-            pass  # its hooks have answered: they hold the run
+            pass  # the phase's hooks have answered: their tickets hold the run
         case RunPosition.RUN_END:
             run_end(builder)
         case _:

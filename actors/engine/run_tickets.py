@@ -1,8 +1,9 @@
 """Tickets of the run itself: while one is open no step begins, and nothing else changes.
 
-What is at work when the ticket is opened goes on to its end, decisions about calls act, input stands in line. A pause
-(`manual_pause`) waits as a wish until the run may be held: between two steps, or as soon as it waits anyway, for people
-or tasks. A hook (`external_event`) opens its ticket where it is.
+Theory of operation. Work in progress continues to its end, decisions about calls act, and input is queued. A pause
+(`manual_pause`) stays pending until the run can be held: between two steps, or as soon as it waits for people or tasks.
+A hook (`external_event`) opens its ticket at its own phase. Several tickets may hold a run; it continues when none is
+open.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from .state import StepBuilder
 from .tickets import Resolution, announce, closed, new_ticket
 
 ACTION: Final = "run:resume"
-"""What a ticket of the run asks for, if whoever opened it has no words of its own."""
+"""Default action of a run's ticket."""
 
 
 def open_run_ticket(builder: StepBuilder, wish: Suspend) -> Ticket:
-    """Hold the run with a ticket that belongs to no call. Several may be open; the run goes on when none is.
+    """Hold the run with a ticket that belongs to no call. Several may be open; the run continues when none is.
 
-    To resume lets the run go on, and a result joins the thread as a message; to cancel ends the run. `resume_mode`
-    means nothing here, and every reason but manual_pause is external_event.
+    Resume continues the run, and a result joins the thread as a message; cancel ends the run. `resume_mode` has no
+    meaning
+    here, and every reason except manual_pause becomes external_event.
     """
     reason: TicketReason = "manual_pause" if wish.reason == "manual_pause" else "external_event"
     wish = attrs.evolve(wish, reason=reason, action=wish.action or ACTION, resume_mode="replay_tool_call")
@@ -38,7 +40,7 @@ def open_run_ticket(builder: StepBuilder, wish: Suspend) -> Ticket:
 
 
 def open_pause(builder: StepBuilder) -> None:
-    """A pause that was asked for takes effect."""
+    """Turn a pending pause into a ticket."""
     wish, builder.row.pause = builder.row.pause, None
     if wish is None:
         return
@@ -50,12 +52,12 @@ def open_pause(builder: StepBuilder) -> None:
 def close_run_ticket(
     builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None
 ) -> None:
-    """The ticket holds the run no more."""
+    """Close a ticket of the run."""
     builder.row.holds = tuple(hold for hold in builder.row.holds if hold.ticket_id != ticket.ticket_id)
     closed(builder, ticket, how, by=by, reason=reason)
 
 
 def rest(builder: StepBuilder) -> None:
-    """Nothing moves: the run waits for the decisions of all open tickets."""
+    """Bring the run to rest: it waits for the decisions of all open tickets."""
     calls = (call.ticket for call in builder.calls.values() if call.at is CallPosition.PARKED)
     builder.rest(tuple(ticket.ticket_id for ticket in (*calls, *builder.row.holds) if ticket is not None))

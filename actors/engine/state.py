@@ -1,8 +1,10 @@
-"""The machine's state, and the builder in which one input changes it.
+"""The machine's state, and the builder that collects the changes of one input.
 
-`RunState` is a value: rows plus the little that is known only while an owner lives. `StepBuilder` belongs to one input:
-handlers set fields of its copy of the run row, and `build` makes the next state, the commit and the effects (one new
-row per input, never one per event). No field of the row is named here because of the copy: a new one needs no line.
+Theory of operation. `RunState` is a value: the durable rows plus the few facts that exist only while an owner lives.
+`StepBuilder` belongs to one input: handlers set fields of its copy of the run row, and `build` makes the next state,
+the
+commit and the effects (one new row per input, never one per event). The copy is generic: a new field of the run row
+needs no line here.
 """
 
 from __future__ import annotations
@@ -41,20 +43,20 @@ from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
 
 ENGINE = "engine"
-"""The `by` of moves that nobody asked for."""
+"""The `by` of moves without a principal."""
 
 
 TOOLS: Final = RunPosition.TOOLS
-"""A name of its own: before Python 3.12 looking up a member of an enum costs six times as much as a global."""
+"""A constant, because before Python 3.12 an enum member lookup costs six times as much as a global."""
 
 
 def milliseconds(start: datetime, end: datetime) -> int:
-    """Whole milliseconds between two moments; 0 if the clock went backwards."""
+    """Return the whole milliseconds between two moments; 0 if the clock went backwards."""
     return max(0, round((end - start) / timedelta(milliseconds=1))) if end is not start else 0
 
 
 def stored(call: CallRow) -> CallRow:
-    """As the store gets it: what was written to keys that are not persistent goes with the process."""
+    """Return the call as the store gets it: without writes to keys that are not persistent."""
     batch = call.batch
     if batch is None or all(write.persistent for write in batch.writes):
         return call
@@ -69,9 +71,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         info, row: the durable run.
         calls: of the current step, in the model's order.
         used: every call id of the run.
-        phase_open: the hooks of the run-level phase at the cursor have been asked and have not answered.
+        phase_open: the hooks of the run-level phase at the cursor were asked and have not answered.
         snapshot: the state keys.
-        keys: those that hooks and bodies have written to, beside the declared ones.
+        keys: undeclared keys that hooks and bodies have written.
     """
 
     info: RunInfo
@@ -84,19 +86,19 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def deadline(self) -> datetime | None:
-        """When time ends the run; None if nothing is set, or it is on its way out already."""
+        """When time ends the run; None if there is no deadline, or the run is already ending."""
         return None if self.row.cursor in LEAVING else self.info.deadline
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
-        """The state as a store has it; the next input is `Activate`."""
+        """Return the state of a stored run; the next input is `Activate`."""
         calls = {call.call_id: call for call in record.calls if call.step == record.row.step}
         snapshot = StateSnapshot.restored(record.row.revision, record.state)
         return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """What one input came to. `commit` is None if nothing has to be written."""
+    """The result of one input. `commit` is None if nothing has to be written."""
 
     state: RunState
     commit: Commit | None
@@ -105,14 +107,15 @@ class Transition(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False, init=False, repr=False)
 class StepBuilder:
-    """Builds what one input comes to: handlers write into it, `build` makes the next state and the commit of it.
+    """Collects the changes of one input: handlers write into the builder, `build` makes the next state and its commit.
 
     Attributes:
-        spec, state, now: the arguments of `step`; the state is as it was before the input.
-        info: the run's. mode: the row of its execution mode.
-        row, counters: a copy of the run row and one of its counters. Handlers set their fields.
-        calls, used, snapshot, keys, phase_open: as in `RunState`, for the next one. Calls are changed by `put` alone.
-        changed: there is something to write that no event and no other row shows.
+        spec, state, now: the arguments of `step`; `state` is the state before the input.
+        info: the run's constant facts.
+        mode: the row of its execution mode.
+        row, counters: mutable copies of the run row and its counters; handlers set their fields.
+        calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
+        changed: a change must be written that no event and no other row shows.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
     """
@@ -152,12 +155,12 @@ class StepBuilder:
 
     @property
     def final(self) -> str:
-        """The newest final text of the model: what may be the output."""
+        """The newest final text of the model: a candidate for the output."""
         return (self.row.answer or "")[self.row.answer_at :]
 
     @property
     def in_tools(self) -> bool:
-        """True while the calls of the step may move (not before them, not on the way out)."""
+        """True while the calls of the step may move (not before, and not once the run is ending)."""
         return self.row.cursor is TOOLS
 
     def emit(self, name: str, payload: ev.Payload) -> None:
@@ -165,11 +168,11 @@ class StepBuilder:
         self.events.append(EventDraft(name, payload))
 
     def do(self, effect: Effect) -> None:
-        """Ask the owner for an effect."""
+        """Append an effect."""
         self.effects.append(effect)
 
     def put(self, call: CallRow, **changes: Any) -> CallRow:
-        """Write a call's row, changed. The only way to move a call: the table is asked about each move.
+        """Write a call's row with changes. The only way to move a call: each move is checked against the table.
 
         Raises:
             IllegalTransition: the table does not allow the position, or the outcome there.
@@ -186,13 +189,13 @@ class StepBuilder:
         return new
 
     def remember_reducers(self, keys: Keys) -> None:
-        """Know the reducers of keys that were written and are not declared."""
+        """Keep the reducers of written keys that the agent does not declare."""
         new = {key: spec for key, spec in keys.items() if key not in self.spec.keys and self.keys.get(key) != spec}
         if new:
             self.keys = {**self.keys, **new}
 
     def merge(self, batch: Batch, by: str) -> WriteConflict | None:
-        """Make a batch part of the state, with its event; or say why that can not be."""
+        """Merge a batch into the state, with its event. Returns the conflict if that is impossible, else None."""
         touched = {write.key for write in batch.writes}
         known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
         outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
@@ -207,15 +210,15 @@ class StepBuilder:
         return None
 
     def next_step(self) -> None:
-        """A new step: the settled calls of the old one stay in the store only."""
+        """Begin a new step: the settled calls of the old step stay in the store only."""
         self.row.step += 1
         self.calls = self._own = {}
 
     def move(self, target: Stage, *, by: str = ENGINE, detail: JSONObject | None = None) -> None:
-        """Go to a stage that is not terminal and not needs_approval, with its event.
+        """Move to a stage that is neither terminal nor needs_approval, with its event.
 
         Raises:
-            IllegalTransition: the table does not allow it.
+            IllegalTransition: the table does not allow the move.
         """
         source = self._enter(target)
         back = target is Stage.RUNNING and source is not Stage.PREPARING
@@ -223,12 +226,12 @@ class StepBuilder:
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
-        """Go to needs_approval, with its event."""
+        """Move to needs_approval, with its event."""
         source = self._enter(Stage.NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
     def finish(self, target: Stage) -> Stage:
-        """Go to a terminal stage; the caller emits the event. Returns the stage before."""
+        """Move to a terminal stage and return the stage before; the caller emits the event."""
         return self._enter(target)
 
     def _enter(self, target: Stage) -> Stage:
@@ -238,26 +241,26 @@ class StepBuilder:
         return source
 
     def account_active_time(self, active: bool) -> None:
-        """Count the active time up to now; go on counting if the run is active."""
+        """Add the active time up to now; keep counting if the run is active."""
         counters = self.counters
         if counters.active_since is not None:
             counters.active_ms += milliseconds(counters.active_since, self.now)
         counters.active_since = self.now if active else None
 
     def new_message_id(self) -> str:
-        """The next message id."""
+        """Return the next message id."""
         self.counters.messages += 1
         return message_id(self.info.run_id, self.counters.messages)
 
     def new_ticket_id(self) -> str:
-        """The next ticket id."""
+        """Return the next ticket id."""
         self.counters.tickets += 1
         return ticket_id(self.info.run_id, self.counters.tickets)
 
     # --- the result --------------------------------------------------------------------------------------------------
 
     def build(self) -> Transition:
-        """The next state, the commit (if anything has to be written) and the effects."""
+        """Return the next state, the commit (if anything has to be written) and the effects."""
         before = self.state
         moved = self.changed or self.row.cursor is not before.row.cursor
         if not (moved or self.events or self._touched or self.tickets or self.messages):
@@ -267,7 +270,7 @@ class StepBuilder:
             return Transition(state, None, tuple(self.effects))
         self.account_active_time(
             self.counters.active_since is not None
-        )  # what a process has not written, the next one does not know
+        )  # the next process knows only the written active time
         row = self._sealed_row()
         state = RunState(
             info=self.info,
@@ -295,12 +298,15 @@ class StepBuilder:
         return Transition(state, commit, tuple(self.effects))
 
     def _written_at(self) -> int:
-        """The step that writes belong to. An input may begin one, but writes nothing in it; run_end comes after all."""
+        """Return the step that writes belong to.
+
+        An input may begin a step but writes nothing in it; run_end comes after all.
+        """
         row = self.state.row
         return row.step + (row.cursor is RunPosition.RUN_END)
 
     def _sealed_row(self) -> RunRow:
-        """The row as it is written. From here on nothing sets its fields any more."""
+        """Return the row as it is written; its fields are final."""
         row = self.row
         row.last_sequence += len(self.events)
         row.next_due = self._next_due()
@@ -319,7 +325,7 @@ class StepBuilder:
 
 
 def shifted(state: RunState, seconds: float) -> RunState:
-    """The same run after a stretch that its clock counts and that was no activity: the machine slept, or was set."""
+    """Return the run after a stretch of inactivity that its clock counts: the machine slept, or its clock was set."""
     counters = state.row.counters
     if counters.active_since is None:
         return state

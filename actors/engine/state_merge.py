@@ -1,9 +1,9 @@
-"""What calls wrote to state: merged in the model's order, or dropped with an event and a word to the model.
+"""Merge the state writes of calls, in the model's order, or drop them with an event and a note for the model.
 
-A body's batch is journaled with its result, so that a crash loses neither. In sequential execution it is merged when
-the body returns. In the parallel modes it is held until nothing of the step executes (or until a provisional gate
-behind it is asked again), so that calls that run side by side see the same state. A call whose tool retries on a
-conflict has not ended before its batch is merged (`CallPosition.MERGING`).
+Theory of operation. A body's batch is journaled with its result, so that a crash loses neither. In sequential execution
+the batch is merged when the body returns. In the parallel modes it is held until nothing of the step executes (or until
+a provisional gate behind it is asked again), so that parallel calls read the same state. A call whose tool retries on a
+conflict does not end before its batch is merged (`CallPosition.MERGING`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .tickets import close_call
 
 
 def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
-    """A body has returned, maybe with a batch."""
+    """Handle a returned body, possibly with a batch."""
     builder.remember_reducers(message.keys)
     batch = message.batch
     if batch is None:
@@ -36,9 +36,9 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
 
 
 def merge_held(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
-    """Merge the batches that wait, in the model's order. True if a call has moved, for which others may have waited.
+    """Merge the held batches, in the model's order. Returns True if a call moved, which others may have waited for.
 
-    `again`: a tool that retries on a conflict may run again. `before`: only what calls before this one wrote.
+    `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.
     """
     moved = False
     for call in tuple(builder.calls.values()):
@@ -51,7 +51,7 @@ def merge_held(builder: StepBuilder, *, again: bool = True, before: CallRow | No
 
 
 def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> str:
-    """Merge what a background task wrote; returns what the model is told of its result."""
+    """Merge the writes of a background task; returns the text of its result for the model."""
     builder.remember_reducers(message.keys)
     clash = None if message.batch is None else builder.merge(message.batch, task.task_id)
     if clash is None:
@@ -93,5 +93,5 @@ def _close(builder: StepBuilder, call: CallRow, batch: Batch | None) -> None:
 
 
 def conflict_note(clash: WriteConflict) -> str:
-    """What the model is told of a batch that was dropped."""
+    """Return the model's note about a dropped batch."""
     return f"(state_conflict: {clash.detail}. What this call wrote to state was dropped; its result stands.)"

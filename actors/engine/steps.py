@@ -1,8 +1,8 @@
-"""Walking the phases: run_start, then steps of inference and tools, then the way out.
+"""The walk through the phases: run_start, then steps of inference and tools, then the end.
 
-`arrive` enters a phase: with hooks it asks for them and the walk stops until they answer; without hooks it is a table
-lookup and the walk goes on. `leave` says what follows. Every walk ends in something asked of the world (hooks, the
-model, bodies, a decision) or in the terminal event.
+Theory of operation. `arrive` enters a phase. With hooks the walk stops until they answer; without hooks it continues at
+once with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a model request,
+bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .termination import append_input, append_step, end, fail, terminal
 
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
-    """The run may work: planned -> accepted -> preparing -> running, and into run_start."""
+    """Let the run work: planned -> accepted -> preparing -> running, then run_start."""
     if builder.row.cursor is not RunPosition.ADMISSION or builder.row.stage is not Stage.PLANNED:
         return
     if message is not None and message.state is not None:
@@ -51,15 +51,15 @@ def arrive(builder: StepBuilder, cursor: RunPosition) -> None:
 
 
 def leave(builder: StepBuilder) -> None:
-    """The phase at the cursor is through: go on."""
+    """Continue after the phase at the cursor."""
     builder.phase_open = False
     _AFTER[builder.row.cursor](builder)
 
 
 def next_step(builder: StepBuilder) -> None:
-    """Another step, unless a ticket of the run holds it or a pause was asked for: then it stands between two steps.
+    """Begin another step, unless a ticket holds the run or a pause is pending: then the run rests between two steps.
 
-    The first one is not begun if the run is to be cancelled after the step: there is none that could end.
+    A run with a pending cancel after the step ends here; this also covers the first step, before which no step can end.
     """
     if builder.row.cancel is not None:
         end(builder, cancelled(builder.row.cancel))
@@ -70,13 +70,13 @@ def next_step(builder: StepBuilder) -> None:
 
 
 def step_started(builder: StepBuilder) -> None:
-    """On to the inference, unless a hook holds the run."""
+    """Continue with the inference, unless a hook holds the run."""
     if not _held(builder, RunPosition.STEP_START):
         arrive(builder, RunPosition.BEFORE_INFERENCE)
 
 
 def _held(builder: StepBuilder, cursor: RunPosition) -> bool:
-    """True if the run comes to rest here. One that is to be cancelled after the step ends in place of that."""
+    """Return True if the run comes to rest here, or ends here because of a pending cancel after the step."""
     if not builder.row.holds:
         return False
     if builder.row.cancel is not None:
@@ -88,7 +88,7 @@ def _held(builder: StepBuilder, cursor: RunPosition) -> bool:
 
 
 def begin_step(builder: StepBuilder) -> None:
-    """A new step: steering messages join the thread first."""
+    """Begin a new step: pending input joins the thread first."""
     builder.next_step()
     builder.row.inference = builder.row.request = None
     append_input(builder)
@@ -97,7 +97,7 @@ def begin_step(builder: StepBuilder) -> None:
 
 
 def use_answer(builder: StepBuilder) -> None:
-    """Calls are run; an answer without calls is the final output."""
+    """Run the answer's calls; an answer without calls is the final output."""
     if builder.calls:
         builder.row.cursor = RunPosition.TOOLS
         continue_tools(builder)
@@ -126,7 +126,7 @@ def use_answer(builder: StepBuilder) -> None:
 
 
 def continue_tools(builder: StepBuilder) -> None:
-    """Let the calls of a step in its tools move. Once all are settled they join the history, and step_end follows."""
+    """Advance the step's calls. Once all are settled, append them to the history and enter step_end."""
     if not advance_calls(builder):
         return
     append_step(builder)
@@ -143,7 +143,7 @@ def continue_tools(builder: StepBuilder) -> None:
 
 
 def step_over(builder: StepBuilder) -> None:
-    """Count the step and decide what is next: the end, a stop, the tasks that still live, or another step."""
+    """Count the step and choose what follows: the end, a stop, live tasks, or another step."""
     calls = tuple(builder.calls.values())
     text = builder.row.answer or ""
     window = loop_window(builder.spec.stop)
@@ -160,7 +160,7 @@ def step_over(builder: StepBuilder) -> None:
     asked = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     waits = (
         bool(builder.row.tasks) and not calls
-    )  # the model's last word is not the run's: what its tasks say comes after it
+    )  # results of live tasks must reach the model before its answer is final
     if final is not None and (asked or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):
@@ -174,7 +174,7 @@ def step_over(builder: StepBuilder) -> None:
 
 
 def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
-    """True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
+    """Return True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
     calls, text = tuple(builder.calls.values()), builder.row.answer or ""
     met = first_stop(
         builder.spec.stop,
@@ -198,7 +198,7 @@ def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
 
 
 def wake(builder: StepBuilder) -> None:
-    """A run that waits for its tasks goes on as soon as there is something to tell the model, and nothing holds it."""
+    """Continue a run that waits for its tasks, once a message waits for the model and no ticket holds the run."""
     if builder.row.cursor is not RunPosition.TASKS or not builder.row.pending_input or builder.row.holds:
         return
     builder.account_active_time(True)
@@ -214,4 +214,4 @@ _AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
     RunPosition.STEP_END: step_over,
     RunPosition.RUN_END: terminal,
 }
-"""What follows a run-level phase."""
+"""What follows each run-level phase."""

@@ -1,4 +1,4 @@
-"""Stop conditions, looked at when a step ends. Pure: what a step did, and the counters up to it."""
+"""Evaluate stop conditions at the end of a step: pure functions of the step and the counters up to it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from ..contract.stop import (
 
 
 class StepFacts(NamedTuple):
-    """What a finished step came to.
+    """The facts of a finished step.
 
     Attributes:
-        rounds, errors, trail: as the run's counters, with this step counted.
+        rounds, errors, trail: the run's counters, this step included.
         tokens, active_ms: of the run so far.
-        text: what the model said. calls: of this step.
+        text: the model's text.
+        calls: of this step.
     """
 
     rounds: int
@@ -39,24 +40,24 @@ class StepFacts(NamedTuple):
 
 
 def failed_step(calls: Iterable[CallRow]) -> bool:
-    """True if the step had calls and all of them failed."""
+    """Return True if the step had calls and all of them failed."""
     statuses = [call.status for call in calls]
     return bool(statuses) and all(status is CallStatus.FAILED for status in statuses)
 
 
 def trace(text: str, calls: Iterable[CallRow]) -> str:
-    """What loop detection compares: the calls with their arguments, or the text if there are none."""
+    """Return what loop detection compares: a digest of the calls with their arguments, or of the text without calls."""
     wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
     return content_digest(wanted or text)
 
 
 def loop_window(conditions: Iterable[StopCondition]) -> int:
-    """How many steps loop detection looks back on; 0 if nothing looks."""
+    """Return how many steps loop detection needs; 0 without loop detection."""
     return max((c.window or 0 for c in conditions if isinstance(c, LoopDetection)), default=0)
 
 
 def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[str, str] | None:
-    """The code and detail of the first condition that is met, in list order."""
+    """Return code and detail of the first condition met, in list order; None if none is."""
     for condition in conditions:
         met = _is_met(condition, facts)
         if met is not None:
@@ -65,7 +66,7 @@ def first_stop(conditions: Iterable[StopCondition], facts: StepFacts) -> tuple[s
 
 
 def too_many_errors(conditions: Iterable[StopCondition], errors: int) -> bool:
-    """True if a ConsecutiveErrors is met by so many failed steps in a row."""
+    """Return True if this many failed steps in a row meet a ConsecutiveErrors."""
     return any(c.n and errors >= c.n for c in conditions if isinstance(c, ConsecutiveErrors))
 
 

@@ -1,6 +1,7 @@
-"""What bodies say and ask about background tasks: results, spawns, cancels, questions.
+"""Requests and reports of bodies about background tasks: results, spawns, cancels, lists.
 
-Every question has a number, and gets one answer (`AnswerBody`): a body is never left waiting.
+Theory of operation. Every request has a number and gets exactly one answer (`AnswerBody`), so no body waits without
+bound. An answer that changes the run (a spawn, a cancel) is durable before the body receives it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def task_said(
     task: TaskRow,
     message: CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted,
 ) -> None:
-    """A message from a task's body. Of an attempt that is not the present one, it is ignored."""
+    """Handle an input of a task's body; an input of an older attempt is ignored."""
     if task.attempts != message.attempt:
         return
     name, attempt = task.task_id, task.attempts
@@ -67,12 +68,13 @@ def task_said(
             bug = of_bug(builder, message)
             shown = doubted(message.shown, "grace" if task.lost == "grace" else "")
             finish_task(builder, task, "failed", shown=shown, code=message.code, error_id=bug)
-            if message.fatal and task.status != "cancelling":  # it was to end: how it takes that ends nothing else
+            # the task was being cancelled: its failure must not end the run
+            if message.fatal and task.status != "cancelling":
                 fail(builder, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
 
 
 def desk_asked(builder: StepBuilder, message: SpawnAsked | CancelAsked | TasksAsked | TaskStopped) -> None:
-    """A question of a body, or the end of a task that a body wanted to end."""
+    """Handle a body's request, or the end of a cancelled task."""
     match message:
         case SpawnAsked():
             spawn_asked(builder, message)
@@ -85,14 +87,14 @@ def desk_asked(builder: StepBuilder, message: SpawnAsked | CancelAsked | TasksAs
 
 
 def task_stopped(builder: StepBuilder, message: TaskStopped) -> None:
-    """The body of a cancelled task has ended, or has overrun its grace."""
+    """End a cancelled task whose body has ended, or has overrun its grace."""
     task = task_of(builder, message.task_id)
     if task is not None and task.attempts == message.attempt and task.status == "cancelling":
         cut_task(builder, task, STOPPED)
 
 
 def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
-    """A body wants a task to end. The answer says whether there is such a task; its end is told by its own events."""
+    """Cancel a task for a body. The answer says whether the task is alive; its end has its own events."""
     task = task_of(builder, message.task_id)
     if task is not None and task.status == "running" and builder.row.cursor not in LEAVING:
         task = put_task(builder, task, status="cancelling")
@@ -101,7 +103,7 @@ def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
 
 
 def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
-    """A body wants a task. The answer is its id, once it is stored that it runs; or why it can not be."""
+    """Spawn a task for a body. The answer is the task's id once the task is durable, or why it is refused."""
     spawner = _spawner(builder, message)
     if spawner is None or builder.row.cursor in LEAVING:
         _refuse(builder, message, "The run does not wait for this call any more: no task can be started from here.")
@@ -124,7 +126,7 @@ def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
 
 
 def _spawner(builder: StepBuilder, message: SpawnAsked) -> CallRow | TaskRow | None:
-    """Whose body asks, if that is the attempt that the run waits for."""
+    """Return the call or task whose body asks, if the run waits for that attempt; else None."""
     call = builder.calls.get(message.spawner)
     if call is not None:
         return call if call.at is CallPosition.BODY and call.attempts == message.attempt else None
@@ -141,7 +143,10 @@ def _note(builder: StepBuilder, spawner: CallRow | TaskRow, mark: str) -> None:
 
 
 def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
-    """Why a tool can not be spawned with these arguments. Nobody would ask its gate, so it must not have one."""
+    """Return why a tool cannot be spawned with these arguments, or None.
+
+    No gate is asked, so the tool must not have one.
+    """
     tool = builder.spec.tools.get(message.tool)
     if tool is None:
         return (

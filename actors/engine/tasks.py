@@ -1,13 +1,14 @@
-"""Background tasks: a body that goes on beside the steps of its run, and whose result comes as a message.
+"""Background tasks: bodies that run beside the steps of their run and report by a message.
 
-Theory of operation. A task begins with the call of a background tool (which ends at once), or because a body spawns
-it. Its row is in the run's row while it lives. It ends exactly once: with a `run.task.finished` and one message that
-waits for the next step, in one commit. A run whose model has nothing more to say stays at `RunPosition.TASKS` until
-that message, new input, a cancel or the deadline; a run that ends for another reason ends its tasks with the rest.
+Theory of operation. A task begins with the call of a background tool (which ends at once), or when a body spawns one.
+Its row is in the run's row while it is alive. It ends exactly once: with a `run.task.finished` and one message for the
+next step, in one commit. A run whose model has finished stays at `RunPosition.TASKS` until that message, new input, a
+cancel or the deadline; a run that ends for another reason ends its tasks, too.
 
-A body that is run again spawns again. A spawn is known by its mark (of tool and arguments) and by how many of the
-same mark its attempt has spawned before: the spawner's row keeps the marks of all its tasks in order, so that the same
-spawn is the same task, whether that lives or has ended.
+A body that runs again spawns again. A spawn is identified by its mark (digest of tool and arguments) and its number
+among
+equal marks in its attempt: the spawner's row keeps the marks of all its tasks in order, so that the same spawn is the
+same task, alive or ended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .tickets import close_call
 Ended = Literal["succeeded", "failed", "cancelled"]
 
 STOPPED: Final = "It was cancelled."
-"""How the text begins of a task that was cancelled by itself, and not with its run."""
+"""First sentence of the text for a task that was cancelled alone, not with its run."""
 UNKNOWN_TEXT: Final = (
     "The process ended while it ran. It may or may not have taken effect, and it is not run again: look before you "
     "start it once more."
@@ -41,12 +42,12 @@ LEFT_TEXT: Final = "stays with the run that this one was forked from; nothing of
 
 
 def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
-    """The task that lives under this id."""
+    """Return the live task with this id, or None."""
     return next((task for task in builder.row.tasks if task.task_id == name), None)
 
 
 def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
-    """Change a task's row."""
+    """Change a task's row and return the new one."""
     new = replace(task, **changes)
     builder.row.tasks = tuple(new if one.task_id == task.task_id else one for one in builder.row.tasks)
     builder.changed = True
@@ -54,7 +55,7 @@ def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
 
 
 def no_room(builder: StepBuilder) -> str | None:
-    """Why no task can start now, and the way out; None if one can."""
+    """Return why no task can start now, and what to do; None if one can."""
     limit = builder.spec.max_tasks
     if len(builder.row.tasks) >= limit:
         live = ", ".join(task.task_id for task in builder.row.tasks)
@@ -66,9 +67,9 @@ def no_room(builder: StepBuilder) -> str | None:
 
 
 def call_in_background(builder: StepBuilder, call: CallRow) -> None:
-    """The body of a background tool would start: it goes on as a task, and the call ends."""
+    """Start a background tool: its body runs as a task, and the call ends at once."""
     fault = no_room(builder)
-    if fault is not None:  # no body has begun
+    if fault is not None:  # no body has begun: the call fails without an effect
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
         return
     name = task_id(call.call_id, 1)
@@ -89,14 +90,14 @@ def call_in_background(builder: StepBuilder, call: CallRow) -> None:
 
 
 def start_task(builder: StepBuilder, task: TaskRow) -> None:
-    """A new task."""
+    """Add a task and start its body."""
     builder.row.tasks = (*builder.row.tasks, task)
     builder.changed = True
     run_task(builder, task)
 
 
 def run_task(builder: StepBuilder, task: TaskRow) -> None:
-    """Let its body run."""
+    """Start the body of a task."""
     tool = builder.spec.tools.get(task.tool)
     builder.emit(
         "run.task.started",
@@ -132,7 +133,7 @@ def finish_task(
     large: bool = False,
     error_id: str | None = None,
 ) -> None:
-    """A task has ended: its row goes, its event and its message come."""
+    """End a task: remove its row, emit its event, and queue its message for the next step."""
     builder.row.tasks = tuple(one for one in builder.row.tasks if one.task_id != task.task_id)
     builder.changed = True
     builder.emit(
@@ -161,7 +162,7 @@ def finish_task(
 
 
 def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
-    """The text, for the model, of a task that has ended."""
+    """Return the model's text about an ended task."""
     how = f"{status} ({code})" if status == "failed" and code else status
     return f"{_task_head(task.task_id, task.tool)} {how}.]\n{shown}"
 
@@ -171,10 +172,10 @@ def _task_head(name: str, tool: str) -> str:
 
 
 def note_left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, ...]:
-    """A note in a fork for each background task that lives at the end of its history: that task is the parent's.
+    """Return a fork's notes about background tasks that were alive at the end of its history and stay with the parent.
 
-    A task lives if its call has a message and its end has none. A history that was stored before messages had kinds
-    names no tasks, so its forks get no notes.
+    A task is alive if its call has a message and its end has none. A history stored before messages had kinds names no
+    tasks, so its forks get no notes.
     """
     tools = {call.call_id: call.tool for message in history for call in message.calls}
     live: dict[str, str] = {}
@@ -199,13 +200,16 @@ def note_left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, 
 
 
 def newest_input(history: Sequence[Message]) -> str:
-    """The input of the newest run in a history; "" if there is none. A fork's notes about tasks are no input."""
+    """Return the input of the newest run in a history; "" if there is none.
+
+    A fork's notes about tasks are not input.
+    """
     inputs = (m for m in reversed(history) if m.producer is not None and m.producer.step == 0)
     return next((m.content for m in inputs if m.kind == "text"), "")
 
 
 def end_tasks(builder: StepBuilder, why: str) -> None:
-    """The run ends, and nothing of it is alive: each task that its row still has was cancelled with it."""
+    """End the tasks left when the run ends: each was cancelled with the run."""
     for task in builder.row.tasks:
         if task.lost:
             builder.row.unknown += (task.task_id,)
@@ -213,13 +217,13 @@ def end_tasks(builder: StepBuilder, why: str) -> None:
 
 
 def cut_task(builder: StepBuilder, task: TaskRow, why: str) -> None:
-    """End a task that was cancelled, and whose body has not said what it came to."""
+    """End a cancelled task whose body has not reported an outcome."""
     code = "outcome_unknown" if task.lost else "cancelled"
     finish_task(builder, task, "cancelled", shown=doubted(why, task.lost), code=code)
 
 
 def recover_tasks(builder: StepBuilder) -> None:
-    """The run has an owner again: a task that may be repeated runs again, any other has an outcome nobody knows."""
+    """Recover tasks after a restart: replay-safe ones run again, all others end as outcome_unknown."""
     for task in builder.row.tasks:
         tool = builder.spec.tools.get(task.tool)
         if task.status == "cancelling":

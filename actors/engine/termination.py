@@ -1,9 +1,12 @@
-"""The way out of a run: one path for every reason.
+"""The end of a run: one path for every reason.
 
     end() -> [CancelWork -> WorkStopped] -> settle() -> run_end hooks (if run_start began) -> terminal()
 
-The first reason wins; what comes later on the way out is recorded and changes nothing. After `settle` each call of
-the step has exactly one tool message, so that the history is valid for every provider.
+Theory of operation. The first reason wins; later ones are recorded and change nothing. Work is cancelled before
+anything
+is settled, so no effect can follow its call's end. After `settle` each call of the step has exactly one tool message,
+so
+that the history is valid for every provider. `terminal` is reached once and emits the one terminal event.
 """
 
 from __future__ import annotations
@@ -32,21 +35,22 @@ CANCELLED_TEXT = "This call was cancelled before it finished."
 
 
 def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None = None) -> None:
-    """End the run as failed with a code of the catalogue."""
+    """End the run as failed with a code of `FAILURES`."""
     end(builder, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
 
 
 def end(builder: StepBuilder, termination: Termination) -> None:
-    """Start the way out. Work in flight is cancelled first; nothing is settled before it has stopped.
+    """Begin the end of the run. Work in flight is cancelled first; nothing is settled before it has stopped.
 
-    An input that others wait behind (`StepBuilder.followed`) does not end the run itself: a store refuses the terminal
-    commit while accepted commands wait, and taken back and taken again such an input would end it again, before them.
+    An input that others wait behind (`StepBuilder.followed`) does not end the run by itself: a store refuses a terminal
+    commit while accepted commands are unread; the input would be undone, taken again, and end the run again before
+    them.
     """
     if builder.row.cursor in LEAVING:
         return
     asks = builder.followed or bool(
         builder.row.stubborn
-    )  # of what overran its grace, only the owner knows whether it still lives
+    )  # only the owner knows whether an overrun body is still alive
     in_flight = asks or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
     builder.row.termination, builder.changed = termination, True
@@ -59,12 +63,15 @@ def end(builder: StepBuilder, termination: Termination) -> None:
 
 
 def stop_work(builder: StepBuilder, termination: Termination) -> None:
-    """Cancel what is in flight; the run ends when it has stopped."""
+    """Cancel the work in flight; the run ends when it has stopped."""
     builder.do(CancelWork(reason=termination.detail or termination.kind.value))
 
 
 def overran(builder: StepBuilder, item: Unfinished) -> None:
-    """Something did not end within its grace: told once. While there is such a thing, the end asks who still lives."""
+    """Report, once, a body that did not end within its grace.
+
+    While there is one, the end asks the owner which still live.
+    """
     if item.call_id in builder.row.stubborn:
         return
     builder.row.stubborn += (item.call_id,)
@@ -76,13 +83,13 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
 
 
 def lose_bodies(builder: StepBuilder) -> None:
-    """The process in which the bodies ran has ended, or nothing of it is to be taken up: their ends are not known."""
+    """Mark the bodies of a process that has ended, or that is not taken up: their outcomes are unknown."""
     for name in (*builder.calls, *(task.task_id for task in builder.row.tasks)):
         _lose(builder, "process", name)
 
 
 def _lose(builder: StepBuilder, how: Lost, name: str) -> None:
-    """A body of the call or task came to an end that is not known, if one was at work."""
+    """Mark a call or task whose running body ended in an unknown way."""
     call = builder.calls.get(name)
     if call is not None and call.at is CallPosition.BODY and not call.lost:
         builder.put(call, lost=how)
@@ -92,7 +99,7 @@ def _lose(builder: StepBuilder, how: Lost, name: str) -> None:
 
 
 def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None:
-    """Everything has ended but for what is named here; the terminal event names it, and nothing else."""
+    """Settle the run: all work has ended except the bodies named here, which the terminal event names."""
     if builder.row.cursor is not RunPosition.STOPPING:
         return
     for item in stubborn:
@@ -102,11 +109,11 @@ def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None
 
 
 def settle(builder: StepBuilder) -> None:
-    """Give every unfinished call and task its end, then run the run_end hooks (if run_start began)."""
+    """End every unfinished call and task, then run the run_end hooks (if run_start began)."""
     if builder.row.inference is not None and builder.row.draft is None:
         discard_inference(builder, "the run ended")
     for call in tuple(builder.calls.values()):
-        if call.settled and call.at is not CallPosition.SETTLED:  # its hooks will not answer any more
+        if call.settled and call.at is not CallPosition.SETTLED:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
     merge_held(builder, again=False)
     by, why = _ended_by(builder)
@@ -122,15 +129,15 @@ def settle(builder: StepBuilder) -> None:
 
 
 def _ended_by(builder: StepBuilder) -> tuple[str, str]:
-    """Whose doing it is that open tickets are withdrawn, and why."""
+    """Return by whom and why open tickets are withdrawn."""
     termination = builder.row.termination
     if termination is None or termination.kind is not TerminationKind.CANCELLED:
         return ENGINE, "the run ended"
-    return termination.by or ENGINE, "the run was cancelled"  # for what reason says another event, redacted
+    return termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
 
 
 def _cut(builder: StepBuilder, call: CallRow) -> None:
-    """End a call whose body has not said what it came to."""
+    """End a call whose body has not reported an outcome."""
     if call.doubt:
         builder.row.unknown += (call.call_id,)
     shown = doubted(CANCELLED_TEXT, call.doubt)
@@ -148,7 +155,7 @@ def run_end(builder: StepBuilder) -> None:
 
 
 def discard_inference(builder: StepBuilder, reason: str) -> None:
-    """The answer in flight will not be part of the history."""
+    """Discard the streamed part of an answer that will not join the history."""
     if builder.row.inference is not None and (
         builder.row.inference.text_index or builder.row.inference.reasoning_index
     ):
@@ -182,7 +189,7 @@ def append_step(builder: StepBuilder) -> None:
 
 
 def tool_text(call: CallRow) -> str:
-    """What the model is told a call came to."""
+    """Return the model's text about a call's outcome."""
     shown = call.shown or ""
     if not call.edited:
         return shown
@@ -191,7 +198,7 @@ def tool_text(call: CallRow) -> str:
 
 
 def append_input(builder: StepBuilder) -> None:
-    """Append steering messages that wait to the thread."""
+    """Append the pending input to the thread."""
     if builder.row.pending_input:
         builder.messages.extend(builder.row.pending_input)
         builder.row.pending_input, builder.row.sent, builder.row.unheard = (), (), None
@@ -199,7 +206,11 @@ def append_input(builder: StepBuilder) -> None:
 
 
 def terminal(builder: StepBuilder) -> None:
-    """Write the one terminal event. Nothing of the run is alive when this is called."""
+    """Write the one terminal event. Nothing of the run is alive at this point.
+
+    Raises:
+        RuntimeError: the run has no termination; a bug.
+    """
     termination = builder.row.termination
     if termination is None:
         raise RuntimeError(f"run {builder.info.run_id}: terminal without a termination")
@@ -259,10 +270,11 @@ def terminal(builder: StepBuilder) -> None:
 
 
 def _leave_input(builder: StepBuilder) -> None:
-    """No step will hear what waits. It stays in the thread, for the next run; whoever sent it is told by an event.
+    """Leave unread input in the thread for the next run, and refuse its commands with an event.
 
-    A run that was never admitted does not have its thread: another one may be in the middle of a step. What the run was
-    asked stays in its row, and the store appends that when its turn has come.
+    A run that was never admitted does not own its thread: another run may be in the middle of a step. Its input stays
+    in its
+    row, and the store appends the input in the run's turn.
     """
     for one in builder.row.sent:
         builder.emit(
@@ -280,7 +292,7 @@ def _leave_input(builder: StepBuilder) -> None:
 
 
 def refuse_pause(builder: StepBuilder, command_id: str, code: str, detail: str) -> None:
-    """Say that an accepted pause does not act, and why."""
+    """Emit that an accepted pause does not act, and why."""
     builder.emit(
         "run.decision.refused",
         ev.DecisionRefused(command_id=command_id, target=builder.info.run_id, code=code, detail=detail),
@@ -288,7 +300,7 @@ def refuse_pause(builder: StepBuilder, command_id: str, code: str, detail: str) 
 
 
 def abandon(builder: StepBuilder, detail: str) -> None:
-    """End as failed(internal_error), whatever the run was at; no hook is asked."""
+    """End as failed(internal_error), whatever the run's position; no hook runs."""
     builder.row.termination = Termination(
         kind=TerminationKind.ERROR,
         code="internal_error",
@@ -296,6 +308,6 @@ def abandon(builder: StepBuilder, detail: str) -> None:
         error_id=error_id(builder.info.run_id, "owner"),
     )
     builder.row.cursor, builder.changed, builder.phase_open = RunPosition.STOPPING, True, False
-    builder.row.begun = False  # no run_end is owed any more
+    builder.row.begun = False  # no run_end hooks run
     lose_bodies(builder)
     stop_work(builder, builder.row.termination)

@@ -1,4 +1,11 @@
-"""Making and closing tickets; suspending a call, closing its ticket, closing the call."""
+"""Open and close tickets; suspend, resolve and close calls.
+
+Theory of operation. A call that suspends twice gets two tickets, so that a decision is about exactly one question.
+Every
+ticket is written and announced in the same commit as the call's move, and closed exactly once: approved, denied,
+expired
+or withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +26,7 @@ from .state import ENGINE, StepBuilder, milliseconds
 
 
 def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
-    """Suspend a call: a new ticket, its events, and an actor that waits for the decision."""
+    """Suspend a call: open a ticket, emit its events, and park the call's actor."""
     ticket = new_ticket(builder, wish, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     ticket = ticket if replaces is None else replace(ticket, replaces=replaces)
     call = builder.put(call, at=CallPosition.PARKED, ticket=ticket)
@@ -33,7 +40,7 @@ def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces:
 
 
 def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str) -> CallRow:
-    """Ask what a ticket asked, with a new one: the old one does not fit what would happen now."""
+    """Replace a ticket that does not fit the present action by a new one."""
     call = withdraw(builder, call, by=ENGINE, reason=reason)
     if call.status is not CallStatus.SUSPENDED:
         return open_ticket(builder, builder.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
@@ -49,7 +56,7 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
 def new_ticket(
     builder: StepBuilder, wish: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None
 ) -> Ticket:
-    """A ticket as a wish says, of a call or of the run itself."""
+    """Return a ticket for a `Suspend`, of a call or of the run itself."""
     result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
     return Ticket(
         ticket_id=ticket_id,
@@ -74,11 +81,11 @@ def new_ticket(
 
 
 _NO_TIME: Final = 1e-9
-"""Seconds that a ticket waited which expired in the moment it was made."""
+"""Seconds that a ticket waited which expired at the moment of its creation."""
 
 
 def wish_of(ticket: Ticket) -> Suspend:
-    """What was asked for, from the ticket that came of it; an expiry counts from the beginning."""
+    """Return the `Suspend` from which a ticket was made; the expiry counts from the beginning again."""
     seconds = None if ticket.expires_at is None else (ticket.expires_at - ticket.requested_at).total_seconds()
     on_expiry: Any = ticket.on_expiry
     return Suspend(
@@ -95,7 +102,7 @@ def wish_of(ticket: Ticket) -> Suspend:
 
 
 def announce(builder: StepBuilder, ticket: Ticket) -> None:
-    """Write a new ticket, and its event."""
+    """Write a new ticket and emit its event."""
     builder.tickets.append(ticket)
     builder.emit(
         "run.approval.requested",
@@ -112,7 +119,8 @@ def announce(builder: StepBuilder, ticket: Ticket) -> None:
             response_schema=ticket.response_schema,
             resume_mode=ticket.resume_mode,
             expires_at=None if ticket.expires_at is None else timestamp(ticket.expires_at),
-            on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,  # left out by identity, not equality
+            # msgspec omits a default by identity, so the literal is passed
+            on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,
             reviewers=ticket.reviewers,
             replaces=ticket.replaces,
         ),
@@ -135,7 +143,7 @@ def resolve(
 def closed(
     builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
 ) -> Ticket:
-    """Write an open ticket as closed, and its event."""
+    """Write an open ticket as closed, emit its event, and return it."""
     ticket = replace(ticket, status=how, decided_by=by, decided_at=builder.now, decision_reason=reason)
     builder.tickets.append(ticket)
     builder.emit(
@@ -148,7 +156,7 @@ def closed(
 
 
 def withdraw(builder: StepBuilder, call: CallRow, *, by: str | None, reason: str) -> CallRow:
-    """Close an open ticket that nobody will decide any more."""
+    """Close an open ticket that will not be decided any more."""
     return resolve(builder, call, "withdrawn", by=by, reason=reason)
 
 
@@ -163,12 +171,12 @@ def close_call(
     large: bool = False,
     error_id: str | None = None,
 ) -> CallRow:
-    """End a call. after_tool_execute runs once, also for failed and set results, but not for cancelled calls.
+    """End a call. after_tool_execute runs once, also for failed calls and set results, but not for cancelled calls.
 
-    The event holds the result itself, or only what the model is shown if the call failed or its result is large.
+    The event holds the result itself, or only the model's text if the call failed or its result is large.
     """
     hooked = builder.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
-    ran = call.position.status is CallStatus.RUNNING  # its body has returned; one that may only run again has not
+    ran = call.position.status is CallStatus.RUNNING  # the body has returned; a call that merely may run again has not
     if call.status is CallStatus.SUSPENDED or call.status is CallStatus.RESUMING:
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(

@@ -1,7 +1,8 @@
-"""Bodies: which calls may start now, and what running ones say.
+"""Bodies: which calls may start now, and the inputs of running bodies.
 
-The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader, beside batch
-approval in `decisions.py`.
+Theory of operation. The execution modes are rows of one table (`contract.spec.MODES`); `startable` is its only reader,
+besides batch approval in `decisions.py`. Calls start in the model's order; an exclusive call runs alone, ordered calls
+run one after the other, and a decided call is not held back by suspended ones.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .tickets import close_call, open_ticket
 
 
 def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
-    """The calls that may start now, in the model's order."""
+    """Return the calls that may start now, in the model's order."""
     earlier: list[CallRow] = []
     rows = tuple(calls)
     bodies = sum(call.position.body for call in rows)
@@ -38,7 +39,7 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
     for call in rows:
         if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallPosition.GATING):
             break
-        if call.index < judged:  # a verdict that counts now is being asked for: it may end the run
+        if call.index < judged:  # a verdict that will be final is being asked for: it may end the run
             earlier.append(call)
             continue
         if call.at is CallPosition.ALLOWED and not _held_back(call, earlier, mode, tools):
@@ -58,13 +59,13 @@ def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
 def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec]) -> bool:
     if out_of_turn(call, earlier, tools):
         return True
-    if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # what was decided acts at once
+    if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # a decided call acts at once
         return False
     return any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
 
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
-    """True if one of the calls before it must settle first: one of the two is exclusive, or both are ordered."""
+    """Return True if an earlier call must settle first: one of the two is exclusive, or both are ordered."""
     mine = _concurrency(call, tools)
     for other in others:
         if other.index < call.index and other.at is not CallPosition.SETTLED:
@@ -88,7 +89,7 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 
 
 def start_body(builder: StepBuilder, call: CallRow) -> None:
-    """Count an attempt and let the body run; that of a background tool as a task."""
+    """Count an attempt and start the body; a background tool's body starts as a task."""
     tool = tool_of(builder, call)
     if tool is not None and tool.background:
         call_in_background(builder, call)
@@ -109,11 +110,11 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
 
 
 _LOGGED: Final = frozenset({"tool_error", "tool_timeout", "internal_error"})
-"""Codes of failures of a body itself, for which there is a line in the log."""
+"""Codes of a body's own failures, which have a line in the log."""
 
 
 def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
-    """By what the log line of a body's failure is found."""
+    """Return the error id of the log line about a body's failure; None if there is none."""
     return body_error_id(builder.info.run_id, message.call_id, message.attempt) if message.code in _LOGGED else None
 
 
@@ -123,7 +124,7 @@ FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrin
 
 
 def body_said(builder: StepBuilder, message: FromBody) -> None:
-    """A message from a body. Of an attempt that is not the present one, it is ignored."""
+    """Handle an input of a body; an input of an older attempt is ignored."""
     call = builder.calls.get(message.call_id)
     if call is None or call.at is not CallPosition.BODY or call.attempts != message.attempt:
         return
@@ -147,7 +148,7 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
             returned(builder, call, message)
         case CallRaised():
             name = of_bug(builder, message)
-            shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # its body may go on and act
+            shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # the body may still run and act
             close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
             if message.fatal:
                 fail(builder, "tool_error", f"{call.tool}: {message.shown}", error_id=name)

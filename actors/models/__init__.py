@@ -1,4 +1,4 @@
-"""Models: what stands behind the `Model` port. Providers register here in a later release."""
+"""Models: resolve the model names of agents. A later release registers providers here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..errors import AgentDefinitionError
 
 
 def resolve_model(name: str) -> Model:
-    """The model behind a name such as "openai:gpt-5-mini".
+    """Return the model for a name such as "openai:gpt-5-mini".
 
     Raises:
         AgentDefinitionError: the name has no provider, or no provider is installed for it.

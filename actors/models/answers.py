@@ -1,7 +1,7 @@
 """The final answer of a model as a value of the agent's output type.
 
-`str` takes the text as it is. Every other type is asked for as JSON, checked with msgspec, and kept as JSON data
-(defaults filled in), so that it can be stored, shown and forked; `parse` makes the object again for the program.
+`str` takes the text as it is. For every other type the model is asked for JSON, which is checked with msgspec and kept
+as JSON data (defaults filled in), so that it can be stored, shown and forked; `parse` makes the object for the program.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ WORDS: Final = (
     "Your final answer is one JSON value that is valid against this JSON Schema, and nothing else: no words before or"
     " after it, no code fence. Call tools as usual before you give it.\n\n{schema}"
 )
-"""What the system text says of the form of the final answer."""
+"""The system text about the form of the final answer."""
 _FENCE: Final = "```"
 
 
 @attrs.frozen(eq=False)
 class Output(Generic[T]):
-    """How an agent's final answers are read.
+    """Reads an agent's final answers.
 
     Attributes:
-        type: what they become.
+        type: the output type.
         schema: JSON Schema of the answer; None for plain text.
         words: asks a model for an answer of that schema; empty for plain text.
     """
@@ -48,7 +48,7 @@ class Output(Generic[T]):
         return WORDS.format(schema=msgspec.json.encode(self.schema).decode())
 
     def check(self, text: str) -> tuple[Any, str | None]:
-        """(JSON value, None), or (None, what is wrong, with the path). Pure; a ```json fence is tolerated."""
+        """Return (JSON value, None), or (None, the fault with its path). Pure; a ```json fence is tolerated."""
         if self.schema is None:
             return text, None
         try:
@@ -58,23 +58,23 @@ class Output(Generic[T]):
             return None, f"The answer is not JSON of the expected form: {message_of(failure_of_call(error))}"  # noqa: ASYNC104 - the border has raised what passes
 
     def parse(self, value: object) -> T:
-        """The object for a stored JSON value.
+        """Return the object for a stored JSON value.
 
         Raises:
-            SchemaError: the value does not have the form; it was made by another version of the type.
+            SchemaError: the value does not have the form, because another version of the type made it.
         """
         if self.schema is None:
-            return cast("T", value)  # text, or what a tool that ends the run has returned
+            return cast("T", value)  # text, or the result of a tool that ends the run
         try:
             return msgspec.convert(value, self.type)
-        except BaseException as error:  # a decoding hook of a foreign type may raise anything: it does not fit
+        except BaseException as error:  # a decoding hook of a foreign type may raise anything: the value does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {message_of(failure_of_call(error))}") from error  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _unfenced(text: str) -> str:
-    """What is inside of a fence that holds the whole text, which may say "json"; the text itself if there is none.
+    """Return the content of a code fence around the whole text, plain or json; the text itself without a fence.
 
-    By hand: an expression would look for the closing fence behind each blank, in quadratic time.
+    Written by hand, because a regular expression would search the closing fence after each blank, in quadratic time.
     """
     whole = text.strip()
     head, line, rest = whole.removeprefix(_FENCE).partition("\n")
@@ -89,10 +89,10 @@ def _unfenced(text: str) -> str:
 
 
 def read_output_type(agent: str, output_type: type[T]) -> Output[T]:
-    """How answers of a type are read.
+    """Return the reader of answers for a type.
 
     Raises:
-        AgentDefinitionError: JSON has no form for the type.
+        AgentDefinitionError: the type has no form in JSON.
     """
     if output_type is str:
         return Output(output_type, None)

@@ -1,4 +1,4 @@
-"""What hooks are told. Frozen: a hook asks for a change with a `Mutation`, or says a verdict."""
+"""The contexts of hooks. Frozen: a hook requests changes with a `Mutation`, or returns a verdict."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ else:
 
 @attrs.frozen(kw_only=True)
 class CallFacts:
-    """A tool call as it stands. Arguments and result are a hook's own with each read: changing them changes no call.
+    """A tool call at one moment. Arguments and result are copies at each read: changing them changes no call.
 
     Attributes:
         call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
-        status: of the lifecycle. attempt: bodies started so far.
+        status: of the lifecycle.
+        attempt: bodies started so far.
         decision: the newest decision about it, or None.
-        result: of a succeeded call (JSON). text: what the model gets of an ended call. code: of a failure.
+        result: of a succeeded call (JSON).
+        text: the model's text about an ended call.
+        code: of a failure.
     """
 
     call_id: str
@@ -51,17 +54,17 @@ class CallFacts:
 
     @property
     def arguments(self) -> JSONObject:
-        """What would run."""
+        """The arguments that would run."""
         return cast("JSONObject", copied(self._arguments))
 
     @property
     def result(self) -> Any:
-        """Of a succeeded call."""
+        """The result of a succeeded call."""
         return copied(self._result)
 
     @classmethod
     def of(cls, row: CallRow) -> CallFacts:
-        """The facts of a row."""
+        """Return the facts of a row."""
         return cls(
             call_id=row.call_id,
             tool=row.tool,
@@ -82,18 +85,19 @@ def _nothing() -> tuple[Message, ...]:
 
 @attrs.frozen(kw_only=True)
 class PhaseContext(Generic[Deps]):
-    """What a hook is told. All of it is as it was when the phase began.
+    """The argument of a hook. Everything is as of the beginning of the phase.
 
     Attributes:
-        phase: which one. run_id, thread_id, agent (its key), by (the principal that started the run), step: where.
-        deps: what the run was started with.
-        state: the state keys, read only; in a test, a `gr.WritableState` that has been given its values.
-        usage: of the run so far: requests of the model, tokens (input, output, cached, reasoning).
-        text: the newest answer of the model, if any (the one of this step from after_inference on).
+        phase: the phase.
+        run_id, thread_id, agent, by, step: the place: `agent` is its key, `by` the principal that started the run.
+        deps: the dependencies of the run.
+        state: the state keys, read only; in a test, a `gr.WritableState` with values.
+        usage: of the run so far: model requests, tokens (input, output, cached, reasoning).
+        text: the newest answer of the model, if any (from after_inference on, the answer of this step).
         calls: of this step, in the model's order.
-        call: in before_tool_execute and after_tool_execute: which one.
+        call: in before_tool_execute and after_tool_execute: the call.
         termination: in run_end: why the run ends.
-        read_messages: set by the runtime; in a test, a function without arguments that gives the messages.
+        read_messages: set by the runtime; in a test, a function without arguments that returns the messages.
     """
 
     phase: Phase
@@ -113,32 +117,32 @@ class PhaseContext(Generic[Deps]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The thread up to now, with the answer of this step as soon as there is one."""
+        """The thread so far, including the answer of this step once there is one."""
         return self.read_messages()
 
 
 @attrs.frozen(kw_only=True)
 class GateContext(PhaseContext[Deps]):
-    """What a gate is told: a `PhaseContext` whose call is the one that wants to run."""
+    """The argument of a gate: a `PhaseContext` with the call that is to run."""
 
     call: CallFacts = attrs.field()
 
     @property
     def call_id(self) -> str:
-        """Of the call."""
+        """The call's id."""
         return self.call.call_id
 
     @property
     def tool(self) -> str:
-        """Its tool's name."""
+        """The name of the call's tool."""
         return self.call.tool
 
     @property
     def arguments(self) -> JSONObject:
-        """What it would run with."""
+        """The call's arguments."""
         return self.call.arguments
 
     @property
     def decision(self) -> Decision | None:
-        """The decision that made the call go on: the gate is asked again after it. None before the first one."""
+        """The decision that resumed the call, after which the gate is asked again; None before the first one."""
         return self.call.decision

@@ -1,4 +1,4 @@
-"""`Mutation`: what a hook asks for. It changes nothing itself; what the hooks of a phase ask for is merged."""
+"""`Mutation`: the requests of a hook, as a value. The runtime merges the mutations of a phase and applies them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ Effort = Literal["exclusive", "shared"]
 
 
 class MutationError(UsageError):
-    """A hook asks for something that can not be; the message names it and the way out."""
+    """A request of a hook is invalid; the message names it and says what to give."""
 
 
 @attrs.frozen
 class Mutation:
-    """What a hook asks for, as a value: each method returns a new one with one thing more.
+    """The requests of a hook, as a value: each method returns a new mutation with one more request.
 
         return gr.Mutation().set(counter, 3).add_message("Be brief.").exclude_tools("shell")
 
     In every phase: `set`, `update`, `end`. Between steps (run_start, step_start, step_end): `hold`. For the request of
-    this step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In
-    after_inference: `edit_call`, `drop_call`.
+    this
+    step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In after_inference:
+    `edit_call`, `drop_call`.
 
     Attributes:
-        writes: to state keys, in order. request: what changes about the request.
-        edits: about calls. reason: why the run is to end. holds: what the run is to wait for.
+        writes: to state keys, in order.
+        request: changes of the model request.
+        edits: of calls.
+        reason: why the run is to end.
+        holds: tickets that are to hold the run.
     """
 
     writes: tuple[tuple[StateKey[Any], Write], ...] = ()
@@ -51,6 +55,7 @@ class Mutation:
         """Replace the value of a state key.
 
         Raises:
+            MutationError: `key` is not a StateKey.
             StateError: the value does not have the key's type.
         """
         _check_key(key)
@@ -62,27 +67,29 @@ class Mutation:
         """Update a commutative state key.
 
         Raises:
+            MutationError: `key` is not a StateKey.
             StateError: the key is exclusive, or the update does not have its type.
         """
         _check_key(key)
         return attrs.evolve(self, writes=(*self.writes, (key, updated(key, update))))
 
     def end(self, reason: str) -> Mutation:
-        """End the run, as completed with the termination behavior_requested; the newest answer is its output.
+        """End the run as completed with the termination behavior_requested; the newest answer is its output.
 
         Raises:
-            MutationError: the reason is no str.
+            MutationError: the reason is not a str.
         """
         return attrs.evolve(self, reason=_text(reason, "end(reason)"))
 
     def hold(self, wish: Suspend) -> Mutation:
-        """Hold the run with a ticket of its own until somebody decides: an event outside, or a person.
+        """Hold the run with a ticket of its own until it is decided, by a person or a program.
 
-        The step that runs goes on to its end; no other begins. To resume lets the run go on, and a result joins the
-        thread as a message of the user; to cancel ends the run, as cancelled. `resume_mode` means nothing here.
+        The current step finishes; no other begins. Resume continues the run, and a result joins the thread as a user
+        message;
+        cancel ends the run as cancelled. `resume_mode` has no meaning here.
 
         Raises:
-            MutationError: `wish` is no Suspend.
+            MutationError: `wish` is not a Suspend.
         """
         given: Any = wish
         if not isinstance(given, Suspend):
@@ -99,17 +106,18 @@ class Mutation:
         placement: Literal["system", "session", "conversation", "suffix"] = "suffix",
         priority: int = 0,
     ) -> Mutation:
-        """Put a message into the request of this step; the thread does not get it.
+        """Add a message to the request of this step; it does not join the thread.
 
         Args:
             content: the text.
             role: "system" or "user".
             placement: "system" (after the instructions), "session" (before the thread), "conversation" (before the
-                newest user message) or "suffix" (last).
-            priority: within a placement the lower one comes first; equal ones in the plugins' order.
+                newest
+                user message) or "suffix" (last).
+            priority: within a placement the lower priority comes first; equal ones in the plugins' order.
 
         Raises:
-            MutationError: a value can not be.
+            MutationError: a value is invalid.
         """
         if role not in ("system", "user"):
             raise MutationError(f"add_message(role={role!r}): use 'system' or 'user'")
@@ -122,30 +130,30 @@ class Mutation:
         return self._changed(RequestChanges(messages=(message,)))
 
     def include_tools(self, *names: str) -> Mutation:
-        """Offer only these tools in this step; those that several hooks include are offered together.
+        """Offer only these tools in this step; the tools that several hooks include are offered together.
 
         Raises:
-            MutationError: a name is no str.
+            MutationError: a name is not a str.
         """
         return self._changed(RequestChanges(include=tuple(_text(name, "include_tools") for name in names)))
 
     def exclude_tools(self, *names: str) -> Mutation:
-        """Do not offer these tools in this step, whoever includes them. A call of one is refused.
+        """Do not offer these tools in this step, even if another hook includes them. A call of one is refused.
 
         Raises:
-            MutationError: a name is no str.
+            MutationError: a name is not a str.
         """
         return self._changed(RequestChanges(exclude=tuple(_text(name, "exclude_tools") for name in names)))
 
     def override(self, *, model: str | None = None, **settings: object) -> Mutation:
-        """Ask another model, or with other settings, in this step. Of two hooks the later registered one wins.
+        """Use another model or other settings in this step. Of two hooks the later registered one wins.
 
         Args:
             model: as "provider:name".
             **settings: plain JSON data, such as temperature=0.
 
         Raises:
-            MutationError: a value is no plain JSON data.
+            MutationError: a value is not plain JSON data.
         """
         if model is not None:
             _text(model, "override(model)")
@@ -162,10 +170,10 @@ class Mutation:
     # --- after_inference ---------------------------------------------------------------------------------------------
 
     def edit_call(self, call_id: str, arguments: JSONObject) -> Mutation:
-        """Give a call other arguments than the model's. They pass the gates; the model is told that they were changed.
+        """Replace the arguments of a call. The gates see the new ones; the model reads that they were changed.
 
         Raises:
-            MutationError: the arguments are no JSON object.
+            MutationError: the arguments are not a JSON object.
         """
         data, why = normalise(arguments)
         if why is not None or not isinstance(data, dict):
@@ -173,10 +181,10 @@ class Mutation:
         return self._edited(CallEdit(call_id=_text(call_id, "edit_call(call_id)"), by="", arguments=data))
 
     def drop_call(self, call_id: str, text: str = "This call was dropped before it ran.") -> Mutation:
-        """Do not run a call: it ends cancelled, and the model is told `text`.
+        """Drop a call: it ends as cancelled, and the model reads `text`.
 
         Raises:
-            MutationError: a value is no str.
+            MutationError: a value is not a str.
         """
         text = _text(text, "drop_call(text)")
         return self._edited(CallEdit(call_id=_text(call_id, "drop_call(call_id)"), by="", text=text))
@@ -184,10 +192,11 @@ class Mutation:
     def _edited(self, edit: CallEdit) -> Mutation:
         return attrs.evolve(self, edits=(*self.edits, edit))
 
-    # --- for the one who merges --------------------------------------------------------------------------------------
+    # --- merging
+    # -------------------------------------------------------------------------------------------------------
 
     def touched(self) -> dict[KeyId | str, Effort]:
-        """What two hooks may not both do: write a key (updates of one may meet), edit a call."""
+        """Return what two hooks must not both change: a key (updates of one may be merged), a call."""
         out: dict[KeyId | str, Effort] = {edit.call_id: "exclusive" for edit in self.edits}
         for key, write in self.writes:
             alone = write.op == "set" or out.get(key.id) == "exclusive"
@@ -195,7 +204,7 @@ class Mutation:
         return out
 
     def misplaced(self, phase: Phase) -> str | None:
-        """What this phase has no use for, if anything."""
+        """Return what is not allowed in this phase, or None."""
         if self.request != RequestChanges() and phase is not Phase.BEFORE_INFERENCE:
             return "asks to change the request; only before_inference can"
         if self.holds and phase not in (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END):

@@ -1,4 +1,4 @@
-"""`Plugin`: one method per phase."""
+"""`Plugin`: one method per phase of a run."""
 
 from __future__ import annotations
 
@@ -19,24 +19,32 @@ from .mutation import Mutation
 class Plugin:
     """Code that runs in the phases of a run. Override the methods of the phases that matter; the others cost nothing.
 
-    The hooks of a phase run concurrently, on one frozen snapshot, and return what they ask for. It takes effect when
-    all of them have returned, as one revision of the state. So the order of the plugins does not matter, but where two
-    ask for the same: of two that write one exclusive key, or edit one call, the later registered one runs again and
-    sees what the first has done.
+    The hooks of a phase run concurrently, on one frozen snapshot, and return mutations. These take effect when all
+    hooks
+    have returned, as one revision of the state. So the order of plugins does not matter, except where two request the
+    same:
+    of two that write one exclusive key, or edit one call, the later registered one runs again and sees the changes of
+    the
+    first.
 
-    Methods of your own may have any name but one that is nearly a phase's: that is refused as a misspelled hook.
+    Additional methods may have any name that is not close to a phase's name: such a name is refused as a misspelled
+    hook.
 
-    Delivery: at least once. A hook runs again if the state that it wrote to has changed meanwhile, and after a crash.
-    An effect on the world belongs into a tool, or must be idempotent. Cancelling the run cancels its hooks, except
-    run_end, which runs after all work has stopped.
+    Delivery: at least once. A hook runs again if the state that it wrote has changed meanwhile, and after a crash. An
+    effect
+    on the world belongs in a tool, or must be idempotent. Cancelling the run cancels its hooks, except run_end, which
+    runs
+    after all work has stopped.
 
     Attributes:
-        name: unique among an agent's plugins; the class's name if it is empty.
-        timeout: seconds that one hook may take; None: no limit (in run_end: 30).
-        on_error: what a hook that raises, or takes too long, does to the run: "fail" ends it with the code plugin_error
-            (in run_end it is only recorded); "ignore" records it and goes on. A gate that fails never lets a call pass:
-            with "ignore" a person is asked.
-        state: the state keys that it writes. Declare commutative ones, so that they can be merged after a crash.
+        name: unique among an agent's plugins; default: the class's name.
+        timeout: seconds for one hook; None: no limit (in run_end: 30).
+        on_error: the effect of a hook that raises or takes too long: "fail" ends the run with the code plugin_error (in
+            run_end it is only recorded); "ignore" records the failure and continues. A gate that fails never lets a
+            call
+            pass: with "ignore" a person is asked.
+        state: the state keys that the plugin writes. Declare commutative keys, so that they can be merged after a
+            crash.
     """
 
     name: ClassVar[str] = ""
@@ -45,63 +53,67 @@ class Plugin:
     state: ClassVar[tuple[StateKey[Any], ...]] = ()
 
     async def run_start(self, ctx: PhaseContext) -> Mutation | None:
-        """Once per run, before the first step (at least once: again after a crash in this phase)."""
+        """Run once per run, before the first step (at least once: again after a crash in this phase)."""
 
     async def step_start(self, ctx: PhaseContext) -> Mutation | None:
-        """At the beginning of each step."""
+        """Run at the beginning of each step."""
 
     async def before_inference(self, ctx: PhaseContext) -> Mutation | None:
-        """Before the model is asked; may change the request of this step. Not asked again for retries of the model."""
+        """Run before the model request, and may change the request of this step.
+
+        Not run again for retries of the model.
+        """
 
     async def after_inference(self, ctx: PhaseContext) -> Mutation | None:
-        """When the model has answered; may edit or drop its calls, or end the run."""
+        """Run when the model has answered; may edit or drop its calls, or end the run."""
 
     async def tool_gate(self, ctx: GateContext) -> Verdict | None:
-        """May this call run? Judge only: None or `Allow()`, `SetResult`, `Suspend`, `Deny` or `Block`.
+        """Decide whether a call may run: return None or `Allow()`, `SetResult`, `Suspend`, `Deny` or `Block`.
 
-        Asked for each call in the model's order before any runs, again when the state has changed since, and again
-        after a decision, with `ctx.decision`.
+        Called for each call in the model's order before any call runs, again when the state has changed since, and
+        again after
+        a decision, with `ctx.decision`.
         """
 
     async def before_tool_execute(self, ctx: PhaseContext) -> Mutation | None:
-        """Before each attempt of a call that is allowed to run."""
+        """Run before each attempt of an allowed call."""
 
     async def after_tool_execute(self, ctx: PhaseContext) -> Mutation | None:
-        """When a call has ended: also a failed one, and one whose result was set; not a cancelled one."""
+        """Run when a call has ended: also a failed call, and a call with a set result; not a cancelled one."""
 
     async def step_end(self, ctx: PhaseContext) -> Mutation | None:
-        """At the end of each step, before its stop conditions are looked at."""
+        """Run at the end of each step, before its stop conditions are evaluated."""
 
     async def run_end(self, ctx: PhaseContext) -> Mutation | None:
-        """Once if the run began, however it ends, after all work has stopped and before the terminal event."""
+        """Run once if the run began, however it ends, after all work has stopped and before the terminal event."""
 
 
 _PHASES: Final = tuple(Phase)
 _NAMES: Final = tuple(phase.value for phase in _PHASES)
 _NEAR: Final = 0.7
-"""How alike (0 to 1) a method's name and a phase must be for a slip of the pen."""
+"""Similarity (0 to 1) of a method's name and a phase above which the name counts as misspelled."""
 
 
 def hooked(plugins: Iterable[Plugin]) -> frozenset[Phase]:
-    """The phases for which some plugin has a method of its own."""
+    """Return the phases for which at least one plugin overrides the method."""
     return frozenset(phase for phase in _PHASES for plugin in plugins if has_hook(plugin, phase))
 
 
 def has_hook(plugin: Plugin, phase: Phase) -> bool:
-    """True if the plugin overrides the method of the phase."""
+    """Return True if the plugin overrides the method of the phase."""
     return getattr(type(plugin), phase.value) is not getattr(Plugin, phase.value)
 
 
 def name_of(plugin: Plugin) -> str:
-    """The plugin's name."""
+    """Return the plugin's name."""
     return plugin.name or type(plugin).__name__
 
 
 def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:
-    """An agent's plugins, checked.
+    """Return an agent's plugins, checked.
 
     Raises:
-        AgentDefinitionError: something is no plugin, or one of its parts is wrong; names it and the way out.
+        AgentDefinitionError: an item is not a plugin, or one of its parts is invalid; names it and says what to give.
     """
     if not isinstance(plugins, tuple):
         raise AgentDefinitionError(f"{where}: plugins={plugins!r}: give a list of plugins")
@@ -139,7 +151,7 @@ def _check_parts(where: str, plugin: Plugin) -> None:
 
 
 def _check_names(where: str, plugin: Plugin) -> None:
-    """A hook with a misspelled name is never called: a gate that lets everything pass. So a likely one is refused."""
+    """Refuse methods whose name is close to a phase: a misspelled gate is never called and lets everything pass."""
     kind = type(plugin)
     public = [name for name in dir(kind) if not name.startswith("_") and name not in _NAMES]
     others = [name for name in public if inspect.iscoroutinefunction(getattr(kind, name))]
@@ -154,7 +166,7 @@ def _check_names(where: str, plugin: Plugin) -> None:
 
 
 def _nearest(name: str) -> str | None:
-    """The phase that a name is nearly, or whose words it has in another order."""
+    """Return the phase whose name is similar, or has the same words in another order; else None."""
     turned = (phase for phase in _NAMES if sorted(phase.split("_")) == sorted(name.split("_")))
     return next(turned, None) or next(iter(difflib.get_close_matches(name, _NAMES, n=1, cutoff=_NEAR)), None)
 

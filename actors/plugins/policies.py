@@ -1,7 +1,7 @@
-"""Plugins without hooks: each carries a policy, which is data that the engine decides by.
+"""Plugins without hooks: each carries a policy, plain data for the engine's decisions.
 
-A policy plugin is given like every other plugin, `gr.Agent(..., plugins=[gr.Retry(attempts=5)])`. Of each kind an agent
-has one: its own, or that with the defaults.
+A policy plugin is given like every other plugin, `gr.Agent(..., plugins=[gr.Retry(attempts=5)])`. An agent has one
+policy of each kind: its own, or the default.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..errors import AgentDefinitionError
 from .plugin import Plugin
 
 _YEAR: Final = 365 * 86_400.0
-"""Seconds; a longer wait is a slip of the pen, and a moment far enough away has no date."""
+"""Seconds; a longer wait is a mistake, and a very distant moment has no date."""
 
 
 class PolicyPlugin(Plugin):
     """A plugin whose policy becomes part of the agent's spec.
 
     Attributes:
-        policy: the data that the engine decides by.
+        policy: the data for the engine.
     """
 
     policy: Policy
@@ -31,22 +31,24 @@ class PolicyPlugin(Plugin):
 
 @attrs.frozen(init=False)
 class Retry(PolicyPlugin):
-    """How often a model is asked again in one step, and how long a run waits before that.
+    """How often a model request is retried in one step, and how long the run waits before each retry.
 
     A failure is retried if it may pass: the kinds rate_limited, overloaded, timeout, interrupted and provider of
-    `ModelError`. The wait before the next try is the longer one of the back-off and of the `retry_after` that the error
-    carries; the back-off of the n-th failure is `first * factor ** (n - 1)` seconds, times a random number from 0.5 to
-    1.5, and at most `longest`. Randomness never shortens a `retry_after`.
+    `ModelError`. The wait is the longer of the back-off and the error's `retry_after`; the back-off of the n-th failure
+    is
+    `first * factor ** (n - 1)` seconds, times a random number from 0.5 to 1.5, and at most `longest`. Randomness never
+    shortens a `retry_after`.
 
     An agent without a Retry has `Retry()`. The wait is durable: a run whose process ends meanwhile waits for the rest
-    of it. A cancel or the run's deadline ends a wait at once.
+    of
+    it. A cancel or the run's deadline ends a wait at once.
 
     Args:
-        attempts: tries of one step, 1 or more; 1 switches retries off.
-        first: seconds before the second try, before the random factor.
+        attempts: requests of one step, 1 or more; 1 switches retries off.
+        first: seconds before the first retry, before the random factor.
         factor: growth of the wait from one failure to the next, 1 or more.
-        longest: seconds; the back-off grows no further.
-        retry_after_cap: seconds; a provider that asks for a longer wait ends the tries, and the run fails with
+        longest: seconds; upper bound of the back-off.
+        retry_after_cap: seconds; a longer wait requested by the provider ends the retries, and the run fails with
             model_error.
 
     Raises:
@@ -78,16 +80,17 @@ class Retry(PolicyPlugin):
 
 
 def _number(what: str, value: object, least: float, most: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:  # NaN is not either
+    # also false for NaN
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
         raise AgentDefinitionError(f"{what}{value!r}): give a number from {least:g} to {most:,.0f}")
     return float(value)
 
 
 def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
-    """The policies of an agent's plugins; the defaults of those that are not given.
+    """Return the policies of an agent's plugins, with defaults for missing kinds.
 
     Raises:
-        AgentDefinitionError: two are of one kind.
+        AgentDefinitionError: two plugins have one kind of policy.
     """
     found: dict[type[Policy], Policy] = {}
     for plugin in plugins:
@@ -102,7 +105,7 @@ def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
 
 
 def essence(policies: Policies) -> dict[str, Any]:
-    """What differs from the defaults, as plain data for an agent's digest."""
+    """Return the differences from the defaults, as plain data for an agent's digest."""
     return {
         field.name: attrs.asdict(getattr(policies, field.name))
         for field in attrs.fields(Policies)

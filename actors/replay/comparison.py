@@ -1,4 +1,9 @@
-"""A replay: the record of a run is folded, and the events that come of it are compared with the stored ones."""
+"""Replay a run: fold its record, and compare the resulting events with the stored ones.
+
+Theory of operation. The record is read commit by commit. Each resulting frame is compared byte for byte with the next
+frame of the log; after a commit, the log must have no further event of that commit. The first difference ends the
+replay, because everything after it would differ, too.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +24,13 @@ from .shown import shown
 
 @attrs.frozen(kw_only=True)
 class StoredRun:
-    """What a store has of a run, as far as a replay needs it.
+    """The stored data of a run that a replay needs.
 
     Attributes:
         info: of the run.
-        definitions: call id -> the mark of its tool's definition, as it was.
-        frames: the log. record: whole commits, up to the end of the log.
+        definitions: call id -> recorded digest of its tool's definition.
+        frames: the log.
+        record: whole commits, up to the end of the log.
     """
 
     info: RunInfo
@@ -34,10 +40,10 @@ class StoredRun:
 
 
 class Replay:
-    """A replay in progress: iterate over `steps`, then see `report`."""
+    """A replay in progress: iterate over `steps`, then call `report`."""
 
     def __init__(self, stored: StoredRun, spec: AgentSpec, redactor: Redactor) -> None:
-        """Begin. Args as for `Fold`."""
+        """Begin a replay. Arguments as for `Fold`."""
         self._stored, self._redactor = stored, redactor
         self._fold = Fold(stored.info, spec, stored.definitions, redactor)
         self._position = self._number = 0
@@ -48,7 +54,7 @@ class Replay:
         return f"<Replay of {self._stored.info.run_id} at event {self._position}>"
 
     def steps(self) -> Iterator[FoldedEntry]:
-        """What each entry of the record comes to, up to the end of the record or the first difference."""
+        """Yield the result of each entry, up to the end of the record or the first difference."""
         for commit in self._stored.record:
             for taken in commit.taken:
                 self._number, self._newest = self._number + 1, taken
@@ -70,7 +76,7 @@ class Replay:
             self._compare(None)
 
     def _compare(self, frame: bytes | None) -> None:
-        """The next event of the log with the next one of the replay; None: it has none there."""
+        """Compare the next event of the log with the next event of the replay; None: the replay has none here."""
         if self._found is not None:
             return
         frames, position = self._stored.frames, self._position
@@ -90,7 +96,7 @@ class Replay:
         self._found = Unreplayable(sequence=sequence, missing=missing, text=f"event {sequence}: {why}")
 
     def report(self) -> ReplayReport:
-        """What the replay came to; to be asked when `steps` has ended."""
+        """Return the result of the replay; call it when `steps` has ended."""
         run_id, events, found = self._stored.info.run_id, self._position, self._found
         if isinstance(found, Difference):
             return ReplayReport(run_id=run_id, equal=False, events=events, difference=found)

@@ -1,9 +1,8 @@
-"""Folding a record: the machine takes again what it took, and says again what it said.
+"""Fold a record: apply the recorded inputs to the machine again.
 
-The state begins as the run was created. Each entry of the record leads to the next one: an input through `step`, at the
-time that is recorded with it; what the run's owner did to the state beside that, likewise (`engine/recording.py`). The
-events that come of an entry are encoded as they were when they were written. Nothing waits here, and no effect is
-performed.
+Theory of operation. The state begins at the run's creation. Each entry of the record leads to the next state: an input
+through `step`, at its recorded time; other changes of the state by the run's owner likewise (`engine/recording.py`).
+The resulting events are encoded as they were when they were written. Nothing waits here, and no effect is performed.
 """
 
 from __future__ import annotations
@@ -42,18 +41,19 @@ CEASED: Final = "from here on a runtime with record=False worked on it"
 
 
 class NoRecord(Exception):
-    """The fold can not go on: a stretch of the run was not recorded. Says why."""
+    """The fold cannot continue: a stretch of the run was not recorded. The text has the reason."""
 
 
 @attrs.frozen
 class FoldedEntry:
-    """What one entry of a record came to.
+    """The result of one entry of a record.
 
     Attributes:
         taken: the entry.
-        before: the state that it met; None for the first one. after: the state that it left.
-        events, effects: what the machine said and wanted.
-        frames: the events as bytes.
+        before: the state before the entry; None for the first one.
+        after: the state after the entry.
+        events, effects: of the machine's transition.
+        frames: the encoded events.
     """
 
     taken: RecordEntry
@@ -65,15 +65,15 @@ class FoldedEntry:
 
 
 class Fold:
-    """A run that is run again, entry by entry."""
+    """Folds a run, entry by entry."""
 
     def __init__(self, info: RunInfo, spec: AgentSpec, definitions: Mapping[str, str], redactor: Redactor) -> None:
         """Begin before the run's creation.
 
         Args:
             info: of the run.
-            spec: of the agent that is tried; its key and digest do not matter.
-            definitions: call id -> the mark of its tool's definition, as it was.
+            spec: of the agent to fold with; its key and digest do not matter.
+            definitions: call id -> recorded digest of its tool's definition.
             redactor: with the secrets that the runtime had when the events were written.
         """
         self._info, self._encoder = info, EventEncoder(info, redactor)
@@ -86,10 +86,10 @@ class Fold:
         return f"<Fold of {self._info.run_id}>"
 
     def take(self, taken: RecordEntry) -> FoldedEntry:
-        """Take the next entry.
+        """Apply the next entry.
 
         Raises:
-            NoRecord: there is a gap before it.
+            NoRecord: there is a gap before the entry.
         """
         before, entry = self._state, taken.entry
         events, effects = tuple[EventDraft, ...](), tuple[Effect, ...]()
@@ -129,7 +129,7 @@ class Fold:
         return msgspec.structs.replace(message, keys=with_reducers(message.keys, self._spec, self._stand_in))
 
     def _reductions(self) -> Iterator[tuple[Any, ...]]:
-        """What the reducers returned while the present entry was taken."""
+        """Yield the recorded results of reducers for the present entry."""
         while True:
             yield self._reduced.pop(0) if self._reduced else ("LookupError", "no result of this reducer is recorded")
 

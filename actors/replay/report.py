@@ -1,4 +1,4 @@
-"""What a replay found: values, and the first place where two events differ."""
+"""The result of a replay: values, and the first place where two events differ."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ..contract.plain import JSONValue
 
 Missing = Literal["record", "bytes"]
 _SHOWN: Final = 200
-"""Characters of a value that a sentence for people shows."""
+"""Most characters of a value in a sentence for people."""
 
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """The first event that does not come again as it is stored.
+    """The first event that the replay does not reproduce.
 
     Attributes:
-        sequence: where, counted from 1.
-        recorded: what the store has; None if its log ends before.
-        replayed: what the machine says; None if it says nothing there.
-        path: where in the payload, such as `arguments.items[0]`; or `type`, `timestamp` and the like; or `bytes`.
+        sequence: of the event, from 1.
+        recorded: the stored event; None if the log ends before.
+        replayed: the event of the replay; None if there is none.
+        path: the place in the payload, such as `arguments.items[0]`; or `type`, `timestamp` etc.; or `bytes`.
         text: a sentence for people.
-        input: the newest entry of the record before it, as one line: its number, its time and what it was.
+        input: the newest entry of the record before the event, as one line: its number, its time and its content.
     """
 
     sequence: int
@@ -38,13 +38,13 @@ class Difference:
 
 @attrs.frozen(kw_only=True)
 class Unreplayable:
-    """Why a replay could not go on.
+    """Why a replay cannot continue.
 
     Attributes:
-        sequence: the first event that can not be compared.
-        missing: what is not there.
-            record: of what the run took: an older release wrote it, or a runtime with `record=False`.
-            bytes: of the stored event, which can not be read.
+        sequence: the first event that cannot be compared.
+        missing: the missing data.
+            record: inputs of the run: an older release wrote it, or a runtime with `record=False`.
+            bytes: the stored event, which is unreadable.
         text: a sentence for people.
     """
 
@@ -55,14 +55,14 @@ class Unreplayable:
 
 @attrs.frozen(kw_only=True)
 class ReplayReport:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
         run_id: of the run.
-        equal: every stored event came again, byte for byte, and no other.
-        events: how many did, from the first one.
-        difference: the first that did not; None if equal or unreplayable.
-        unreplayable: why the replay could not go on; None otherwise.
+        equal: every stored event was reproduced, byte for byte, and no other.
+        events: the number of reproduced events, from the first one.
+        difference: the first event that was not reproduced; None if equal or unreplayable.
+        unreplayable: why the replay could not continue; else None.
     """
 
     run_id: str
@@ -73,7 +73,7 @@ class ReplayReport:
 
 
 def compared(sequence: int, recorded: Event | None, replayed: Event | None, line: str) -> Difference:
-    """How two events of one place in the log differ, whose bytes do. `line`: the input before."""
+    """Return the difference between two events at one place in the log. `line`: the input before them."""
     path, text = _first_difference(recorded, replayed)
     text = f"event {sequence}: {text}"
     return Difference(sequence=sequence, recorded=recorded, replayed=replayed, path=path, text=text, input=line)
@@ -100,11 +100,11 @@ def _head(event: Event) -> dict[str, JSONValue]:
 
 
 ABSENT: Final = object()
-"""In place of a value that one side does not have."""
+"""Replaces a value that one side does not have."""
 
 
 def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """Where two JSON values first differ, in the order of the recorded one, and the two values there."""
+    """Return where two JSON values first differ, in the order of the recorded one, and the two values there."""
     if isinstance(recorded, Mapping) and isinstance(replayed, Mapping):
         names = (*recorded, *(name for name in replayed if name not in recorded))
         pairs = [(f"{path}.{name}" if path else str(name), name) for name in names]

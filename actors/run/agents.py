@@ -1,4 +1,4 @@
-"""`Agents`: the agents of a runtime, and the models and dependencies that their runs work with."""
+"""`Agents`: the agents of a runtime, and the models and dependencies of their runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .error_log import DEPS, ErrorLog
 from .services import RunUnavailable
 
 DepsProvider = Callable[[RunInfo], Any]
-"""(RunInfo) -> deps, sync or async. Asked at every activation of a run without live deps.
+"""(RunInfo) -> deps, sync or async. Called at each activation of a run without live deps.
 
-One that raises leaves the run as it is, degraded(deps_missing). LookupError says that it has none: the run waits for a
-command, for `resume`, or for the next start. Anything else is a failure that may pass: the provider is asked again,
-after a second at first and after a minute at most.
+A provider that raises leaves the run unchanged and degraded (deps_missing). LookupError means that there are no deps:
+the run waits for a command, for `resume`, or for the next start. Any other exception may be temporary: the provider is
+called again, with back-off from one second to one minute.
 """
 
 NO_PROVIDER: Final = "it was started with deps of its own and the runtime has no provider"
@@ -36,10 +36,10 @@ NO_PROVIDER: Final = "it was started with deps of its own and the runtime has no
 
 @attrs.define(eq=False, repr=False)
 class Agents:
-    """The agents of one runtime, by key, with the deps that `open_runtime` was given.
+    """The agents of one runtime by key, with the deps given to `open_runtime`.
 
     Attributes:
-        by_key: the agents. `find` adds those that a start brings along.
+        by_key: the agents; `find` adds those that a start brings along.
     """
 
     by_key: dict[str, Agent[object]]
@@ -52,14 +52,15 @@ class Agents:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
 
     def get(self, key: str) -> Agent[object] | None:
-        """The agent of this key, or None."""
+        """Return the agent with this key, or None."""
         return self.by_key.get(key)
 
     def find(self, wanted: Agent[object] | str) -> Agent[object]:
-        """The agent that a caller has named, or has handed in: an agent of a new key becomes known.
+        """Return the agent that a caller named or handed in. An agent with a new key is added.
 
         Raises:
-            UnknownAgent: no agent has this key. UsageError: another agent has the key of the one that is handed in.
+            UnknownAgent: no agent has this key.
+            UsageError: another agent has the key of the given one.
         """
         if isinstance(wanted, Agent):
             known = self.by_key.setdefault(wanted.key, wanted)
@@ -75,20 +76,21 @@ class Agents:
         return agent
 
     def startable(self, wanted: Agent[object] | str) -> Agent[object]:
-        """As `find`, of an agent that has a model.
+        """Return an agent as `find` does, and check that it has a model.
 
         Raises:
-            UnknownAgent, UsageError: as `find`. AgentDefinitionError: the agent has no model.
+            UnknownAgent, UsageError: as `find`.
+            AgentDefinitionError: the agent has no model.
         """
         agent = self.find(wanted)
         self.model_for(agent)
         return agent
 
     def model_for(self, agent: Agent[object]) -> Model:
-        """The model that an agent is to use.
+        """Return the agent's model.
 
         Raises:
-            AgentDefinitionError: it has none.
+            AgentDefinitionError: the agent has none.
         """
         model = agent.model
         if isinstance(model, Model):
@@ -98,10 +100,10 @@ class Agents:
         return resolve_model(model)
 
     def agent_for(self, info: RunInfo) -> Agent[object]:
-        """The agent of a run that is taken up.
+        """Return the agent of a run that is taken up.
 
         Raises:
-            Degraded: there is none, or it has no model.
+            RunUnavailable: no agent has the key, or the agent has no model.
         """
         agent = self.by_key.get(info.agent)
         if agent is None:
@@ -113,10 +115,10 @@ class Agents:
         return agent
 
     async def deps_for(self, info: RunInfo) -> Any:
-        """The deps of a run that has no live ones: the runtime's own, or those that the provider gives.
+        """Return the deps of a run without live ones: the runtime's own, or the provider's.
 
         Raises:
-            Degraded: there are none; `passing` if the provider has failed and is to be asked again.
+            RunUnavailable: there are none; `passing` if the provider failed and will be called again.
         """
         if not callable(self._deps):
             if info.has_deps and self._deps is None:
@@ -130,7 +132,7 @@ class Agents:
             raise RunUnavailable(
                 "deps_missing", self._redactor.text(f"the provider has none: {message_of(error)}")
             ) from error
-        except BaseException as error:  # noqa: BLE001 - user code: what it can not give now it may give in a while
+        except BaseException as error:  # noqa: BLE001 - user code; the failure may be temporary
             failure = failure_of(error)
             name = self._log_provider(info, failure)
             said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
@@ -140,7 +142,10 @@ class Agents:
         return deps
 
     def _log_provider(self, info: RunInfo, failure: BaseException) -> str:
-        """The traceback once for each run, then a line for each time that the provider fails again; the error's id."""
+        """Log a provider's failure: the first with its traceback, each later one of the run as a line.
+
+        Returns the error's id.
+        """
         name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
         fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
         if info.run_id in self._failing:
@@ -151,13 +156,13 @@ class Agents:
         return name
 
     def can_revive(self, info: RunInfo) -> bool:
-        """True if the run's live objects can be had again once it has left memory."""
+        """Return True if agent and deps can be had again once the run has left memory."""
         return info.agent in self.by_key and (not info.has_deps or callable(self._deps))
 
     def missing_requirement(self, info: RunInfo, *, has_agent: bool, has_deps: bool) -> tuple[str, str] | None:
-        """What a run needs and does not have here, beside what its owner has already; None if nothing.
+        """Return what a run needs and lacks here, beyond what its owner already has (code, sentence); None if nothing.
 
-        A provider counts as having deps: it is asked only when the run is woken.
+        A provider counts as having deps: it is called only when the run is woken.
         """
         if not has_agent and info.agent not in self.by_key:
             return "agent_unknown", f"no agent has the key {info.agent!r}"

@@ -1,8 +1,11 @@
-"""The actor of one tool call: runs the body when it gets its cue, and waits for a decision while the call is suspended.
+"""The actor of one tool call: runs the body when the machine starts an attempt, and waits while the call is suspended.
 
-A call that never suspends is one task that runs one body. One that suspends keeps its task: it parks on its mailbox
-with its ticket, and the decision arrives there as a message (`StartCall` with the decision), or word that the call
-has ended without it (`Release`).
+Theory of operation. A call that never suspends is one task that runs one body. A suspended call keeps its task: the
+task
+parks on a mailbox with the ticket, and the decision arrives as a message (`StartCall` with the decision), or `Release`
+if the call ended without its body. After a restart a parked call gets a new actor from its rows (`parked`). A body that
+ignores its time limit or runs in a thread that ignores its cancel is given up: the call fails, its late result is
+dropped, and the run's end names the body.
 """
 
 from __future__ import annotations
@@ -34,12 +37,12 @@ from .sanitize import InvalidValue, suspend_of, text_of
 from .task_requests import TaskPort
 
 _MAILBOX: Final = 8
-"""Messages to a parked call: one cue is all that the engine ever sends at a time."""
+"""Capacity of a parked call's mailbox. The machine sends one message at a time."""
 
 
 @attrs.define(eq=False, repr=False, kw_only=True)
 class CallActor:
-    """Runs the attempts of one call, or one of a background task."""
+    """Runs the attempts of one call, or one attempt of a background task."""
 
     _info: RunInfo
     _agent: Agent[object]
@@ -65,7 +68,7 @@ class CallActor:
         await self._attempt(child, cue, of_call=effect.call_id)
 
     async def parked(self, child: Child) -> None:
-        """The body of an actor that starts parked."""
+        """Run an actor that begins parked."""
         mailbox = child.mailbox
         if mailbox is None:
             raise RuntimeError(f"{child!r} has no mailbox to wait on")
@@ -74,12 +77,17 @@ class CallActor:
             await mailbox.wait()
             if not len(mailbox):
                 continue
-            await trio.lowlevel.checkpoint_if_cancelled()  # cancelled after it was told: its body must not begin
-            cue = mailbox.pop()  # taken and acted on in one stretch; what it started is in the run's rows
+            # the cancel may have come after the message: the body must not begin
+            await trio.lowlevel.checkpoint_if_cancelled()
+            # popped and acted on without a checkpoint between: a popped message is never lost to a cancel
+            cue = mailbox.pop()
             again = not isinstance(cue, Release) and await self._attempt(child, cue)
 
     async def _attempt(self, child: Child, cue: StartCall, of_call: str | None = None) -> bool:
-        """Run the body once; True if the call is suspended and goes on waiting. `of_call`: of a task, its call."""
+        """Run the body once. Returns True if the call is suspended and waits.
+
+        `of_call`: for a task, the call it came from.
+        """
         tool = self._agent.tool(cue.tool)
         if tool is None:
             text = f"the tool {cue.tool!r} is not there any more"
@@ -117,7 +125,10 @@ class CallActor:
         return returned(call_id, attempt, value, state)
 
     def _limited(self, child: Child, tool: Tool[..., object], cue: StartCall) -> trio.Event:
-        """To be set when the body has ended. One that hides from its time limit is given up, as a thread would be."""
+        """Return an event to set when the body ends.
+
+        A body that ignores its time limit is given up, as a thread would be.
+        """
         ended = trio.Event()
         if tool.timeout is None or not tool.is_async:
             return ended
@@ -174,10 +185,10 @@ class CallActor:
 
 
 def _suspended(tool: Tool[..., object], cue: StartCall, wish: Suspend) -> Input:
-    """What a wish to wait comes to; one that can not be stored is a failure of the tool."""
+    """Turn a tool's `Suspend` into an input. A request that cannot be stored is a failure of the tool."""
     try:
         return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's, and may do anything when they are read
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
         why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
         text = f"The tool {tool.name!r} asked for a decision that can not be stored: {why}."
         fatal = tool.on_error == "raise"
@@ -185,7 +196,7 @@ def _suspended(tool: Tool[..., object], cue: StartCall, wish: Suspend) -> Input:
 
 
 def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:
-    """What a needs_approval predicate is given. It reads state and writes none."""
+    """Return the context for a needs_approval predicate. It reads state and cannot write it."""
     return ToolContext(
         deps=deps,
         run_id=info.run_id,
@@ -230,14 +241,14 @@ def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:
-    """Where a parked call waits for its cue."""
+    """Return the mailbox of a parked call."""
     return Mailbox(f"call {call_id}", _MAILBOX)
 
 
 def returned(call_id: str, attempt: int, value: object, state: WritableState) -> CallReturned:
-    """A body's value as JSON data and as the text that the model gets, with what it wrote to state.
+    """Turn a body's return value into JSON data and the text for the model, with the body's state writes.
 
-    Never fails, for the effect has happened.
+    Never fails, because the effect has already happened.
     """
     data, why = normalise(value)
     shown, large = shown_value(data)

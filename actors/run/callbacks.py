@@ -1,6 +1,6 @@
-"""What the store and the run actors call: the store's hooks and the actors' directory.
+"""Callbacks of the store (`StoreHooks`) and of the run actors (`Directory`).
 
-Both are made before the roster and the commands that they pass calls on to, and are given these once they are there.
+Both objects exist before the registry and the commands that they forward to, which are set afterwards.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .run_registry import RunRegistry
 
 @attrs.define(eq=False)
 class StoreReports:
-    """What has become durable, and whether the store answers (`StoreHooks`).
+    """Receives the store's reports of durable changes and of outages (`StoreHooks`).
 
     Attributes:
-        outage: why the store does not answer now; None if it does.
+        outage: why the store is unavailable; None if it answers.
     """
 
     _board: ChangeSignals
@@ -37,22 +37,22 @@ class StoreReports:
     outage: Exception | None = attrs.field(init=False, default=None)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """A command is durable: hint it to the run's actor."""
+        """Hint a durable command to the run's actor."""
         self._roster.posted(run_id, item)
         self._board.posted(run_id)
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Events of a run are durable: wake the followers of the run."""
+        """Wake the followers of a run whose new events are durable."""
         self._board.committed(run_id, last, frames)
 
     def pruned(self) -> None:
-        """Done runs have been deleted: wake the readers of lists."""
+        """Wake the readers of lists after runs were pruned."""
         self._board.pruned()
 
     def unavailable(self, error: Exception | None) -> None:
-        """The store has stopped answering, or answers again: the log `greenroom.run` says so.
+        """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.
 
-        Runs stand at their receipts meanwhile, and commands are answered store_unavailable.
+        Meanwhile runs wait for their receipts, and commands are rejected with store_unavailable.
         """
         self.outage = error
         if error is None:
@@ -64,10 +64,10 @@ class StoreReports:
 
 @attrs.define(eq=False)
 class LocalDirectory:
-    """What a run actor asks its runtime for (`Directory`).
+    """The runtime as run actors see it (`Directory`).
 
     Attributes:
-        roster, commands: set once they are made, before the first run is.
+        roster, commands: set before the first run exists.
     """
 
     _agents: Agents
@@ -95,13 +95,13 @@ class LocalDirectory:
         return await self.commands.post(run_id, command)
 
     def released(self, run_id: str) -> None:
-        """The run's thread is free."""
+        """Report that the run's thread is free."""
         self.roster.released(run_id)
 
     def resting(self, run_id: str, resting: bool) -> None:
-        """The run came to rest, or works again."""
+        """Report that the run came to rest, or works again."""
         self.roster.resting(run_id, resting)
 
     def wake(self, run_id: str, degraded: bool) -> bool:
-        """A timer of a run that is not in memory has fired (`WakeupTimer`)."""
+        """Give a run that is not in memory an owner, because one of its timers fired (`WakeupTimer`)."""
         return self.roster.wake(run_id, degraded=degraded)

@@ -1,7 +1,17 @@
-"""What is new about runs: one `RunSignal` for each run that a task waits for or follows, and one for the runtime.
+"""What is new about runs: one `RunSignal` per run that a task waits for or follows, and one for the runtime.
 
-The contract: take the notice first, look at the store next, wait for the notice last. Then no change is missed. A
-signal exists while a task holds it; a run that is neither waited for nor followed costs nothing here.
+Theory of operation. A notice is a one-shot event. Take the notice first, read the store next, wait for the notice last:
+a change between the read and the wait has set the notice already, so no change is missed. A signal exists while a task
+holds it (weak values); a run that is neither awaited nor followed costs nothing here.
+
+The loop of every reader:
+
+    signal = signals.signal(run_id)
+    while True:
+        notice = signal.change()
+        if await enough(run_id):
+            break
+        await notice.wait()
 """
 
 from __future__ import annotations
@@ -17,13 +27,14 @@ from .event_buffer import EventBuffer
 
 
 class RunSignal:
-    """Says when a run has changed and when it has come to rest, and has its newest events while it is followed.
+    """Reports changes and rests of a run, and buffers its newest events while the run is followed.
 
-    Keep it for as long as you wait for one of its notices.
+    Keep a reference for as long as you wait for one of its notices.
 
     Attributes:
+        followers: how many followers the run has.
         tail: the newest events, filled while the run is followed; None while it is not.
-        listeners: called, synchronously, at each change and when the runtime closes; must be short and must not raise.
+        listeners: called synchronously at each change and when the runtime closes; must be short and must not raise.
     """
 
     __slots__ = ("__weakref__", "_change", "_closed", "_rest", "followers", "listeners", "tail")
@@ -37,10 +48,10 @@ class RunSignal:
         self.listeners: set[Callable[[], None]] = set()
 
     def change(self) -> trio.Event:
-        """A notice that is set at the next durable change, when the run's owner is gone, or when the runtime closes.
+        """Return a notice of the next durable change; also set when the run's owner exits or the runtime closes.
 
         Raises:
-            RuntimeClosed: the runtime is closed; nothing changes here any more.
+            RuntimeClosed: the runtime is closed; no further change is reported.
         """
         if self._closed:
             raise closed()
@@ -49,10 +60,10 @@ class RunSignal:
         return self._change
 
     def rest(self) -> trio.Event:
-        """A notice that is set when the run next is done, waits or has no owner here, or when the runtime closes.
+        """Return a notice of the next rest: the run is done, waits or has no owner here, or the runtime closes.
 
         Raises:
-            RuntimeClosed: the runtime is closed; nothing changes here any more.
+            RuntimeClosed: the runtime is closed; no further change is reported.
         """
         if self._closed:
             raise closed()
@@ -61,7 +72,7 @@ class RunSignal:
         return self._rest
 
     def changed(self) -> None:
-        """Set the notices of a change."""
+        """Set the notice of a change, and call the listeners."""
         if self._change is not None:
             self._change.set()
             self._change = None
@@ -69,25 +80,25 @@ class RunSignal:
             listener()
 
     def rested(self) -> None:
-        """Set the notices of a rest."""
+        """Set the notice of a rest."""
         if self._rest is not None:
             self._rest.set()
             self._rest = None
 
     def close(self) -> None:
-        """Set all notices, and give out no more."""
+        """Set all notices; later requests for a notice raise RuntimeClosed."""
         self._closed = True
         self.rested()
         self.changed()
 
 
 def closed() -> RuntimeClosed:
-    """The error of a runtime in which nothing can be looked up any more."""
+    """Return the error for reads of a closed runtime."""
     return RuntimeClosed("the runtime is closed; open it again to look at its runs and to follow them")
 
 
 class _Looking:
-    """The context of `ChangeSignals.looking`: a class, because entering a generator costs ten times as much."""
+    """The context of `ChangeSignals.looking`. A class, because entering a generator context costs ten times as much."""
 
     __slots__ = ("_check",)
 
@@ -103,15 +114,17 @@ class _Looking:
 
 
 class ChangeSignals:
-    """The signals of a runtime's runs, and what is called for all runs.
+    """The signals of a runtime's runs, and the listeners for all runs.
 
     Attributes:
-        runtime: the signal of the runtime itself: it comes to rest whenever a run does, and never changes.
+        runtime: the signal of the runtime itself: its rest is set whenever a run rests; it has no changes until it
+            closes.
         followed: how many runs are followed.
-        listeners: called, synchronously, with each run that has changed and the events of its commit (none: something
-            else about it is new); must be short and must not raise.
-        sweep_listeners: called, synchronously, after runs were deleted; must be short and must not raise.
-        closed: nothing can be looked up here any more.
+        listeners: called synchronously with the id of each changed run and the events of its commit (empty: another
+            fact
+            about the run changed); must be short and must not raise.
+        sweep_listeners: called synchronously after runs were pruned; must be short and must not raise.
+        closed: reads raise RuntimeClosed.
     """
 
     def __init__(self) -> None:
@@ -124,16 +137,17 @@ class ChangeSignals:
         self._signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        """Runs that a task waits for or follows."""
+        """Return the number of runs that a task waits for or follows."""
         return len(self._signals)
 
-    # --- for those who look ------------------------------------------------------------------------------------------
+    # --- readers
+    # -------------------------------------------------------------------------------------------------------
 
     def signal(self, run_id: str) -> RunSignal:
-        """The run's signal, the same for all who hold it.
+        """Return the run's signal, the same object for all holders.
 
         Raises:
-            RuntimeClosed: the runtime is closed; nothing changes here any more.
+            RuntimeClosed: the runtime is closed; no further change is reported.
         """
         self.check_open()
         signal = self._signals.get(run_id)
@@ -143,7 +157,7 @@ class ChangeSignals:
 
     @contextmanager
     def follow(self, run_id: str) -> Iterator[tuple[RunSignal, EventBuffer]]:
-        """The run's signal, and its tail, which is filled from now on for the time of the block.
+        """Yield the run's signal and its tail, which is filled for the time of the block.
 
         Raises:
             RuntimeClosed: the runtime is closed.
@@ -162,7 +176,7 @@ class ChangeSignals:
                 self.followed -= 1
 
     def check_open(self) -> None:
-        """Raise once nothing can be looked up here any more.
+        """Raise once reads are refused.
 
         Raises:
             RuntimeClosed: the runtime is closed.
@@ -171,41 +185,42 @@ class ChangeSignals:
             raise closed()
 
     def looking(self) -> _Looking:
-        """A context for a read of the store.
+        """Return a context for a read of the store.
 
         Raises:
-            RuntimeClosed: the runtime is closed, or closes meanwhile.
+            RuntimeClosed: the runtime is closed, or closes during the read.
         """
         return self._looking
 
-    # --- for those who make changes ----------------------------------------------------------------------------------
+    # --- writers
+    # -------------------------------------------------------------------------------------------------------
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """These events of a run, up to sequence `last`, have become durable."""
+        """Publish events of a run, up to sequence `last`, that became durable."""
         signal = self._signals.get(run_id)
         if frames and signal is not None and signal.tail is not None:
             signal.tail.append(last, frames)
         self._changed(run_id, frames)
 
     def posted(self, run_id: str) -> None:
-        """A command to the run is durable, and has not acted yet: lists say so."""
+        """Publish that a durable command waits for the run: lists show it."""
         for listener in tuple(self.listeners):
             listener(run_id, ())
 
     def rested(self, run_id: str) -> None:
-        """The run is durably done or waits."""
+        """Publish that the run is durably done or waiting."""
         signal = self._signals.get(run_id)
         if signal is not None:
             signal.rested()
         self.runtime.rested()
 
     def left(self, run_id: str) -> None:
-        """The run has no owner here any more."""
+        """Publish that the run has no owner here any more."""
         self._changed(run_id, ())
         self.rested(run_id)
 
     def pruned(self) -> None:
-        """Runs have been deleted: lists are to be read again."""
+        """Publish that runs were pruned: lists have to be read again."""
         for listener in tuple(self.sweep_listeners):
             listener()
 
@@ -218,7 +233,7 @@ class ChangeSignals:
             signal.changed()
 
     def close(self) -> None:
-        """Set all notices; a task that looks again gets RuntimeClosed."""
+        """Set all notices; later reads and notices raise RuntimeClosed."""
         self.closed = True
         for signal in (self.runtime, *self._signals.values()):
             signal.close()

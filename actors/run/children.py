@@ -1,7 +1,12 @@
-"""The children of one run: model streams, hooks, calls. Each has a scope, a slot for what it owes, and an exit.
+"""The children of one run: model streams, hooks, calls. Each has a cancel scope, one final input, and an exit.
 
-What a child owes its parent is not a message that could be refused: inputs go into a list, streamed text into one
-conflating buffer per message, and the parent is nudged. A child publishes its exit in its last synchronous step.
+Theory of operation. A child returns results to its run loop through lists, not through a bounded mailbox, so a result
+is
+never refused: final inputs go into `inputs`, streamed text into one merging buffer per message, and the loop is nudged.
+Back-pressure exists only for streamed text (`DeltaBuffer.put` waits). A child publishes its exit in its last
+synchronous
+step. trio cannot kill a task, so a child that ignores its cancel is named as unresponsive and detached: its results are
+dropped, and its task stays in the runtime's nursery until the body ends.
 """
 
 from __future__ import annotations
@@ -22,50 +27,50 @@ from .sanitize import text_of
 from .task_requests import TaskRequests
 
 PIECE: Final = 65_536
-"""Characters of streamed text in one event at most: with every one escaped, still within an event's limit."""
+"""Most characters of streamed text in one event. With every character escaped the event is still within its limit."""
 BUFFER_LIMIT: Final = 65_536
-"""Characters of one message that may wait for the store before its writer has to wait."""
+"""Characters of one message that may wait for the store before `DeltaBuffer.put` waits."""
 
 CALL: Final = "call:"
-"""Begins the key of a call's actor."""
+"""Prefix of the key of a call's actor."""
 EXPIRE: Final = "expire:"
-"""Begins the command id of an expiry, and the key of the child that posts it."""
+"""Prefix of the command id of an expiry, and of the key of the child that posts it."""
 FRAMES: Final = 6
-"""Frames of a stack that are told, innermost last."""
+"""Reported frames of a stack, innermost last."""
 SLACK: Final = 1.0
-"""Seconds beyond the longest grace before what still runs is named stubborn."""
+"""Seconds beyond the longest grace after which a running child is reported as unresponsive."""
 
 
 def call_key(call_id: str) -> str:
-    """The key of a call's actor."""
+    """Return the key of a call's actor."""
     return f"{CALL}{call_id}"
 
 
 def call_of(key: str) -> str:
-    """The call whose actor has this key, or the key itself if it is no call's."""
+    """Return the call id of an actor's key, or the key itself if no call has it."""
     return key.removeprefix(CALL)
 
 
 class ClaimLost(Exception):
-    """This owner must stop, and write nothing more: another claim is newer, or the store or the workplace has gone."""
+    """This owner must stop and write nothing more: a newer claim exists, or the store or the task nursery has ended."""
 
 
 @attrs.frozen
 class Release:
-    """To a parked call: it has ended without its body."""
+    """Message to a parked call: the call ended without its body."""
 
 
 Cue = StartCall | Release
-"""What a parked call waits for."""
+"""The messages of a parked call's mailbox."""
 
 
 @attrs.frozen
 class OverrunBody:
-    """A body that has overrun its grace and goes on without its call.
+    """A body that overran its grace and still runs, detached from its call.
 
     Attributes:
-        item: what the machine is told of it.
-        ended: set when it ends after all.
+        item: the report for the machine.
+        ended: set when the body ends.
     """
 
     item: Unfinished
@@ -78,15 +83,16 @@ class Child:
 
     Attributes:
         key: unique among the run's live children.
-        scope: cancels it and all that it has started.
-        grace: seconds that it gets after a cancel.
-        tool: of a call.
-        mailbox: of a parked call: where its decision arrives.
-        ticket: what a parked call waits for.
-        attempt: of a call: the newest one that its actor was given to run; 0 for none.
-        muted: it was given up, and nothing counts that it still says.
-        ours: no code of the user's runs in it, so a cancel ends it, and it is never named stubborn.
-        pausing: it waits for a moment that its run's rows name: its owner may go at any time.
+        scope: cancels the child and everything it started.
+        grace: seconds to end after a cancel.
+        tool: of a call: the tool's name.
+        mailbox: of a parked call: receives the decision.
+        ticket: of a parked call: the ticket that the call waits for.
+        attempt: of a call: the newest attempt given to its actor; 0 for none.
+        task: the trio task, once started.
+        muted: the child was abandoned; its results are dropped.
+        ours: no user code runs in the child, so a cancel ends it and it is never unresponsive.
+        pausing: the child waits for a moment that is in the run's rows: the owner may end at any time.
     """
 
     key: str
@@ -108,7 +114,7 @@ class Child:
 
     @property
     def ended(self) -> trio.Event:
-        """Set in its last synchronous step; made for whoever asks first."""
+        """Set in the child's last synchronous step; created on first access."""
         if self._ended is None:
             self._ended = trio.Event()
             if self._over:
@@ -116,7 +122,7 @@ class Child:
         return self._ended
 
     def conclude(self) -> None:
-        """Its last synchronous step."""
+        """Publish the child's exit: its last synchronous step."""
         self._over = True
         if self._ended is not None:
             self._ended.set()
@@ -125,15 +131,16 @@ class Child:
 
 
 Hold = Callable[[str], tuple[int, str]]
-"""Of a text that is still coming: how many characters may be shown, and what is to be kept of the rest."""
+"""(unfinished text) -> how many characters may be shown, and what to keep of the rest."""
 
 
 class DeltaBuffer:
-    """Text of one message (or one call's output) on its way to the store: merged, never dropped, bounded.
+    """Streamed text of one message (or one call's output) before it is stored: merged, never dropped, bounded.
 
-    `put` waits while more than `BUFFER_LIMIT` characters wait for the store. What may be the beginning of a secret
-    waits for what follows it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` gives at most
-    `PIECE` characters, so that an event stays small whatever the size of a chunk; the rest waits for the next one.
+    `put` waits while more than `BUFFER_LIMIT` characters wait for the store. A possible beginning of a secret waits for
+    the
+    text after it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` returns at most `PIECE`
+    characters, so that an event stays small whatever the size of a chunk; the rest stays for the next `take`.
     """
 
     def __init__(self, nudge: Callable[[], None], hold: Hold) -> None:
@@ -146,7 +153,7 @@ class DeltaBuffer:
         self._hushed = False
 
     def add(self, text: str) -> None:
-        """Add text at once, whatever the size (for threads, which are bounded by their own pace)."""
+        """Add text at once, whatever its size (for threads, which limit their own pace)."""
         text = text_of(text)
         if len(text) <= PIECE:
             self._parts.append(text)
@@ -158,13 +165,13 @@ class DeltaBuffer:
         self._nudge()
 
     def discard_further(self) -> None:
-        """The work is being stopped: nobody takes text any more, so nobody waits for room either."""
+        """Stop all waiting for room: the work is being stopped and no more text is taken."""
         self._hushed = True
         if self._room is not None:
             self._room.set()
 
     async def put(self, text: str) -> None:
-        """Add text; waits while too much is on its way (not in a clean-up: nobody would make room)."""
+        """Add text; wait while the buffer is over `BUFFER_LIMIT`. After `discard_further` it never waits."""
         while self._size > BUFFER_LIMIT and not self._hushed:
             if self._room is None:
                 self._room = trio.Event()
@@ -172,9 +179,9 @@ class DeltaBuffer:
         self.add(text)
 
     def take(self, *, last: bool = False) -> str:
-        """What may be shown of all that waits, `PIECE` characters at most. `last`: nothing will follow what waits.
+        """Return what may be shown of the waiting text, at most `PIECE` characters. `last`: no text will follow.
 
-        After the last text, take until nothing comes.
+        After the last text, call `take` until it returns "".
         """
         self._look()
         text = self._front()
@@ -187,7 +194,7 @@ class DeltaBuffer:
         return text[:cut]
 
     def _front(self) -> str:
-        """The first `PIECE` characters that wait, taken out."""
+        """Remove and return the first `PIECE` waiting characters."""
         size = count = 0
         while count < len(self._parts) and size < PIECE:
             size += len(self._parts[count])
@@ -200,21 +207,21 @@ class DeltaBuffer:
 
     @property
     def waiting(self) -> int:
-        """Characters that wait, those that may be the beginning of a secret too."""
+        """Waiting characters, including a possible beginning of a secret."""
         return self._size
 
     def __bool__(self) -> bool:
-        """True if something waits that may be shown."""
+        """Return True if text that may be shown waits."""
         self._look()
         return self._ready > 0
 
     def _look(self) -> None:
-        """Find out how much may be shown, a piece at most; drop what need not be kept of a secret that is too long."""
+        """Compute how much may be shown, at most one piece; shorten a secret that is too long to hold back."""
         while self._ready < 0:
             text = self._front()
             more = bool(self._parts)
             cut, kept = self._hold(text)
-            if len(kept) >= PIECE:  # nothing is held back for ever
+            if len(kept) >= PIECE:  # held-back text is bounded: from this size on it is shown
                 cut, kept = len(text), ""
             dropped = len(text) - cut - len(kept)
             if dropped:
@@ -223,7 +230,7 @@ class DeltaBuffer:
                 self._make_room()
             if text:
                 self._parts.insert(0, text)
-            if cut or not more:  # a piece is longer than what may be held back: the next round has a shorter text
+            if cut or not more:  # a piece is longer than the text that may be held back: the next round is shorter
                 self._ready = cut
 
     def _make_room(self) -> None:
@@ -234,7 +241,7 @@ class DeltaBuffer:
 
 @attrs.define(eq=False)
 class DeltaBuffers:
-    """What one child streams: text and reasoning of a message, or output and progress of a call."""
+    """The streams of one child: text and reasoning of a message, or output and progress of a call."""
 
     text: DeltaBuffer
     reasoning: DeltaBuffer
@@ -242,21 +249,22 @@ class DeltaBuffers:
     printed: int = 0
 
     def discard_further(self) -> None:
-        """Nobody waits for room any more."""
+        """Stop all waiting for room."""
         self.text.discard_further()
         self.reasoning.discard_further()
 
     def tell(self, fraction: float, text: str) -> None:
-        """How far a call is; the newest report wins."""
+        """Record the progress of a call; the newest report wins."""
         self.progress = (fraction, text_of(text))
 
 
 def _after(before: OverrunBody, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
-    """A body that begins when an older attempt, which hid from its cancel, has ended at last."""
+    """Return a body that first waits for the end of an older attempt, which ignored its cancel."""
 
     async def later(child: Child) -> None:
         await before.ended.wait()
-        await trio.lowlevel.checkpoint_if_cancelled()  # both came at once: a body that is cancelled must not begin
+        # end and cancel may arrive together: a cancelled body must not begin
+        await trio.lowlevel.checkpoint_if_cancelled()
         await body(child)
 
     return later
@@ -265,13 +273,18 @@ def _after(before: OverrunBody, body: Callable[[Child], Awaitable[None]]) -> Cal
 class Children:
     """The live children of one incarnation of a run actor.
 
-    Their tasks live in the runtime's workplace; `end` is called when the incarnation goes. After that nothing counts
-    that they do.
+    Their tasks live in the runtime's `TaskNursery`. `end` is called when the incarnation ends; results that arrive
+    later are
+    dropped.
 
     Attributes:
-        live: by key. inputs: what they owe.
-        left: by key, what has overrun its grace: threads that were given up, and what earlier incarnations left behind.
-        crash: a child crashed in a way that is the run actor's own crash.
+        live: running children, by key.
+        inputs: their submitted inputs, oldest first.
+        messages: text buffers by message id.
+        calls: output buffers by call id and attempt.
+        left: overrun bodies by key: abandoned threads, and bodies left by earlier incarnations.
+        watched: by key: when to check a child that may ignore the end of its time, and the check.
+        crash: a child crashed in a way that crashes the run actor; else None.
     """
 
     def __init__(
@@ -290,7 +303,7 @@ class Children:
         self._hold = hold
         self.nudge = nudge
         self.live: dict[str, Child] = {}
-        self.inputs: list[Input] = []  # short: an empty deque would be 0.8 KB of every run that waits
+        self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self.messages: dict[str, DeltaBuffers] = {}
         self.calls: dict[tuple[str, int], DeltaBuffers] = {}
         self._questions: TaskRequests | None = None
@@ -306,14 +319,17 @@ class Children:
         tool: str | None = None,
         ours: bool = False,
     ) -> Child:
-        """Start a child. `broke` makes the input for an exception that leaves its body: a crash is a message, too.
+        """Start a child. `broke` turns an exception that leaves the body into an input.
 
-        Without `broke`, or if that raises, the crash is the run actor's own. After `end` the body never begins.
+        Without `broke`, or if `broke` raises, the crash is the run actor's own. After `end` the body never begins.
+
+        Raises:
+            RuntimeError: a live child has this key.
         """
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
         child = Child(key, trio.CancelScope(), grace, tool, ours=ours)
-        if self._ended:  # of one that is on its way out itself: nobody would cancel it later
+        if self._ended:  # started by a child that is ending itself: `end` does not see it
             child.scope.cancel("the run's owner has gone")
         before = self.left.get(key)
         if before is not None and not before.ended.is_set():
@@ -328,9 +344,9 @@ class Children:
         child.task = trio.lowlevel.current_task()
         try:
             with child.scope:
-                await trio.lowlevel.checkpoint_if_cancelled()  # cancelled before it began: it must not act
+                await trio.lowlevel.checkpoint_if_cancelled()  # a child cancelled before it began must not act
                 await body(child)
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - what passes the border is raised by `failure_of`
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
             except BaseException:
@@ -341,7 +357,7 @@ class Children:
             self._leave(child)
 
     def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
-        """A crash becomes an input, or (without a word for it) the run actor's own crash."""
+        """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
         if self._ended or child.muted:
             return
         if broke is None:
@@ -349,13 +365,13 @@ class Children:
             return
         try:
             self.submit_input(broke(error))
-        except BaseException as own:  # noqa: BLE001, ASYNC103 - what it means is that the run actor begins again
+        except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
             self.crash = failure_of_call(own)
 
     def _lost(self) -> None:
-        """The workplace is being ended under a living run (a Ctrl-C that met a tool): its owner goes, too.
+        """End the owner as well: the task nursery is being closed under a live run (a Ctrl-C that met a tool).
 
-        That is nobody's crash: what is durable is the checkpoint.
+        This is not a crash: the durable rows are the checkpoint.
         """
         if not self._ended:
             self.crash = ClaimLost("the workplace has ended")
@@ -370,12 +386,13 @@ class Children:
             self.nudge()
 
     async def end(self, *, wait: bool) -> Mapping[str, OverrunBody]:
-        """Cancel all children, drop what they still say, and wait for them within the longest grace among them.
+        """Cancel all children, drop their later results, and wait for them within the longest grace among them.
 
-        What does not end in time stays in the workplace until it does. Cancellation: shielded, bounded by the grace.
+        Bodies that do not end in time stay in the task nursery until they do. Cancellation: shielded, bounded by the
+        grace.
 
         Returns:
-            Who is left, by key: a later attempt of the same call waits for it.
+            The overrun bodies by key; a later attempt of the same call waits for them.
         """
         self._ended = True
         if self._questions is not None:
@@ -389,7 +406,7 @@ class Children:
 
     @property
     def questions(self) -> TaskRequests:
-        """Those of bodies that wait for an answer; made for the first body."""
+        """The open task requests of bodies; created for the first body."""
         if self._questions is None:
             self._questions = TaskRequests(self.submit_input)
             if self._ended:
@@ -397,7 +414,7 @@ class Children:
         return self._questions
 
     def submit_input(self, message: Input) -> None:
-        """A child's outcome; never refused. After the end it is dropped."""
+        """Hand a child's outcome to the run loop; never refused. After `end` the input is dropped."""
         if not self._ended:
             self.inputs.append(message)
             self.nudge()
@@ -416,22 +433,22 @@ class Children:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     def message_stream(self, message_id: str) -> DeltaBuffers:
-        """The buffer of one message; made at its first use."""
+        """Return the buffers of one message; created on first use."""
         return self.messages.get(message_id) or self.messages.setdefault(message_id, self.streams())
 
     def call_stream(self, call_id: str, attempt: int) -> DeltaBuffers:
-        """The buffer of one attempt of a call; made at its first use."""
+        """Return the buffers of one attempt of a call; created on first use."""
         return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self.streams())
 
     def streams(self) -> DeltaBuffers:
-        """Buffers of nothing yet."""
+        """Return empty buffers."""
         streams = DeltaBuffers(DeltaBuffer(self.nudge, self._hold), DeltaBuffer(self.nudge, self._hold))
         if self._hushed:
             streams.discard_further()
         return streams
 
     def take_streams(self) -> list[Input]:
-        """All streamed text that waits, as one input per message or call."""
+        """Return all showable streamed text, as one input per message or call."""
         out: list[Input] = []
         for message_id, streams in self.messages.items():
             if streams.text or streams.reasoning:
@@ -443,12 +460,12 @@ class Children:
         return out
 
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
-        """What an attempt streamed that has not been taken; nothing more will come."""
+        """Close the buffer of an attempt and return its remaining output as inputs."""
         streams = self.calls.pop((call_id, attempt), None)
         return [] if streams is None else self._call_inputs(call_id, attempt, streams, last=True)
 
     def give_up(self, child: Child, stack: Sequence[str], ended: trio.Event) -> None:
-        """A child's thread did not end within its grace: the machine is told, and asked about it at the run's end."""
+        """Report a child whose body did not end within its grace; the run's end waits for the body or names it."""
         item = Unfinished(
             call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
         )
@@ -456,38 +473,41 @@ class Children:
         self.submit_input(BodyOverran(item=item))
 
     def given_up(self, child: Child) -> bool:
-        """True if this child has overrun its grace: its call goes on without it."""
+        """Return True if this child overran its grace and its call continues without it."""
         left = self.left.get(child.key)
         return left is not None and left.ended is child.ended
 
     def next_look(self) -> float:
-        """When `look` is to be called, in trio time."""
+        """Return when to call `look` next, in trio time."""
         return min(at for at, _ in self.watched.values()) if self.watched else math.inf
 
     def look(self) -> None:
-        """Ask those who watch over a child (`watched`) whether it hides from the end of its time, if it is time to."""
+        """Run the due checks of `watched`: whether a child ignores the end of its time."""
         now = trio.current_time()
         for key, (at, watching) in tuple(self.watched.items()):
             if now >= at and (again := watching()) is not None:
                 self.watched[key] = again, watching
 
     def abandon(self, child: Child, who: str) -> None:
-        """A child does not obey, because of `who`: from now on nothing counts that it does; its key is free again."""
+        """Detach a child that ignored its cancel (`who`: the plugins at fault).
+
+        Its results are dropped, its key can be reused.
+        """
         self.live.pop(child.key, None)
         self.watched.pop(child.key, None)
         child.key, child.muted = f"{child.key} ({who})", True
-        while child.key in self.live:  # an older one of that name still lives
+        while child.key in self.live:  # an older child of that name is still alive
             child.key += "'"
         self.live[child.key] = child
         child.scope.cancel("it did not obey in time")
         self.give_up(child, (self.where(child),), child.ended)
 
     def live_left(self) -> bool:
-        """True if a body that has overrun its grace still lives."""
+        """Return True if an overrun body is still alive."""
         return any(not one.ended.is_set() for one in self.left.values())
 
     def still_left(self) -> dict[str, OverrunBody]:
-        """What has overrun its grace and lives, with what runs now: after a cancel and its grace both are the same."""
+        """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
         left = {key: one for key, one in self.left.items() if not one.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
@@ -506,11 +526,11 @@ class Children:
             out.append(CallPrinted(call_id=call_id, attempt=attempt, index=streams.printed, text=text))
             streams.printed += 1
             if not last:
-                break  # the rest waits until this is durable: a slow disk makes no long queue
+                break  # the rest waits for the receipt: a slow disk makes no long queue
         return out
 
     def streamed(self) -> bool:
-        """True if streamed text waits."""
+        """Return True if showable streamed text or progress waits."""
         if not self.messages and not self.calls:
             return False
         return any(streams.text or streams.reasoning for streams in self.messages.values()) or any(
@@ -518,7 +538,7 @@ class Children:
         )
 
     def where(self, child: Child) -> str:
-        """The await site of a child, innermost frame last."""
+        """Return the await site of a child, innermost frame last."""
         if child.task is None:
             return ""
         frames = [

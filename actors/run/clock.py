@@ -1,12 +1,13 @@
-"""The one clock: wall time for what is stored and for what is due, trio's time for what is waited for.
+"""The one clock: wall time for stored moments and due times, trio's time for waiting.
 
-Theory of operation. A deadline and an expiry are moments of wall time: they mean what a clock on a wall says, also
-after the machine has slept (trio's clock does not move meanwhile, on Linux) or its clock has been set. So wall time is
-asked again each time. It may go back; the times in a run's log may not (`RunTime`). A task can only sleep in trio's
-time: it converts the moment when it begins to wait, and `ClockWatch` wakes it when the two clocks have moved apart.
+Theory of operation. A deadline and an expiry are moments of wall time: they mean what a clock on a wall shows, also
+after the machine has slept (on Linux trio's clock stops meanwhile) or its clock was set. So wall time is read again
+each
+time. Wall time may go back; the times in a run's log may not (`RunTime`). A task can only sleep in trio's time: it
+converts the moment when it begins to wait, and `ClockWatch` wakes it when the two clocks have moved apart.
 
-Under a virtual clock (trio's MockClock, or any that is not the system's) wall time is made of trio's, so that tests
-move stored times, too, and the clocks never part.
+Under a virtual clock (trio's MockClock, or any clock other than the system's) wall time is derived from trio's, so that
+tests move stored times, too, and the clocks never move apart.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from ..engine.state import RunState
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARGIN: Final = 0.001
-"""Seconds added when waiting for a moment: stored times are whole milliseconds."""
+"""Seconds added when waiting for a moment, because stored times are whole milliseconds."""
 
 CLOCK: Final = ":clock"
 """Id of the child that watches the clocks; no run id begins with a colon."""
 TICK: Final = 1.0
-"""Seconds between two looks at the clocks while a task waits for a moment: a timer may be that late."""
+"""Seconds between two comparisons of the clocks, while a task waits: after a jump a timer may be that late."""
 JUMP: Final = 0.25
-"""Seconds by which the clocks must have moved apart: a correction that matters, and no slewing."""
+"""Seconds of difference that count as a jump: more than the slewing of NTP."""
 
 
 class Clock:
-    """`now()` is the wall time, UTC, in whole milliseconds.
+    """Wall time in UTC, in whole milliseconds.
 
     Attributes:
-        jumps: wall time can be set, or go on while trio's stands still.
+        jumps: wall time can be set, or advance while trio's time does not.
     """
 
     def __init__(self, wall: datetime | Callable[[], datetime] | None = None) -> None:
@@ -58,47 +59,47 @@ class Clock:
         self._newest = (0, _EPOCH)
 
     def __repr__(self) -> str:
-        """What it says."""
+        """Return the clock's present time."""
         return f"<Clock: {self.now().isoformat()}>"
 
     def now(self) -> datetime:
-        """The present, UTC."""
-        if self.jumps and self._ask is None:  # a run asks for each input: a datetime would cost several times as much
+        """Return the present, UTC."""
+        if self.jumps and self._ask is None:  # called for each input: a datetime would cost several times as much
             millisecond = time.time_ns() // 1_000_000
         elif self._ask is not None:
             millisecond = (self._ask() - _EPOCH) // timedelta(milliseconds=1)
         else:
             millisecond = (self._microseconds + round((trio.current_time() - self._start) * 1e6)) // 1000
         newest, moment = self._newest
-        if millisecond != newest:  # many inputs are taken within one millisecond
+        if millisecond != newest:  # many inputs arrive within one millisecond
             moment = _EPOCH + timedelta(milliseconds=millisecond)
             self._newest = millisecond, moment
         return moment
 
     def trio_time(self, moment: datetime) -> float:
-        """When `moment` is, on trio's clock (a hair later, so that `now()` has reached it), as the clocks are now.
+        """Return `moment` on trio's clock (slightly later, so that `now()` has reached it), as the clocks are now.
 
-        Whoever waits for that longer than an instant does so in `ClockWatch.waiting`, and asks again when nudged.
+        A task that waits longer than an instant does so in `ClockWatch.waiting`, and converts again when nudged.
         """
         start, wall = (trio.current_time(), self.now()) if self.jumps else (self._start, self._wall)
         return start + (moment - wall).total_seconds() + _MARGIN
 
     def apart(self) -> float:
-        """Seconds from trio's time to wall time; changes when they move apart."""
+        """Return the seconds from trio's time to wall time; the value changes when the clocks move apart."""
         return (self.now() - _EPOCH).total_seconds() - trio.current_time()
 
 
 class ClockWaiter(Protocol):
-    """Who waits for a moment of wall time."""
+    """A task that waits for a moment of wall time."""
 
     def nudge(self) -> None:
-        """Look at the clock again."""
+        """Convert the moment again."""
 
 
 class ClockWatch:
-    """Wakes who waits for moments of wall time when the clock was set, or the machine has slept.
+    """Wakes the waiters of wall time when the clock was set, or the machine has slept.
 
-    It looks once a second, and only while a task waits: a process without timers stays idle.
+    The clocks are compared once a second, and only while a task waits: a process without timers stays idle.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -107,12 +108,12 @@ class ClockWatch:
         self._some = trio.Event()
 
     def __repr__(self) -> str:
-        """For how many it looks."""
+        """Return the number of waiters."""
         return f"<ClockWatch of {len(self._sleepers)} sleepers>"
 
     @contextmanager
     def waiting(self, sleeper: ClockWaiter) -> Iterator[None]:
-        """For the time of the block the sleeper is nudged when the clocks have moved apart."""
+        """Nudge the sleeper, for the time of the block, whenever the clocks have moved apart."""
         if not self._clock.jumps:
             yield
             return
@@ -124,7 +125,7 @@ class ClockWatch:
             self._sleepers.pop(sleeper, None)
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Look at the clocks, for ever."""
+        """Compare the clocks until cancelled."""
         ctx.ready()
         while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
             self._some = trio.Event()
@@ -141,7 +142,7 @@ class ClockWatch:
 
 
 class RunTime:
-    """The time of one run's inputs: wall time that never goes back, and what of it was no activity."""
+    """The times of one run's inputs: wall time that never goes back, and the part of it that was not active."""
 
     __slots__ = ("_apart", "_clock", "_newest", "begins")
 
@@ -152,10 +153,11 @@ class RunTime:
         self._apart = self.begins.timestamp() - trio.current_time()
 
     def next(self) -> tuple[datetime, float]:
-        """The time of the next input, and by how many seconds the wall clock went on more than the steady one.
+        """Return the time of the next input, and by how many seconds the wall clock advanced more than trio's.
 
-        A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like one without an
-        owner: it is not active time (`state.shifted`). 0 if they are together.
+        A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like a stretch without
+        an owner:
+        it is not active time (`state.shifted`). 0 if the clocks did not move apart.
         """
         now = self._clock.now()
         if now < self._newest:
@@ -171,7 +173,7 @@ class RunTime:
 
 
 def _newest_of(state: RunState) -> datetime:
-    """The newest time that a run's rows tell of."""
+    """Return the newest time in a run's rows."""
     row = state.row
     tickets = [*row.holds, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
     return max(

@@ -1,4 +1,10 @@
-"""`RunCommands`: decide, cancel, pause, send. Each is one command, judged and journaled by `Store.post`."""
+"""`RunCommands`: decide, cancel, pause, send. Each is one command that `Store.post` judges and journals.
+
+Theory of operation. A command is validated here, completed (id, principal, time) and posted. The store runs
+`CommandRules` on the run's rows inside its transaction, so that of two concurrent decisions exactly one is accepted, in
+every process. The run's owner receives a hint and consumes the journaled command. Results are values: a rejected
+command raises no error.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +31,12 @@ from .start_request import LOCAL
 
 @attrs.define(eq=False, repr=False)
 class RunCommands:
-    """Commands to runs by their ids, for programs that pass on what others decide; `Run` has the same for one run.
+    """Commands to runs by id, for programs that pass on the decisions of others; `Run` offers the same for one run.
 
-    Accepted means journaled: a command acts exactly once, also after a crash. Each is shielded between submit and
-    receipt; after Cancelled it may have happened: repeat it with its id, and the answer is "duplicate". A store that
-    does not answer, and a runtime that closes, are rejections (store_unavailable), not errors.
+    Accepted means journaled: a command acts exactly once, also after a crash. Every method is shielded between submit
+    and
+    receipt. After Cancelled the command may be journaled: repeat it with its id, and the result is "duplicate". An
+    unavailable store and a closing runtime give rejections (store_unavailable), not errors.
     """
 
     _services: Services
@@ -41,19 +48,20 @@ class RunCommands:
 
     @property
     def closing(self) -> bool:
-        """True once the runtime closes: no command is accepted any more."""
+        """True once the runtime is closing: every command is rejected."""
         return self._roster.closing
 
     @staticmethod
     def new_id() -> str:
-        """A fresh random id (96 bits), for a command that may have to be repeated."""
+        """Return a new random id (96 bits), for a command that may have to be repeated."""
         return random_ids.token_hex(12)
 
     async def decide(self, run_id: str, decision: Decision) -> CommandResult:
-        """Decide about a ticket or a call of a run; see `Run.decide`.
+        """Decide a ticket or a call of a run; see `Run.decide`.
 
         Raises:
-            UsageError: a field of the decision is invalid. UnknownRun: no such run.
+            UsageError: a field of the decision is invalid.
+            UnknownRun: no run has this id.
         """
         name = decision.decision_id or self.new_id()
         return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
@@ -70,7 +78,8 @@ class RunCommands:
         """Ask a run to end; see `Run.cancel`.
 
         Raises:
-            UsageError: the mode is not known. UnknownRun: no such run.
+            UsageError: the mode is unknown.
+            UnknownRun: no run has this id.
         """
         if mode not in ("now", "after_step"):
             raise unknown_value("mode", mode, ("now", "after_step"))
@@ -83,7 +92,7 @@ class RunCommands:
         """Hold a run before its next step; see `Run.pause`.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
         command = Command(command_id=command_id or self.new_id(), kind="pause", reason=reason, by=by)
         return await self.post(run_id, command)
@@ -94,16 +103,20 @@ class RunCommands:
         """Give a run more input; see `Run.send`.
 
         Raises:
-            UsageError: the text is no str, or blank. UnknownRun: no such run.
+            UsageError: the text is not a str, or blank.
+            UnknownRun: no run has this id.
         """
         command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by)
         return await self.post(run_id, command)
 
     async def post(self, run_id: str, command: Command) -> CommandResult:
-        """Judge and journal a command: the one way in, also for the run's own process.
+        """Judge and journal a command.
+
+        Every command goes through this method, including those of the run's own process.
 
         Raises:
-            UsageError: a text of it is no str, or what it sends is blank. UnknownRun: no such run.
+            UsageError: a text of the command is not a str, or a sent text is blank.
+            UnknownRun: no run has this id.
         """
         services = self._services
         try:
@@ -119,29 +132,31 @@ class RunCommands:
         try:
             command = await self._unmasked(run_id, command)
             check, definition = await self._tools_of(run_id, command)
-            with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
+            with trio.CancelScope(shield=True):  # between submit and receipt; the store's patience bounds the wait
                 answer = await services.store.post(
                     run_id, command, CommandRules(services.clock.now(), check, definition)
                 )
         except (StoreUnavailable, StoreDown) as error:
             answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
-            await trio.lowlevel.cancel_shielded_checkpoint()  # who repeats it at once lets the store recover
+            # a checkpoint: a caller that retries in a loop lets the store recover
+            await trio.lowlevel.cancel_shielded_checkpoint()
         if answer.code == "fingerprint_mismatch":
-            self._roster.wake(run_id)  # a changed tool: the run asks again as soon as it has an owner
+            self._roster.wake(run_id)  # the tool changed: the owner, once woken, asks again with a new ticket
         return answer
 
     def check(self, record: RunRecord, decision: Decision) -> CommandResult:
-        """What `decide` would answer now; nothing is journaled, and the run may change before the decision is made.
+        """Return the result that `decide` would give now.
 
-        A tool that has changed since the person was asked is not looked for: `decide` does that, and has the run ask
-        again.
+        Nothing is journaled, and the run may change before the decision.
+
+        A changed tool definition is not looked for: `decide` detects it and makes the run ask again.
 
         Args:
             record: the run, loaded with `calls="all"`.
             decision: with its id.
         """
         target, by = decision.target, decision.decided_by
-        by_call = (one for one in reversed(record.tickets) if one.call_id == target)  # the newest of the call
+        by_call = (one for one in reversed(record.tickets) if one.call_id == target)  # the call's newest ticket
         ticket = next((one for one in record.tickets if one.ticket_id == target), None) or next(by_call, None)
         name = target if ticket is None else ticket.call_id
         facts = CommandContext(
@@ -155,7 +170,7 @@ class RunCommands:
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
     async def _unmasked(self, run_id: str, command: Command) -> Command:
-        """Edited arguments with the call's own values in place of the masks that people were shown of them."""
+        """Replace masked values in edited arguments by the call's own: people were shown masks and sent them back."""
         decision, store = command.decision, self._services.store
         if decision is None or decision.edited_arguments is None:
             return command
@@ -167,7 +182,7 @@ class RunCommands:
         return attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
 
     async def _tools_of(self, run_id: str, command: Command) -> tuple[ArgumentCheck, Callable[[str], str]]:
-        """How edited arguments are checked, and what is known of a tool's definition: by the run's agent."""
+        """Return how to check edited arguments and how to look up a tool's definition, both from the run's agent."""
         if command.decision is None or command.kind != "decide":
             return (lambda _tool, _arguments: None), (lambda _tool: "")
         actor = self._roster.get(run_id)
@@ -183,7 +198,7 @@ class RunCommands:
 
 
 def _argument_check(agent: Agent[object] | None) -> ArgumentCheck:
-    """How an agent's tools check edited arguments."""
+    """Return the check of edited arguments by an agent's tools."""
 
     def check(tool_name: str, arguments: JSONObject) -> str | None:
         tool = None if agent is None else agent.tool(tool_name)

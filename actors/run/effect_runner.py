@@ -1,4 +1,11 @@
-"""Performing effects: each becomes a child of the run, a cue to a parked one, or a cancel."""
+"""`EffectRunner`: performs the machine's effects. An effect becomes a child, a message to a parked call, or a cancel.
+
+Theory of operation. The machine only names effects; this module owns the way from an effect to running code and back.
+Every method is synchronous. User code (models, tools, hooks) runs in children, and each child submits exactly one final
+input per effect: an answer, a failure, or the crash of the child. Hooks that ignore the end of their time are watched
+by
+`HookDeadlines` and abandoned; their phase is then run again without them.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +56,17 @@ from .sanitize import text_of
 from .services import Services, retry_until_available
 
 RUN_END_LIMIT: Final = "run_end:limit"
-"""The key of the child that waits until the hooks of run_end have had their time."""
+"""Key of the child that bounds the time of the run_end hooks."""
 
 
 @attrs.define(eq=False)
 class EffectRunner:
-    """Does what the machine of one run asks for. All methods are synchronous; what takes time is a child.
+    """Performs the effects of one run's machine. All methods are synchronous; work that takes time is a child.
 
     Attributes:
-        history: the thread's messages; None until they are read from the store, at the first model call.
-        stopping: `CancelWork` has been asked; the seconds that the slowest child may take.
-        finished: `FinishRun` has been performed.
+        history: the thread's messages; None until the first model call reads them from the store.
+        stopping: after `CancelWork`: seconds that the slowest child may take; else None.
+        finished: `FinishRun` was performed.
     """
 
     services: Services
@@ -75,7 +82,7 @@ class EffectRunner:
         return f"<Performer of {self.info.run_id}>"
 
     def perform(self, effect: Effect, state: RunState) -> None:
-        """Do one effect."""
+        """Perform one effect."""
         match effect:
             case CallModel():
                 self._call_model(effect)
@@ -180,11 +187,11 @@ class EffectRunner:
         child.attempt = effect.attempt
 
     def _cancel_task(self, effect: CancelTask) -> None:
-        """Cancel a task alone: it has its grace, and is named stubborn if it overruns that."""
+        """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
         children = self.children
         child = children.live.get(call_key(effect.task_id))
         stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
-        if child is None:  # its start was still on its way to the store, and is not performed any more
+        if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
             children.submit_input(stopped)
             return
         doomed = child
@@ -200,9 +207,9 @@ class EffectRunner:
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
 
     def _call_broke(self, call_id: str, error: BaseException) -> Input:
-        """A call's actor has crashed: the attempt that it was to run has failed, whether it got to it or not.
+        """Turn a crash of a call's actor into a failure of the attempt that the actor was given, started or not.
 
-        If it was only waiting, the machine ignores that, for nothing is lost: the decision starts a new actor.
+        If the actor only waited for a decision, the machine ignores the input: the decision starts a new actor.
         """
         attempt = self.children.live[call_key(call_id)].attempt
         name = body_error_id(self.info.run_id, call_id, attempt)
@@ -239,7 +246,7 @@ class EffectRunner:
                 tell=partial(self._log_hook, effect),
             )
             if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
-                await trio.lowlevel.checkpoint_if_cancelled()  # a read of the store may have hidden a cancel
+                await trio.lowlevel.checkpoint_if_cancelled()  # reading the store may have hidden a cancel
                 children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None, ours=True)
             if effect.phase is not Phase.TOOL_GATE or call is None:
                 done = await run_hooks(asked)
@@ -274,7 +281,7 @@ class EffectRunner:
     def _predicate(
         self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines
     ) -> Callable[[], Awaitable[ApprovalNeed]] | None:
-        """How to find out whether the tool itself wants an approval; None if it never does."""
+        """Return a function that finds out whether the tool itself needs an approval; None if the tool never does."""
         tool = agent.tool(call.tool)
         if tool is None or tool.spec.gate == "never":
             return None
@@ -293,7 +300,7 @@ class EffectRunner:
         return wants
 
     async def _unanswered(self, tool: Tool[..., object], effect: RunPhase) -> ApprovalNeed:
-        """A predicate that hides from the end of its time is not asked again."""
+        """Return the answer for a predicate that ignored the end of its time; the predicate is not called again."""
         wanted = unanswered(tool)
         self._log_doubt(tool.name, wanted, effect)
         return wanted
@@ -309,11 +316,11 @@ class EffectRunner:
             self.services.journal.bug(TOOL, what, wanted.error, **fields)
 
     def _who(self) -> dict[str, Any]:
-        """Fields of every log line about this run."""
+        """Return the fields of every log line about this run."""
         return {"run_id": self.info.run_id, "thread_id": self.info.thread_id, "agent": self.info.agent}
 
     def _where(self, effect: RunPhase) -> dict[str, Any]:
-        """Fields of every log line about a phase."""
+        """Return the fields of every log line about a phase."""
         phase, step, call_id = effect.phase.value, effect.step, effect.call_id
         name = phase_error_id(self.info.run_id, phase, step, call_id)
         return {**self._who(), "error_id": name, "phase": phase, "step": step, "call_id": call_id}
@@ -336,6 +343,6 @@ async def _always() -> ApprovalNeed:
 
 
 async def _give_up(children: Children, asked: HookRequest, _: Child) -> None:
-    """A run_end hook that hides from the end of its time does not keep the run from its end."""
+    """Fail the run_end phase when its time is over, so that a hook that ignores its cancel cannot block the end."""
     await trio.sleep(most_seconds(asked))
     children.submit_input(asked.done(failure="a hook in run_end did not finish in time and did not obey either"))

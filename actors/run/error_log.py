@@ -1,6 +1,6 @@
-"""What is logged of code that fails: once, with its traceback, without secrets, under the id that its event has.
+"""The log of failing code: each failure once, with its traceback, without secrets, under the id that its event carries.
 
-`docs/logging.md` is the page for users: loggers, levels, fields.
+`docs/logging.md` is the users' page: loggers, levels, fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from ..contract.redaction import Redactor
 from ..errors import ModelError, ToolError
 
 TRACEBACK_LIMIT: Final = 65_536
-"""Characters of a traceback that are kept: its end, where the error is. It is cut after it was redacted."""
+"""Characters kept of a traceback: its end, where the error is.
+
+It is cut after redaction, so that no part of a secret survives.
+"""
 
 RUN: Final = logging.getLogger("greenroom.run")
 TOOL: Final = logging.getLogger("greenroom.tool")
@@ -34,20 +37,20 @@ class ErrorLog:
     _redactor: Redactor
 
     def bug(self, logger: logging.Logger, what: str, error: BaseException, **fields: object) -> None:
-        """Code of the program, or of Greenroom, has raised what it should not: ERROR, with the traceback."""
+        """Log an exception that is a bug of the program or of Greenroom: ERROR, with its traceback."""
         if logger.isEnabledFor(logging.ERROR):
             text = what if failure_text(error) in what else f"{what}: {failure_text(error)}"
             report(logger, logging.ERROR, self._line(text), traceback=self.traceback(error), **fields)
 
     def note(self, logger: logging.Logger, level: int, what: str, **fields: Any) -> None:
-        """Something that is no bug, or of which there is no traceback."""
+        """Log a message that is not a bug, or that has no traceback."""
         if logger.isEnabledFor(level):
             report(logger, level, self._line(what), **fields)
 
     def tool_failed(self, what: str, error: BaseException, *, code: str, **fields: object) -> None:
-        """A body has failed. `error` is its ToolFailed, whose cause is what the body raised.
+        """Log a failed body. `error` is its ToolFailed, whose cause is the exception of the body.
 
-        A ToolError is what a tool says on purpose: INFO. Arguments that do not fit are the model's: DEBUG.
+        A ToolError is a deliberate answer: INFO. Invalid arguments are the model's fault: DEBUG.
         """
         cause = error.__cause__
         if code == "tool_error" and cause is not None and not _all(cause, ToolError):
@@ -57,19 +60,19 @@ class ErrorLog:
             self.note(TOOL, levels.get(code, logging.INFO), f"{what}: {error}", code=code, **fields)
 
     def model_failed(self, what: str, error: BaseException, **fields: object) -> None:
-        """A model could not be asked: a ModelError is how it says so (WARNING), anything else is a bug in its code."""
+        """Log a failed model request: a ModelError is expected (WARNING), any other exception is a bug of the model."""
         if isinstance(error, ModelError):
             self.note(MODEL, logging.WARNING, f"{what}: {failure_text(error)}", code="model_error", **fields)
         else:
             self.bug(MODEL, what, error, code="model_bug", **fields)
 
     def traceback(self, error: BaseException) -> str:
-        """The traceback of an error, its causes included, without secrets."""
+        """Return the redacted traceback of an error, including its causes."""
         text = self._redactor.text(traceback_text(error))
         return text if len(text) <= TRACEBACK_LIMIT else f"[...]\n{text[-TRACEBACK_LIMIT:]}"
 
     def _line(self, text: str) -> str:
-        """One line: what an exception says may not look like another line of the log."""
+        """Return the text as one redacted line, so that an exception's text cannot imitate another log line."""
         return self._redactor.text(text).replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -1,7 +1,8 @@
-"""The newest events of a followed run, in memory: so that many followers read the store once, or never.
+"""The newest events of a followed run, in memory, so that many followers read the store once or never.
 
-A tail exists while its run is followed. It begins to fill with what becomes durable from then on; what is older, or has
-been dropped, is in the store. So a follower that falls behind costs nothing here: it reads pages until it is back.
+Theory of operation. A buffer exists while its run is followed, and fills with events that become durable from then on.
+Older and dropped events are in the store. A follower that falls behind costs nothing here: it reads pages of the store
+until it has caught up. Followers at the same position share one `EventSlice` and its encodings.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ..contract.envelope import event_type
 from ..contract.events import TERMINAL_EVENTS
 
 RING_FRAMES: Final = 4096
-"""Events of a run that are kept in memory at least, if they are not too large."""
+"""Events of a run kept in memory at least, if they are not too large."""
 RING_BYTES: Final = 2 * 2**20
-"""Bytes of a run's events that are kept in memory at least: a few large results must not fill it."""
+"""Bytes of a run's events kept in memory at least: bounds the memory for large results."""
 SLICE_BYTES: Final = 65_536
 """Bytes after which a slice ends: one write of this size is near the best rate and shares the connection fairly."""
 SLICE_FRAMES: Final = 1024
@@ -23,11 +24,11 @@ SLICE_FRAMES: Final = 1024
 
 
 class EventSlice:
-    """Finished events, in order and without a gap; shared by all who read the same ones. Never changed.
+    """Encoded events, in order and without a gap. Immutable, and shared by all readers of these events.
 
     Attributes:
         first, last: sequences of the first and the last event.
-        frames: the stored bytes of each.
+        frames: the stored bytes of each event.
     """
 
     __slots__ = ("_encoded", "_ends", "first", "frames", "last")
@@ -44,13 +45,13 @@ class EventSlice:
 
     @property
     def ends(self) -> bool:
-        """True if the last event is the run's terminal one."""
+        """True if the last event is the run's terminal event."""
         if self._ends is None:
             self._ends = event_type(self.frames[-1]) in TERMINAL_EVENTS
         return self._ends
 
     def encoded(self, encode: Callable[[EventSlice], bytes]) -> bytes:
-        """The slice in a transport's form, made once for all readers. `encode` must be a pure function."""
+        """Return the slice in a transport's form, encoded once for all readers. `encode` must be a pure function."""
         found = self._encoded.get(encode)
         if found is None:
             found = self._encoded[encode] = encode(self)
@@ -61,7 +62,7 @@ class EventBuffer:
     """The newest events of one run.
 
     Attributes:
-        head: sequence of the newest event that has come in here; -1 before the first.
+        head: sequence of the newest event that was appended; -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -69,15 +70,15 @@ class EventBuffer:
         self._frames: list[bytes] = []
         self._bytes = 0
         self._cached: EventSlice | None = None
-        self._whole = False  # nothing more goes into the cached slice
+        self._whole = False  # the cached slice is full
 
     def __repr__(self) -> str:
         return f"<Tail {self.head - len(self._frames) + 1}..{self.head}>"
 
     def append(self, last: int, frames: Sequence[bytes]) -> None:
-        """Events have become durable. After a hole (somebody else has written) only the new ones are kept.
+        """Append events that became durable. After a gap (another process has written) only the new events are kept.
 
-        The log may begin again: the run was deleted, and its id taken by another one.
+        The log may begin again at 1, if the run was deleted and its id used again.
         """
         if last - len(frames) != self.head:
             self._frames.clear()
@@ -90,7 +91,7 @@ class EventBuffer:
             self._trim()
 
     def _trim(self) -> None:
-        """Drop the older half: rarely, because it moves the rest."""
+        """Drop the older half. Rarely called, because dropping moves the rest."""
         drop, size = max(0, len(self._frames) - RING_FRAMES), 0
         size = sum(map(len, self._frames[:drop]))
         while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:
@@ -100,9 +101,9 @@ class EventBuffer:
         self._bytes -= size
 
     def slice(self, after: int) -> EventSlice | None:
-        """What follows `after`, as far as one write should go; None if nothing does, or it is not in memory (any more).
+        """Return the events after `after`, at most one slice; None if there are none or they are not in memory.
 
-        The same object for all who ask from the same position, until more comes in.
+        All callers at the same position get the same object until new events are appended.
         """
         start = after - self.head + len(self._frames)
         if not 0 <= start < len(self._frames):
@@ -116,7 +117,7 @@ class EventBuffer:
 
 
 def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[bytes], bool]:
-    """As many of the frames as make up `most` bytes, at least one; and whether they do."""
+    """Return as many of the frames as fit `most` bytes, at least one, and whether the limit was reached."""
     size = 0
     for index, frame in enumerate(frames):
         size += len(frame)

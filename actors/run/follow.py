@@ -1,7 +1,9 @@
-"""`Follower`: a position in a run's log that moves. Everything that shows events is made of it.
+"""`Follower`: a moving cursor in a run's log. Every display of events is built on this class.
 
-It owns a cursor and nothing else: what it gives next is looked up from there, in the run's tail if that still has it,
-in the store if not. So a slow reader holds nobody up and loses nothing.
+Theory of operation. A follower owns a cursor and no queue. The next slice is looked up from the cursor: in the run's
+`EventBuffer` if the events are still there, else in the store. Runs do not know that followers exist; a slow follower
+delays no run, and falls back to pages of the store without losing an event. The end needs care: the log is complete if
+the run is done and the cursor is at its last event, so `finished` reads the rows after `fetch` found nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ from .event_buffer import EventBuffer, EventSlice
 from .services import retry_until_available
 
 PAGE: Final = 1000
-"""Events read from the store at once by a follower, at most."""
+"""Most events that a follower reads from the store at once."""
 PAGE_BYTES: Final = 262_144
-"""Bytes after which a page ends: reading costs a thread's turn, so pages are longer than the tail's slices."""
+"""Bytes after which a page ends. A read costs a thread switch, so pages are longer than slices from memory."""
 
 
 @attrs.frozen(eq=False)
 class EventSource:
-    """Where followers read.
+    """The sources of followers.
 
     Attributes:
-        store: has all events.
-        board: has the newest of them, and says when there are more.
-        degraded: why nobody works on a run here, or None.
+        store: all events.
+        board: the newest events of followed runs, and signals of new ones.
+        degraded: returns why a run is not worked on here, or None.
     """
 
     store: Store
@@ -43,16 +45,16 @@ class EventSource:
 
 
 class Follower:
-    """Gives a run's events in slices, each once, in order, only when they are durable. For one task.
+    """Yields a run's events in slices, each event once, in order, and only when durable. For one task.
 
-    The iteration waits for a store that can not be read now; `fetch` and `finished` raise StoreUnavailable.
+    The iteration waits while the store is unavailable; `fetch` and `finished` raise StoreUnavailable instead.
 
     Attributes:
-        run_id: whose.
-        after: sequence of the last event that has been given.
-        ended: the terminal event has been given; nothing follows.
-        signal: says when the run has changed.
-        tail: where new events come in.
+        run_id: the followed run.
+        after: sequence of the last yielded event.
+        ended: the terminal event was yielded; no event follows.
+        signal: reports changes of the run.
+        tail: the buffer of new events.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class Follower:
         self._log = log
         self._until = until
         self._seen: RunRecord | None = None
-        self._looked = False  # the store has been seen to end at `after`, since the tail is held
-        self._known = False  # the run stood at `after` or later and was not done: its end will come as an event
+        self._looked = False  # the store's log ended at `after`, since the tail is held
+        self._known = False  # the run was at `after` or later and not done: its end will come as an event
 
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
@@ -84,7 +86,7 @@ class Follower:
 
     async def __anext__(self) -> EventSlice:
         if self.peek() is not None:
-            await trio.lowlevel.checkpoint()  # who reads on and on lets others run; who has waited did so already
+            await trio.lowlevel.checkpoint()  # a reader that never waits still lets other tasks run
         while not self.ended:
             found = self.ready()
             if found is not None:
@@ -100,25 +102,25 @@ class Follower:
         raise StopAsyncIteration
 
     def ready(self) -> EventSlice | None:
-        """The next slice, if memory has it; the cursor moves behind it. Never waits."""
+        """Return the next slice if memory has it, and move the cursor behind it. Never waits."""
         found = self.tail.slice(self.after)
         return None if found is None else self.given(found)
 
     def peek(self) -> EventSlice | None:
-        """What `ready` would return; the cursor stays where it is."""
+        """Return what `ready` would return; the cursor does not move."""
         return self.tail.slice(self.after)
 
     def behind(self) -> bool:
-        """True if the next event may be in the store, and memory does not have it: `fetch` looks there."""
+        """Return True if the store may have the next event and memory does not: call `fetch`."""
         if self.ended or self.tail.head == self.after:
             return False
         return self.tail.head > self.after or not self._looked
 
     async def fetch(self) -> EventSlice | None:
-        """The next slice, from memory or from the store; None if nothing is there yet.
+        """Return the next slice, from memory or from the store; None if there is none yet.
 
         Raises:
-            StoreUnavailable, StoreDown, StoreError: the store can not be read.
+            StoreUnavailable, StoreDown, StoreError: the store cannot be read.
             RuntimeClosed: the runtime is closed, and memory does not have the next event.
         """
         found = self.ready()
@@ -133,21 +135,22 @@ class Follower:
         return self.given(EventSlice(after + 1, frames))
 
     def given(self, found: EventSlice) -> EventSlice:
-        """Move the cursor behind a slice that begins at it."""
+        """Move the cursor behind a slice that begins at the cursor; returns the slice."""
         self.after = found.last
         self._looked = False
         self.ended = found.ends
         return found
 
     async def finished(self) -> bool:
-        """True if nothing is to be waited for: the run is done (or at rest) and all its events have been given.
+        """Return True if there is nothing to wait for: the run is done (or at rest) and all its events were yielded.
 
-        Ask it after `fetch` has found nothing.
+        Call it after `fetch` returned None.
 
         Raises:
-            UnknownRun: no such run. RunDegraded: nobody works on it here, and its end has not come.
-            StoreUnavailable, StoreDown, StoreError: the store can not be read.
-            RuntimeClosed: the runtime is closed, and the store had to be looked at.
+            UnknownRun: no run has this id.
+            RunDegradedError: the run is not worked on here, and its end has not come.
+            StoreUnavailable, StoreDown, StoreError: the store cannot be read.
+            RuntimeClosed: the runtime is closed, and the store had to be read.
         """
         if self.ended:
             return True
@@ -158,9 +161,10 @@ class Follower:
                 raise UnknownRun(self.run_id)
             row, self._seen = record.row, record
             done = row.status is RunStatus.DONE
-            self._known = not done and row.last_sequence >= self.after  # a cursor beyond it may not be given the end
+            # a cursor beyond the last event may never see the end
+            self._known = not done and row.last_sequence >= self.after
             if row.last_sequence > self.after:
-                self._looked = False  # it has gone on meanwhile: look again
+                self._looked = False  # the run has new events: fetch again
                 return False
             if done or (self._until == "rest" and record.at_rest):
                 return True
@@ -172,6 +176,6 @@ class Follower:
 
 @contextmanager
 def follow(log: EventSource, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
-    """A follower, for the time of the block. See `RunReader.follow`."""
+    """Yield a follower for the time of the block. See `RunReader.follow`."""
     with log.board.follow(run_id) as (signal, tail):
         yield Follower(log, signal, tail, run_id=run_id, after=after, until=until)

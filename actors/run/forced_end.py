@@ -1,7 +1,8 @@
-"""Ending a run that has been given up: whose owner crashes, and whose ordinary end can not be written either.
+"""End a run that was given up: its owner crashes, and its ordinary end cannot be written.
 
-Such a run stays as it is, for a later `resume`, until something needs its end: a cancel, or another run that waits for
-the thread. Then it is ended by a commit that carries nothing but the end (`engine/forced_end.py`).
+Theory of operation. Such a run is left untouched, for a later `resume`, until its end is needed: by a cancel, or by
+another run that waits for the thread. Then it is ended by a commit that carries nothing but the end
+(`engine/forced_end.py`). The commit may lose a race against another owner; then the rows are read again.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from ..errors import StoreDown, StoreError
 from .services import Services, logger, retry_until_available
 
 GAVE_UP: Final = "gave_up"
-"""Why nobody works on a run whose owner crashes, and whose end can not be written."""
+"""Degraded code of a run whose owner crashes and whose end cannot be written."""
 
 
 async def end_if_given_up(services: Services, run_id: str, why: str, held: Iterable[str], *, wanted: bool) -> bool:
-    """End the run if that is wanted, if a cancel waits, or if one of the held runs waits for its thread.
+    """End the run if `wanted`, if a cancel is unread, or if one of the held runs waits for its thread.
 
     Returns:
-        Whether the run is done, or not there.
+        True if the run is done or does not exist.
 
     Raises:
-        StoreError: the end could not be written. StoreDown: the store has failed for good.
+        StoreError: the end was not written.
+        StoreDown: the store has failed for good.
     """
     while True:
         outline = await retry_until_available(services.store.outline, run_id)
@@ -50,7 +52,7 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
 
 
 async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem] | None:
-    """The accepted commands that have not acted; None if there are some and they can not be read."""
+    """Return the accepted commands that have not acted; None if there are some and they are unreadable."""
     if outline.posted <= outline.consumed:
         return ()
     try:
@@ -71,7 +73,7 @@ async def _waited_for(services: Services, run_id: str, held: Iterable[str]) -> b
 
 
 async def _end_by_force(services: Services, outline: RunOutline, items: Sequence[InboxItem], why: str) -> bool:
-    """Write the end; False if the run has changed meanwhile: look again."""
+    """Write the end. Returns False if the run changed meanwhile and has to be read again."""
     store, run_id = services.store, outline.info.run_id
     claim = await retry_until_available(store.claim, run_id)
     if claim is None:
@@ -87,7 +89,7 @@ async def _end_by_force(services: Services, outline: RunOutline, items: Sequence
         arrived.set()
 
     store.submit(claim, commit, frames, deliver)
-    with trio.CancelScope(shield=True):  # between submit and receipt; the store answers within its patience
+    with trio.CancelScope(shield=True):  # between submit and receipt; the store's patience bounds the wait
         await arrived.wait()
     receipt = receipts[0]
     if receipt.kind == "committed":

@@ -1,4 +1,9 @@
-"""Asking the gates of one call, and finding the verdict that counts: block > deny > suspend > set_result > allow."""
+"""Run the gates of one call and find the strongest verdict: block > deny > suspend > set_result > allow.
+
+Theory of operation. All gates run concurrently on one snapshot. Of equal verdicts, that of the first registered plugin
+wins. The tool's own needs_approval predicate counts as the gate registered last, and is not called if a block or denial
+makes it irrelevant. A gate that fails never allows: the failure ends the run, or a person is asked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ from .hooks import HookFailed, HookRequest, call_hook, read_answer, together, wh
 from .sanitize import InvalidValue, data_of, suspend_of, text_of
 
 BUILT_IN: Final = "(approval)"
-"""The name under which the approval that a tool itself needs is a gate."""
+"""Name of the tool's own approval as a gate."""
 
 _RANK: Final = {Block: 4, Deny: 3, Suspend: 2, SetResult: 1}
 _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend", SetResult: "set_result"}
@@ -29,12 +34,12 @@ _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend
 async def run_gates(
     asked: HookRequest, *, approved: bool, built_in: Callable[[], Awaitable[ApprovalNeed]] | None
 ) -> PhaseDone:
-    """Ask the gates of a call: block > deny > suspend > set_result > allow; of equals the first registered one counts.
+    """Run the gates of a call and return the strongest verdict; of equal verdicts, the first registered gate's.
 
     Args:
         asked: the phase, with the call's context.
         approved: a person has approved exactly this action.
-        built_in: whether the tool itself wants an approval; it counts as the gate that was registered last.
+        built_in: finds out whether the tool itself needs an approval; counts as the gate registered last.
     """
     plugins = asked.plugins
     ignored: list[str] = []
@@ -59,7 +64,7 @@ async def run_gates(
     named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
     wanted = NO
     if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
-        wanted = await built_in()  # else no person is asked, so nothing need be found
+        wanted = await built_in()  # with a block or denial no person is asked, so the predicate is not needed
     if wanted.needed:
         named.append((BUILT_IN, APPROVAL if wanted.doubt is None else _doubted(wanted.doubt)))
     done = _strongest(asked, named, tuple(ignored))
@@ -67,7 +72,7 @@ async def run_gates(
 
 
 def _doubted(doubt: str) -> Suspend:
-    """People who decide have to know that nobody may have wanted them to be asked."""
+    """Return a Suspend that names the doubt: the deciding person must know that the predicate failed."""
     return Suspend(reason="tool_permission", message=text_of(f"It is not known whether this is allowed: {doubt}."))
 
 
@@ -75,7 +80,7 @@ def _strongest(asked: HookRequest, named: list[tuple[str, Verdict | None]], igno
     said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
     if not said:
         return asked.done(verdict=Allow(), ignored=ignored)
-    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # the first one of equals
+    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # max returns the first of equals
     overruled = tuple(
         Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
         for name, other in said
@@ -85,7 +90,7 @@ def _strongest(asked: HookRequest, named: list[tuple[str, Verdict | None]], igno
 
 
 def _kind(verdict: object) -> type:
-    return next(kind for kind in _RANK if isinstance(verdict, kind))  # a program may derive its own from Suspend
+    return next(kind for kind in _RANK if isinstance(verdict, kind))  # programs may subclass Suspend
 
 
 def _verdict(plugin: Plugin, answer: object) -> Verdict | None:

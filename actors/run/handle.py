@@ -1,4 +1,4 @@
-"""`Run`: the address of a run. It holds ids, the reader and the commands of its runtime, never a task or a channel."""
+"""`Run`: the address of a run. A `Run` holds ids and its runtime's reader and commands, never a task or a channel."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ _DECIDE: Final = ("result", "edited_arguments", "reason", "decision_id", "by")
 
 @attrs.frozen(repr=False)
 class Run(Generic[T_co]):
-    """A run's address. Equal addresses are equal runs; keep it, copy it, make it again with `runtime.get(run_id)`.
+    """A run's address.
+
+    Two addresses of one run are equal; keep them, copy them, or get them again with `runtime.get(run_id)`.
 
     Attributes:
         id: the run's id.
-        thread_id: the history it belongs to.
+        thread_id: the thread of the run.
     """
 
     id: str
@@ -50,17 +52,19 @@ class Run(Generic[T_co]):
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Follow the run's events: `async with run.events() as events: async for event in events: ...`.
 
-        Each event comes exactly once, in order, from sequence `after + 1` on, and only when it is durable. The reader
-        owns a cursor, not a queue: a slow one holds nobody up and loses nothing.
+        Delivery: each event exactly once per iteration, in order from sequence `after + 1`, and only when durable. The
+        reader
+        owns a cursor, not a queue: a slow reader delays no run and misses no event.
 
         Args:
-            after: sequence of the last event that is already known.
+            after: sequence of the last known event.
             until: "end" stops after the terminal event; "rest" also stops when the run waits for people.
 
         Raises:
-            UnknownRun: no such run. UsageError: `after` is negative, or `until` is not known.
-            RunDegraded, RuntimeClosed: nobody works on the run here, or the runtime closes, before the end is reached
-                (from the iteration, after everything that there is).
+            UsageError: `after` is negative, or `until` is unknown.
+            UnknownRun: no run has this id (from the iteration).
+            RunDegradedError: the run is not worked on here (from the iteration, after all stored events).
+            RuntimeClosed: the runtime closes before the end (from the iteration, after all events in memory).
         """
         if type(after) is not int or after < 0 or until not in ("end", "rest"):
             raise UsageError(f"events(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
@@ -73,12 +77,16 @@ class Run(Generic[T_co]):
                 yield events
 
     async def wait(self) -> Completed[T_co] | Waiting | Failed | Cancelled:
-        """Wait until the run is at rest: done, or waiting with every command acted on. Durable rows only.
+        """Wait until the run is at rest: done, or waiting with every accepted command acted on.
 
-        What a run that does not come to rest waits for is in `view().waiting_for`, and in the log `greenroom.run`.
+        Reads durable rows only.
+
+        For a run that does not come to rest, `view().waiting_for` and the log `greenroom.run` say what it waits for.
 
         Raises:
-            UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
+            UnknownRun: no run has this id.
+            RunDegradedError: the run is not worked on here.
+            RuntimeClosed: the runtime closes first.
         """
         outcome: Completed[T_co] | Waiting | Failed | Cancelled = await self._reader.outcome(self.id, final=False)
         return outcome
@@ -87,16 +95,19 @@ class Run(Generic[T_co]):
         """Wait until the run is done, through any number of approvals.
 
         Raises:
-            UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
+            UnknownRun: no run has this id.
+            RunDegradedError: the run is not worked on here.
+            RuntimeClosed: the runtime closes first.
         """
         outcome: Completed[T_co] | Failed | Cancelled = await self._reader.outcome(self.id, final=True)
         return outcome
 
     async def view(self) -> RunView:
-        """One consistent, durable snapshot.
+        """Return one consistent, durable snapshot of the run.
 
         Raises:
-            UnknownRun: no such run. RuntimeClosed: the runtime is closed.
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
         """
         return await self._reader.view(self.id)
 
@@ -118,14 +129,16 @@ class Run(Generic[T_co]):
         by: str | None = None,
     ) -> CommandResult: ...
     async def decide(self, target: object, action: object = None, /, **options: object) -> CommandResult:
-        """Decide about a ticket or call.
+        """Decide a ticket or a call.
 
-        The answer says what became of it; a decision that comes too late, or does not fit, never raises and never hurts
-        the run.
+        The result says whether the decision was accepted. A decision that is late or does not fit is rejected in the
+        result; it
+        never raises and never harms the run.
 
-        Accepted means journaled: the decision acts exactly once, also after a crash. It is shielded between submit and
-        receipt; after Cancelled it may have happened: repeat it with its `decision_id` (the answer is then
-        "duplicate").
+        Accepted means journaled: the decision acts exactly once, also after a crash. The call is shielded between
+        submit and
+        receipt. After Cancelled the decision may be journaled: repeat it with its `decision_id`, and the result is
+        "duplicate".
 
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
@@ -133,17 +146,19 @@ class Run(Generic[T_co]):
             options: result, edited_arguments, reason, decision_id, by: as in `Decision`; `by` is "local" if not given.
 
         Raises:
-            UsageError: the action or an option is not known, or options stand beside a whole Decision. UnknownRun: no
-                such run.
+            UsageError: the action or an option is unknown, or options are given beside a whole Decision.
+            UnknownRun: no run has this id.
         """
         return await self._commands.decide(self.id, decision_of(target, action, options, _DECIDE))
 
     async def decide_all(self, decisions: Sequence[Decision]) -> list[CommandResult]:
-        """Decide several, in order; each gets its own answer, and one that is rejected does not hold up the others.
+        """Decide several tickets or calls, in order.
+
+        Each decision gets its own result; a rejection does not stop the others.
 
         Raises:
-            UsageError: it is one decision and no list, or one of them is no Decision; none has been sent.
-            UnknownRun: no such run.
+            UsageError: the argument is one decision and not a list, or an item is not a Decision; no decision was sent.
+            UnknownRun: no run has this id.
         """
         if isinstance(decisions, Decision):
             raise UsageError(f"decide_all({decisions.target!r} ...): give a list of decisions, or use decide(...)")
@@ -159,17 +174,19 @@ class Run(Generic[T_co]):
         by: str | None = None,
         command_id: str | None = None,
     ) -> CommandResult:
-        """Ask the run to end. Accepted means journaled: the run will end as cancelled unless it ends by itself first.
+        """Ask the run to end. Accepted means journaled: the run ends as cancelled unless it ends by itself first.
 
         Args:
-            mode: "now" cancels everything that the run has started; "after_step" lets the current step end (a waiting
-                run ends now).
+            mode: "now" cancels everything that the run has started; "after_step" lets the current step finish (a
+                waiting run
+                ends at once).
             reason: for the audit and the terminal event.
             by: a principal; "local" if not given.
-            command_id: to repeat a cancel whose answer was lost.
+            command_id: repeats a cancel whose result was lost.
 
         Raises:
-            UsageError: the mode is not known. UnknownRun: no such run.
+            UsageError: the mode is unknown.
+            UnknownRun: no run has this id.
         """
         return await self._commands.cancel(self.id, mode=mode, reason=reason, by=by, command_id=command_id)
 
@@ -177,28 +194,31 @@ class Run(Generic[T_co]):
     async def pause(
         self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
     ) -> CommandResult:
-        """Hold the run before its next step, or at once if it waits for people already. Accepted means journaled.
+        """Hold the run before its next step, or at once if it already waits for people. Accepted means journaled.
 
-        What is at work goes on to the end of its step; then the run waits with a ticket of its own (call_id None,
-        reason manual_pause). To resume lets it go on, and a result joins the thread as a message; to cancel ends it. A
-        run that comes to its end first ends: the pause is then recorded as refused. A second pause joins the first.
+        The current step finishes; then the run waits with a ticket of its own (call_id None, reason manual_pause).
+        Resume
+        continues the run, and a result joins the thread as a message; cancel ends the run. A run that ends first
+        records the
+        pause as refused. A second pause joins the first.
 
         Args:
-            reason: for whoever is to decide, and the audit.
+            reason: for the deciding person and the audit.
             by: a principal; "local" if not given.
-            command_id: to repeat a pause whose answer was lost.
+            command_id: repeats a pause whose result was lost.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
         return await self._commands.pause(self.id, reason=reason, by=by, command_id=command_id)
 
     @checks_options
     async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> CommandResult:
-        """Give the run more input; it joins the thread at the next step. Accepted means journaled.
+        """Give the run more input, which joins the thread at the next step. Accepted means journaled.
 
         Raises:
-            UsageError: the text is no str, or blank. UnknownRun: no such run.
+            UsageError: the text is not a str, or blank.
+            UnknownRun: no run has this id.
         """
         return await self._commands.send(self.id, text, by=by, command_id=command_id)
 
@@ -206,5 +226,6 @@ class Run(Generic[T_co]):
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
     async for found in follower:
         for frame in found.frames:
-            await trio.lowlevel.checkpoint_if_cancelled()  # a slice is long; the follower lets others run between two
+            # a slice may hold 1,024 events; the follower has a checkpoint only between slices
+            await trio.lowlevel.checkpoint_if_cancelled()
             yield decode_event(frame)

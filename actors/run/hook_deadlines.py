@@ -1,10 +1,10 @@
-"""`HookDeadlines`: notices user code of one phase that hides from the end of its time, without a task of its own.
+"""`HookDeadlines`: detect user code of one phase that ignores the end of its time, without a task of its own.
 
-Theory of operation. Hooks and predicates have time limits, which are cancel scopes: code behind a shield does not hear
-them, and the run would stand there for as long as it likes. So whoever calls such code notes here until when it has to
-have obeyed, and the run actor, which sleeps until the next moment of interest, looks (`Children.look`). What is overdue
-is given up with the task that it runs in, and its phase is asked again, in which it counts as having failed; the other
-hooks of the phase run again, as after a conflict.
+Theory of operation. The time limits of hooks and predicates are cancel scopes, and code behind a shield ignores them;
+the run would wait for that code without bound. So the caller of such code notes here when it must have ended, and the
+run loop, which sleeps until the next moment of interest, checks (`Children.look`). Overdue code is abandoned with its
+task, and its phase runs again with that plugin counted as failed; the other hooks of the phase run again, as after a
+conflict.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from typing import Final
 import trio
 
 GRACE: Final = 5.0
-"""Seconds in which hooks have to obey when their time is over."""
+"""Seconds in which a hook has to end once its time is over."""
 
 
 class HookDeadlines:
-    """Who of a phase's plugins is at work, and until when.
+    """The plugins of a phase that are running, and until when.
 
     Attributes:
-        given_up: who has not obeyed, when the phase was asked before.
+        given_up: plugins that ignored their cancel when the phase ran before.
     """
 
     def __init__(self, shortest: float, given_up: frozenset[str] = frozenset()) -> None:
-        """`shortest`: seconds; nobody has less time."""
+        """`shortest`: the shortest time limit of the phase, in seconds."""
         self._shortest = shortest
         self._at_work: dict[str, float] = {}
         self.given_up = given_up
 
     def __repr__(self) -> str:
-        """Who is at work."""
+        """Return the names of the running plugins."""
         return f"<Watch of {', '.join(self._at_work) or 'nobody'}>"
 
     @contextmanager
     def over(self, who: str, seconds: float) -> Iterator[None]:
-        """For the time of the block `who` is at work, and has so many seconds."""
+        """Note, for the time of the block, that `who` is running and has this many seconds."""
         self._at_work[who] = trio.current_time() + seconds + GRACE
         try:
             yield
@@ -47,14 +47,14 @@ class HookDeadlines:
             del self._at_work[who]
 
     def overdue(self) -> frozenset[str]:
-        """Who should have obeyed by now."""
+        """Return the plugins that should have ended by now."""
         now = trio.current_time()
         return frozenset(who for who, at in self._at_work.items() if now >= at)
 
     def next_look(self) -> float:
-        """When somebody may be overdue at the earliest, in trio time."""
+        """Return the earliest moment at which a plugin may be overdue, in trio time."""
         return min(self._at_work.values(), default=trio.current_time() + self._shortest + GRACE)
 
 
 UNWATCHED: Final = HookDeadlines(math.inf)
-"""For whoever is bounded otherwise."""
+"""For code whose time is bounded otherwise."""

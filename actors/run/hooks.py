@@ -1,7 +1,9 @@
-"""Running the hooks of one phase: concurrently, on one snapshot, merged into one answer.
+"""Run the hooks of one phase: concurrently, on one snapshot, merged into one answer.
 
-What a hook does ends in one of four things: what it asks for, a failure that its plugin ignores, a failure that ends
-the run, or a cancellation on its way out.
+Theory of operation. All hooks of a phase run at once on the same snapshot of the state. Their answers are merged in the
+order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state. Each
+hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a cancel
+because another hook ended the phase.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from .sanitize import InvalidValue, suspend_of, text_of
 
 T = TypeVar("T")
 LAST: Final = 30.0
-"""Seconds for a run_end hook of a plugin without a time limit: nobody could end the run behind it."""
+"""Time limit in seconds of a run_end hook whose plugin has none: no command can end the run behind such a hook."""
 _HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
 
 
 class HookFailed(Exception):
-    """A hook raised, took too long, or asked for what can not be; the text says which.
+    """A hook raised, took too long, or gave an invalid answer; the text says which.
 
     Attributes:
-        level: how loud it is told in the log.
+        level: log level of the failure.
     """
 
     def __init__(self, text: str, *, level: int = logging.ERROR) -> None:
@@ -58,12 +60,15 @@ def _untold(plugin: str, failure: HookFailed) -> None: ...
 
 @attrs.frozen(kw_only=True)
 class HookRequest:
-    """Which phase is asked for, and on what.
+    """The phase to run, and its subject.
 
     Attributes:
-        phase, step, call_id: which one. agent: whose plugins.
-        snapshot: what all hooks read. context: makes what one is told, from a view of the state.
-        watch: who looks whether they end in time. tell: who is told of each hook that fails, ignored ones included.
+        phase, step, call_id: identify the phase.
+        agent: the owner of the plugins.
+        snapshot: the state that all hooks read.
+        context: makes a hook's context from a view of the state and the edits so far.
+        watch: notes which hooks are running, and until when.
+        tell: called for each failed hook, including ignored failures.
     """
 
     phase: Phase
@@ -77,11 +82,11 @@ class HookRequest:
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
-        """Those that have a hook for the phase, in the order of registration."""
+        """The plugins with a hook for the phase, in the order of registration."""
         return tuple(plugin for plugin in self.agent.plugins if has_hook(plugin, self.phase))
 
     def done(self, **found: Any) -> PhaseDone:
-        """The answer."""
+        """Return the answer of the phase."""
         return PhaseDone(
             phase=self.phase, step=self.step, call_id=self.call_id, revision=self.snapshot.revision, **found
         )
@@ -91,7 +96,10 @@ class HookRequest:
 
 
 async def run_hooks(asked: HookRequest) -> PhaseDone:
-    """Ask the hooks of a phase; never raises for what they do. Cancelled passes."""
+    """Run the hooks of a phase and return their merged answer.
+
+    Failures of hooks are part of the answer; Cancelled passes.
+    """
     plugins, known = asked.plugins, asked.agent.spec.keys
     board = _HookAnswers(asked)
     try:
@@ -106,7 +114,13 @@ async def run_hooks(asked: HookRequest) -> PhaseDone:
 
 
 async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
-    """Their answers, in order. The first failure that ends the run cancels the others."""
+    """Ask plugins concurrently and return their answers in order.
+
+    The first failure that ends the run cancels the others.
+
+    Raises:
+        HookFailed: that first failure.
+    """
     answers: list[Any] = [None] * len(plugins)
     failures: list[HookFailed] = []
 
@@ -117,7 +131,7 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
             failures.append(failure)
             nursery.cancel_scope.cancel("a hook of the phase has failed")
 
-    if len(plugins) < 2:  # no task of its own for the usual case
+    if len(plugins) < 2:  # the usual case needs no task
         return [await ask(plugin) for plugin in plugins]
     async with open_collapsing_nursery() as nursery:
         for index, plugin in enumerate(plugins):
@@ -128,7 +142,7 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
 
 
 class _HookAnswers:
-    """What the hooks of one phase have asked for so far, merged in the order of registration."""
+    """The merged answers of one phase's hooks, in the order of registration."""
 
     def __init__(self, asked: HookRequest) -> None:
         self._asked = asked
@@ -139,7 +153,7 @@ class _HookAnswers:
         self._taken: dict[str, Mutation] = {}
 
     async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
-        """One hook's answer, checked; None if it asks for nothing or its failure is ignored."""
+        """Run one hook and return its checked answer; None for no request or an ignored failure."""
         asked = self._asked
         try:
             answer = await call_hook(asked, plugin, asked.context(state, edits))
@@ -152,11 +166,11 @@ class _HookAnswers:
             return None
 
     def _fatal(self, plugin: Plugin) -> bool:
-        """True if a failure ends the run. At its end it changes nothing, least of all the other hooks' work."""
+        """Return True if a failure ends the run. In run_end it does not: the other hooks still have to run."""
         return plugin.on_error == "fail" and self._asked.phase is not Phase.RUN_END
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
-        """Merge an answer. False if it clashes with one that was taken before, of which this hook did not know."""
+        """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
         if answer is None:
             return True
         touched = answer.touched()
@@ -177,7 +191,7 @@ class _HookAnswers:
         return True
 
     def _edit(self, by: str, edits: Iterable[CallEdit]) -> None:
-        """The newer edit of a call counts; but what is dropped stays dropped."""
+        """Record edits of calls: the newer edit of a call wins, except that a dropped call stays dropped."""
         dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
         new = [msgspec.structs.replace(edit, by=by) for edit in edits if edit.call_id not in dropped]
         changed = {edit.call_id for edit in new}
@@ -194,7 +208,7 @@ class _HookAnswers:
         return True
 
     def done(self) -> PhaseDone:
-        """The phase's answer. Where the plugins' order counts, it is that of registration, whoever was asked again."""
+        """Return the phase's answer, in the order of registration even if some hooks ran twice."""
         request, end = RequestChanges(), None
         holds: tuple[Suspend, ...] = ()
         for plugin in self._asked.plugins:
@@ -234,7 +248,7 @@ def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | N
 
 
 def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
-    """What an answer names that is not there, if anything."""
+    """Return what is wrong if an answer names a tool or call that does not exist; else None."""
     tools = {info.name for info in asked.agent.tool_infos}
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
@@ -250,10 +264,10 @@ def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
 
 
 async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext) -> Any:
-    """Call one hook within its time; an answer that comes later is none.
+    """Call one hook within its time limit; a later answer is dropped.
 
     Raises:
-        HookFailed: it raised, or did not finish in time.
+        HookFailed: the hook raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
     limit, name = limit_of(plugin, asked.phase), name_of(plugin)
@@ -268,7 +282,7 @@ async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext) -> An
 
 
 async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext) -> Any:
-    """The supervision boundary of a hook's code."""
+    """Call a hook at the supervision boundary: map what it raises."""
     try:
         return await getattr(plugin, phase.value)(ctx)
     except BaseException as error:
@@ -281,10 +295,10 @@ async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext) -> Any:
 
 
 def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:
-    """What a hook has answered. Its values are the plugin's, and may do anything when they are read.
+    """Read a hook's answer. Its values are the plugin's objects, and reading them may run any code.
 
     Raises:
-        HookFailed: the answer can not be used.
+        HookFailed: the answer cannot be used.
     """
     try:
         return read()
@@ -296,18 +310,19 @@ def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:
-    """How many seconds a hook has."""
+    """Return a hook's time limit in seconds."""
     if plugin.timeout is not None:
         return plugin.timeout
     return LAST if phase is Phase.RUN_END else math.inf
 
 
 def most_seconds(asked: HookRequest) -> float:
-    """How long the hooks of a phase take at most, if none of them hides from the end of its time."""
+    """Return the longest time in seconds that a phase takes if no hook ignores the end of its time."""
     limits = [limit_of(plugin, asked.phase) for plugin in asked.plugins]
-    return max(limits, default=0.0) + sum(limits[1:]) + GRACE  # all but the first may be asked again, one by one
+    # after a conflict, all but the first may run again, one by one
+    return max(limits, default=0.0) + sum(limits[1:]) + GRACE
 
 
 def where(plugin: Plugin, phase: Phase) -> str:
-    """How a failure names its place."""
+    """Return the place of a failure, for its message."""
     return f"plugin {name_of(plugin)!r} in {phase.value}"

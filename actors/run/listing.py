@@ -1,4 +1,4 @@
-"""Lists of runs, from what somebody asks for to what people may see of it."""
+"""Lists of runs: from a caller's arguments to a query, and from a page of rows to what people may see."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..options import unknown_value
 
 
 def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
-    """The query that arguments mean.
+    """Return the query for a caller's arguments.
 
     Raises:
-        UsageError: an argument has a wrong type, or the status is not known.
+        UsageError: an argument has a wrong type, or the status is unknown.
     """
     try:
         wanted = None if status is None else RunStatus(status)
@@ -40,12 +40,12 @@ def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
 
 
 def shown_page(page: RunPage, redactor: Redactor) -> RunPage:
-    """A page with what people may see of each run's title and of what it asks; the rows stay private."""
+    """Return a page with redacted titles and questions; the rows stay private."""
     return attrs.evolve(page, runs=tuple(shown_summary(one, redactor) for one in page.runs))
 
 
 def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
-    """A line with its title and what it asks without secrets: there may be other ones now than when it was written."""
+    """Return a list line, redacted again: the runtime may have other secrets than when the row was written."""
     info, asked = summary.info, summary.asked
     title = redactor.text(info.title)
     if title is info.title and not asked:

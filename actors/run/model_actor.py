@@ -1,4 +1,9 @@
-"""One model request: streams the answer into the run's buffer and owes the run the response or the failure."""
+"""One model request: stream the answer into the run's buffer, then submit the response or the failure.
+
+Theory of operation. The child waits out the back-off, resolves the model, builds the request and streams. Exactly one
+final input results. A ModelError is an expected failure with a kind, which the machine may retry. Every other exception
+is a bug of the model's code, which is not retried. The back-off's jitter is drawn here, because the machine is pure.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +26,21 @@ from .children import Child, Children
 from .sanitize import InvalidValue, response_of, text_of, usage_of
 
 Tell = Callable[[BaseException], None]
-"""Is told of what a model has raised, for the log."""
+"""Logs an exception of a model."""
 
 
 @attrs.define(eq=False)
 class ModelCall:
-    """A child that asks the model once. A model that is not there is a failure of that request.
+    """A child that makes one model request. An unresolvable model is a failure of that request.
 
     Attributes:
-        find_model: the model, when the time has come. make_request: what it is asked.
-        jitter: draws the factor of the back-off, should the request fail.
-        tell: is told of what the model has raised, for the log.
-        sent: the model has been asked.
+        effect: the request as the machine asks for it.
+        find_model: returns the model, called when the request is made.
+        make_request: builds the request for a model.
+        children: takes streamed text and the final input.
+        jitter: draws the factor of the back-off, in case the request fails.
+        tell: logs an exception of the model.
+        sent: the request was made.
     """
 
     effect: CallModel
@@ -47,9 +55,9 @@ class ModelCall:
         return f"<Asking for {self.effect.message_id}>"
 
     async def run(self, child: Child) -> None:
-        """The child's body: wait, ask, and owe what comes of it."""
+        """Wait out the back-off, make the request, and submit its outcome."""
         if self.effect.delay:
-            child.pausing = True  # nothing is lost if the owner goes now: the wait is in the row
+            child.pausing = True  # the owner may end now: the wait is in the row
             await trio.sleep(self.effect.delay)
             child.pausing = False
         model = self.find_model()
@@ -57,7 +65,7 @@ class ModelCall:
         self.children.submit_input(await self._ask(model, request))
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
-        """Stream one answer. A ModelError is an answer, too; anything else leaves as it is."""
+        """Stream one answer. A ModelError becomes an input; any other exception passes."""
         message_id, self.sent = self.effect.message_id, True
         try:
             async with model.stream(request) as events:
@@ -88,12 +96,12 @@ class ModelCall:
             return self._failure("provider", f"the model's answer can not be used: {error}", usage=response)
 
     def broke(self, error: BaseException) -> Input:
-        """What a crash of the model's code means: a failure that asking again will not mend.
+        """Turn a crash of the model's code into a failure that is not retried.
 
-        A ModelError that comes out of a group of errors is what it says.
+        A ModelError inside an exception group counts as that ModelError.
         """
         self.tell(error)
-        if isinstance(error, AgentDefinitionError):  # a model of that name is not there: no bug in a model
+        if isinstance(error, AgentDefinitionError):  # no model has that name: not a bug of a model
             return self._failure("provider", message_of(error))
         return self._failed(error) if isinstance(error, ModelError) else self._failure(BUG, shown_text(error))
 
@@ -130,7 +138,7 @@ class ModelCall:
 
 
 def _known(source: ModelError | ModelResponse | None) -> Usage:
-    """What a request has cost that came to nothing, as far as it is known."""
+    """Return the usage of a failed request, as far as known."""
     try:
         found = usage_of(getattr(source, "usage", None))
     except InvalidValue:
@@ -142,6 +150,6 @@ def _known(source: ModelError | ModelResponse | None) -> Usage:
 
 
 def _seconds(value: Any) -> float | None:
-    """What a provider asks to wait; None if the value is no number."""
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # NaN is not either
+    """Return the wait that a provider asks for, in seconds; None if the value is not a valid number."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # false for NaN
     return value if known else None

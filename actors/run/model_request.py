@@ -1,4 +1,4 @@
-"""What a model and the hooks of a phase are given, made of the run's state at that moment."""
+"""Build the inputs of a model and of hooks from the run's state at that moment."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .hooks import HookRequest
 def model_request(
     agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
 ) -> ModelRequest:
-    """The request of a step: instructions, thread and tools, as the hooks have changed them.
+    """Build the request of a step: instructions, thread and tools, with the changes of hooks.
 
-    `native`: the model asks for the form of the final answer itself; else the system text does.
+    `native`: the model itself enforces the form of the final answer; else the system text describes it.
     """
     changes = effect.changes
     text = "\n\n".join(filter(None, (agent.instructions, "" if native else agent.output_words)))
@@ -69,10 +69,10 @@ def _context(index: int, message: ContextMessage) -> Message:
 def hook_request(
     effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message]
 ) -> HookRequest:
-    """A phase's question to its hooks, about the run as it is now."""
+    """Build a phase's request to its hooks, about the run as it is now."""
     rows = tuple(state.calls.values())
     row = None if effect.call_id is None else state.calls[effect.call_id]
-    length, draft = len(history), state.row.draft  # the list grows while hooks run
+    length, draft = len(history), state.row.draft  # the list may grow while hooks run
 
     def messages() -> tuple[Message, ...]:
         return tuple(map(copied_message, (*history[:length], *(() if draft is None else (draft,)))))

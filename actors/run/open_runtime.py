@@ -1,10 +1,9 @@
-"""`open_runtime`: the home of runs. A supervisor keeps the store and one actor per run.
+"""`open_runtime`: open a store, recover its runs, and close everything in order.
 
-Leaving the block stops them all.
-
-Order at the end: commands are refused, live runs get `drain` seconds to come to a durable point, then their work is
-cancelled, then the store writes what is queued and closes. No run is ended by that: all of them can be resumed at the
-next start.
+Theory of operation. One supervisor keeps the store, four shared actors (task nursery, passivation, wakeup timer, clock
+watch) and one actor per run. Closing: commands are refused, live runs get `drain` seconds to reach a durable point,
+their work is cancelled, then the store writes its queue and closes. Closing ends no run: the next `open_runtime` on the
+store continues each of them.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ STORE: Final = ":store"
 
 
 def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
-    """The store that `open_runtime` was given in whatever form.
+    """Return the store for an argument of `open_runtime`.
 
     Raises:
-        UsageError: nothing can be made of it.
+        UsageError: the argument names no store.
     """
     match store:
         case None:
@@ -100,38 +99,49 @@ async def open_runtime(
     clock: Clock | None = None,
     record: bool = True,
 ) -> AsyncIterator[Runtime]:
-    """A runtime for the time of the block. Every run in the store that is not done is taken up again.
+    """Open a runtime for the time of the block. Every run in the store that is not done is taken up again.
 
-    Leaving the block stops, it does not wait: commands are refused, live runs get `drain` seconds to come to a durable
-    point, then their work is cancelled. They get no terminal event; the next open_runtime on the store goes on with
-    them. (`await runtime.join()` waits until no run is running.) If the block is cancelled from outside there is no
+    Leaving the block stops the runs, it does not wait for their ends: commands are refused, live runs get `drain`
+    seconds
+    to reach a durable point, then their work is cancelled. They get no terminal event; the next `open_runtime` on the
+    store
+    continues them. (`await runtime.join()` waits until no run is running.) A block that is cancelled from outside has
+    no
     drain.
 
-    What you give to runs (tools, hooks, models, a provider of deps) sees the context variables as they are where the
-    runtime is opened, whoever starts, decides or wakes a run; hand over what belongs to one run in its deps.
+    Code that you give to runs (tools, hooks, models, a provider of deps) sees the context variables of the place where
+    the
+    runtime is opened, regardless of the task that starts, decides or wakes a run. Pass values of one run in its deps.
 
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
-        agents: those that can be started by key and taken up again; start() adds those it is given.
-        deps: handed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
+        agents: agents that can be started by key and taken up again; start() adds the agents it is given.
+        deps: passed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
         drain: seconds.
-        store_patience: seconds that a store which does not answer is waited for before the runtime fails.
+        store_patience: seconds to wait for an unavailable store before the runtime fails.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
-            slot, and takes one back without queueing when it goes on; so does one that is taken up in the middle of its
-            work. A tool that waits for a run that it has started keeps its own run's slot: with none left, both stand.
-        passivate_after: seconds after which a run that waits for people leaves memory: then it costs its rows and no
-            task. A command or a timer wakes it. None: it stays. A run with deps of its own stays if there is no
-            provider, because nobody else has them.
-        secrets: values that must not appear in events, ticket views and messages of errors.
-        clock: another one than the system's: give the same one again to reopen a store in virtual time.
-        record: keep what each run's machine takes, so that `Runtime.replay` can run it again. It is private, as rows
-            are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is added to records
-            from now on, and runs that were worked on meanwhile can not be replayed.
+            slot,
+            and takes a slot back without queueing when it continues; so does a run that is taken up in the middle of
+            its
+            work. A tool that waits for a run that it started keeps its own run's slot: without free slots both block.
+        passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
+            command or
+            a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because its deps
+                exist
+            nowhere else.
+        secrets: values that must not appear in events, ticket views and error messages.
+        clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
+        record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
+            private,
+            as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is recorded
+            from
+            now on, and runs worked on meanwhile cannot be replayed.
 
     Raises:
-        StoreOpenError: the store can not be opened. UsageError: an argument can not be.
-        RuntimeFailed: the store has failed for good; the block is cancelled; raised from the cause.
-        BaseException: the block's own exception, bare.
+        StoreOpenError: the store cannot be opened.
+        UsageError: an argument is invalid.
+        RuntimeFailed: the store failed for good; the block is cancelled; raised from the cause.
+        BaseException: the block's own exception, not in a group.
     """
     _need_trio()
     patience = {} if passivate_after is None else {"passivate_after": passivate_after}
@@ -172,14 +182,14 @@ async def open_runtime(
     except SupervisorGaveUp as error:
         cause = cause_of(error)
         raise RuntimeFailed(f"the runtime can not go on: {message_of(cause)}") from cause
-    except (StoreDown, BaseExceptionGroup) as error:  # the body was in a call when its store failed for good
+    except (StoreDown, BaseExceptionGroup) as error:  # the block was in a call when the store failed for good
         if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
         raise RuntimeFailed(f"the runtime can not go on: {message_of(exits.lost)}") from exits.lost
 
 
 async def _close(parts: Parts, drain: float) -> None:
-    """Refuse commands and let live runs come to a durable point, then wake all who wait. A cancel ends the drain."""
+    """Refuse commands, let live runs reach a durable point, then wake all waiting tasks. A cancel ends the drain."""
     parts.roster.close()
     cancelled = trio.current_effective_deadline() <= trio.current_time()
     try:
@@ -189,11 +199,12 @@ async def _close(parts: Parts, drain: float) -> None:
 
 
 class _Exits:
-    """Who has ended: runs are the roster's, the others are what a runtime can not do without.
+    """Routes exits: those of runs go to the registry; a lost shared part fails the runtime.
 
     Attributes:
-        of_run: told of a run's actor. lost: why one of the others has failed. open: the store has been opened; one
-            that can not be is an error of whoever opens the runtime.
+        of_run: called with the exit of a run's actor.
+        lost: the failure of a shared part; None if there is none.
+        open: the store is open. Before that, a failure is raised by `open_runtime` itself.
     """
 
     def __init__(self, journal: ErrorLog) -> None:
@@ -203,8 +214,8 @@ class _Exits:
         self.open = False
 
     def told(self, ref: Ref[object], exit_: Exit) -> None:
-        """A child of the supervisor has ended for good."""
-        if isinstance(exit_, Crashed) and self.open:  # on the way out: nobody begins it again, and nobody raises it
+        """Handle the final exit of a child of the supervisor."""
+        if isinstance(exit_, Crashed) and self.open:  # during closing there is no restart and no caller to raise to
             self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
         if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM, CLOCK):
             self.of_run(ref, exit_)
@@ -229,7 +240,7 @@ def _check_options(max_running: object, **seconds: object) -> None:
 
 def _values(secrets: object) -> tuple[str, ...]:
     if isinstance(secrets, str) or not isinstance(secrets, Iterable):
-        raise UsageError("secrets is one value; give a list of them")  # not shown: it may be one
+        raise UsageError("secrets is one value; give a list of them")  # the value is not shown: it may be a secret
     values = tuple(secrets)
     wrong = next((type(value).__name__ for value in values if not isinstance(value, str)), None)
     if wrong is not None:
@@ -256,12 +267,13 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
         failure = cause_of(error)
     else:
         return
-    await trio.lowlevel.checkpoint()  # if the store has failed already, the block is cancelled, and left with that
+    # a checkpoint: if the store failed already, the cancelled block raises that failure
+    await trio.lowlevel.checkpoint()
     raise failure
 
 
 async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
-    """What all runs share beside the store."""
+    """Start the actors that all runs share, except the store."""
     for name, body in (
         (WORKPLACE, services.workplace.body),
         (PASSIVATION, services.passivation.body),
@@ -292,12 +304,13 @@ async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -
 
 @checks_options
 async def run(agent: Agent[T], text: str, /, *, deps: object = None) -> Completed[T] | Waiting | Failed | Cancelled:
-    """Run an agent once in memory and return what it came to.
+    """Run an agent once, in memory, and return its outcome.
 
-    There is nobody to decide anything: a run that asks for an approval ends here as `Waiting`, and is gone.
+    No decision can be made here: a run that asks for an approval ends as `Waiting` and is dropped.
 
     Raises:
-        UsageError: the input is not a str. AgentDefinitionError: the agent has no model.
+        UsageError: the input is not a str, or blank.
+        AgentDefinitionError: the agent has no model.
     """
     async with open_runtime(agents=[agent]) as runtime:
         handle = await runtime.start(agent, text, deps=deps)

@@ -1,4 +1,4 @@
-"""`Parts`: what a runtime is made of, put together. `Runtime` is the public face of it; `open_runtime.py` runs it."""
+"""`Parts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,12 @@ class Parts:
     """The parts of one runtime.
 
     Attributes:
-        services: what all runs share. roster: the runs that have an owner here. agents: who may work on what.
-        reports: what the store calls. reader, commands: what callers ask. starter: writes new runs.
+        services: shared by all runs.
+        roster: the runs with an owner here.
+        agents: agents, models and deps.
+        reports: called by the store.
+        reader, commands: the public parts.
+        starter: writes new runs.
         handle: (run id, thread id) -> the address of a run.
     """
 
@@ -54,12 +58,12 @@ class Parts:
     handle: Callable[[str, str], Run[object]]
 
     async def recover(self) -> None:
-        """Take up every run that is not at rest; those that wait are woken by a command, or by the alarm."""
+        """Take up every run that is not at rest. Waiting runs are woken by a command or by the wakeup timer."""
         for run_id, held in await retry_until_available(self.services.store.to_do):
             self.roster.spawn(run_id, held=held)
 
     def close(self) -> None:
-        """Wake everything that waits for a run: nothing can be looked up any more."""
+        """Wake everything that waits for a run; later reads raise RuntimeClosed."""
         self.services.board.close()
 
 
@@ -75,7 +79,7 @@ def assemble(
     passivate_after: float | None,
     record: bool,
 ) -> Parts:
-    """The parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
+    """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     board, redactor = ChangeSignals(), Redactor(secrets)
     journal, clock_watch = ErrorLog(redactor), ClockWatch(clock)
     table = Agents(agents, deps, redactor, journal)

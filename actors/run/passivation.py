@@ -1,7 +1,8 @@
-"""`Passivation`: says when the runs that rest leave memory.
+"""`Passivation`: decides when resting runs leave memory.
 
-One task for all of them. A timer in each run that waits would be a cancel scope, which is 1 KB of it. All have the same
-patience, so they leave in the order in which they came to rest.
+Theory of operation. One task serves all runs, because a timer per waiting run would be a cancel scope of 1 KB. All runs
+have the same patience, so they leave in the order in which they came to rest: the first entry of an ordered dict is
+always the next. A nudge is only a hint; the run loop itself checks whether it can leave.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ PASSIVATION: Final = ":passivation"
 
 
 class Passivation:
-    """Nudges each resting run once, when it has rested long enough; whether it can leave then is its own business."""
+    """Nudges each resting run once, after its patience; the run loop decides whether it can leave."""
 
     def __init__(self, patience: float | None) -> None:
         """`patience`: seconds; None: runs stay as long as the runtime is open."""
         self._patience = patience
-        # by mailbox, when; a plain dict would look for its first behind all that have been taken away
+        # mailbox -> moment. A plain dict finds its first entry by scanning over all deleted ones.
         self._resting: OrderedDict[Mailbox[object], float] = OrderedDict()
         self._some = trio.Event()
 
@@ -32,7 +33,7 @@ class Passivation:
         return f"<Passivation of {len(self._resting)} resting runs>"
 
     def rests(self, mailbox: Mailbox[Any]) -> float:
-        """The run of this mailbox, which did not rest, does now; returns when it is nudged, in trio time."""
+        """Note that the run of this mailbox came to rest; returns when it is nudged, in trio time."""
         if self._patience is None:
             return math.inf
         at = self._resting[mailbox] = trio.current_time() + self._patience
@@ -40,11 +41,11 @@ class Passivation:
         return at
 
     def forget(self, mailbox: Mailbox[Any]) -> None:
-        """The run works again, or has no owner here any more; harmless for one that did not rest."""
+        """Note that the run works again or has no owner here any more; no effect for a run that did not rest."""
         self._resting.pop(mailbox, None)
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Nudge whose time has come, for ever."""
+        """Nudge the runs that are due, until cancelled."""
         ctx.ready()
         while True:
             while self._resting:
@@ -53,6 +54,6 @@ class Passivation:
                     self.forget(mailbox)
                     mailbox.nudge()
                 else:
-                    await trio.sleep_until(at)  # whoever comes to rest meanwhile leaves later
+                    await trio.sleep_until(at)  # runs that come to rest meanwhile leave later
             self._some = trio.Event()
             await self._some.wait()

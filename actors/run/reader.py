@@ -1,4 +1,9 @@
-"""`RunReader`: all that can be seen of the runs of a runtime. It writes nothing; commands are in `commands.py`."""
+"""`RunReader`: reads of a runtime's runs by id. The reader writes nothing; commands are in `commands.py`.
+
+Theory of operation. Every read goes to the store, and only what is durable is shown; the live actors are consulted only
+to know whether a run has an owner here, and what its owner lacks. A method that waits takes a notice from the run's
+signal first, reads second and waits last, so it misses no change (`change_signals.py`).
+"""
 
 from __future__ import annotations
 
@@ -34,12 +39,12 @@ _WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 @attrs.frozen(kw_only=True)
 class RuntimeStatistics:
-    """What a runtime holds now.
+    """Current sizes of a runtime.
 
     Attributes:
-        live: runs that are in memory.
+        live: runs in memory.
         followed: runs whose events are followed.
-        store: of the store.
+        store: the store's own statistics.
     """
 
     live: int
@@ -49,12 +54,13 @@ class RuntimeStatistics:
 
 @attrs.define(eq=False, repr=False)
 class RunReader:
-    """Reads runs by their ids, for programs that show them to others; `Run` has the same for one run.
+    """Reads runs by id, for programs that show runs to others; `Run` offers the same for one run.
 
-    The gateway is made of it. What it returns may be private: rows (`record`, `outline`, `ticket`) are as they are
-    stored, and have to pass the redactor before they are shown; pages, views, outcomes and events have passed it.
-    Every method that reads raises RuntimeClosed once the runtime is closed, and StoreUnavailable while its store does
-    not answer.
+    The gateway is built on this class. Rows (`record`, `outline`, `ticket`, `info`) are private: they are as stored,
+    and
+    must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every method
+    that
+    reads raises RuntimeClosed once the runtime is closed, and StoreUnavailable while the store does not answer.
     """
 
     _services: Services
@@ -74,22 +80,22 @@ class RunReader:
 
     @property
     def redactor(self) -> Redactor:
-        """Hides secrets in what is shown."""
+        """Masks secrets in shown values."""
         return self._services.redactor
 
     @property
     def outage(self) -> Exception | None:
-        """Why the store does not answer now; None if it does."""
+        """Why the store is unavailable; None if it answers."""
         return self._reports.outage
 
     def statistics(self) -> RuntimeStatistics:
-        """What the runtime holds now."""
+        """Return the runtime's current sizes."""
         return RuntimeStatistics(
             live=len(self._roster), followed=self._services.board.followed, store=self._services.store.statistics()
         )
 
     def check_open(self) -> None:
-        """Raise once nothing can be read any more.
+        """Raise once reads are refused.
 
         Raises:
             RuntimeClosed: the runtime is closed.
@@ -97,7 +103,7 @@ class RunReader:
         self._services.board.check_open()
 
     async def closed(self) -> None:
-        """Wait until the runtime is closed: nothing can be looked up or followed any more."""
+        """Wait until the runtime is closed and no run can be read or followed any more."""
         await trio.lowlevel.checkpoint()
         try:
             while True:
@@ -108,15 +114,17 @@ class RunReader:
     def on_change(
         self, changed: Callable[[str, Sequence[bytes]], None], pruned: Callable[[], None]
     ) -> Callable[[], None]:
-        """Call back when runs change, for lists that are kept up to date; returns a function that ends it.
+        """Register callbacks for changed runs, for lists that are kept up to date.
 
-        Both are called synchronously, in the stretch that makes a change durable: they must be short and must not
-        raise.
+        Returns a function that removes them.
+
+        Both are called synchronously in the stretch that makes a change durable: they must be short and must not raise.
 
         Args:
-            changed: gets the id of a run that has changed durably, and the events of the commit (none: something else
-                about the run is new).
-            pruned: is called after runs were deleted.
+            changed: called with the id of a run that changed durably, and the events of the commit (empty: another fact
+                about
+                the run changed).
+            pruned: called after runs were pruned.
         """
         board = self._services.board
         board.listeners.add(changed)
@@ -131,7 +139,7 @@ class RunReader:
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def page(self, query: RunQuery) -> RunPage:
-        """A page of runs, by a query; see `Runtime.runs`.
+        """Return the page of runs for a query; see `Runtime.runs`.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -141,14 +149,14 @@ class RunReader:
         return self._shown(page)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """The lines of these runs, as `page` shows them; an id that is not there is left out."""
+        """Return the list lines of these runs, as `page` does; unknown ids are left out."""
         with self._services.board.looking():
             page = await self._services.store.summaries(run_ids, counts=counts)
         return self._shown(page)
 
     def _shown(self, page: RunPage) -> RunPage:
         for run_id in page.unreadable:
-            if run_id not in self._unreadable:  # once: lists are read again and again
+            if run_id not in self._unreadable:  # logged once per run: lists are read often
                 self._unreadable.add(run_id)
                 text = f"the rows of run {run_id} can not be read; lists leave it out"
                 self._services.journal.note(RUN, logging.WARNING, text)
@@ -157,7 +165,7 @@ class RunReader:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     async def info(self, run_id: str) -> RunInfo | None:
-        """The constant facts of a run, from memory if it has an owner here; None if there is no such run."""
+        """Return the constant facts of a run, from memory if the run has an owner here; None if no run has this id."""
         actor = self._roster.get(run_id)
         if actor is not None and actor.durable is not None:
             return actor.durable.info
@@ -165,17 +173,17 @@ class RunReader:
         return None if outline is None else outline.info
 
     async def outline(self, run_id: str) -> RunOutline | None:
-        """A run without its calls, tickets and commands; None if there is no such run. See `Store.outline`."""
+        """Return a run without calls, tickets and commands; None if no run has this id. See `Store.outline`."""
         with self._services.board.looking():
             return await self._services.store.outline(run_id)
 
     async def record(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run's rows; None if there is no such run. See `Store.load`."""
+        """Return one consistent snapshot of a run's rows; None if no run has this id. See `Store.load`."""
         with self._services.board.looking():
             return await self._services.store.load(run_id, calls=calls)
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """A ticket by its id, or the newest one of a call by the call's; None if there is neither."""
+        """Return a ticket by its id, or the newest ticket of a call by the call's id; None if neither exists."""
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
 
@@ -184,24 +192,25 @@ class RunReader:
     async def events(
         self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
     ) -> Sequence[bytes]:
-        """A page of encoded events with sequence > `after`; see `Store.events`."""
+        """Return a page of encoded events with sequence > `after`; see `Store.events`."""
         with self._services.board.looking():
             return await self._services.store.events(run_id, after=after, limit=limit, max_bytes=max_bytes)
 
     def follow(
         self, run_id: str, *, after: int = 0, until: Literal["end", "rest"] = "end"
     ) -> AbstractContextManager[Follower]:
-        """Follow a run in slices of encoded events: what `Run.events`, the gateway and the pages are made of.
+        """Follow a run in slices of encoded events. `Run.events`, the gateway and its pages are built on this method.
 
             with runtime.reader.follow(run_id, after=seen) as follower:
                 async for found in follower:
                     write(b"".join(found.frames))
 
-        The same guarantees as `Run.events`; for whoever passes the bytes on, and does not look into them.
+        The same guarantees as `Run.events`, for programs that pass the bytes on without decoding them.
 
         Raises:
-            UsageError: `after` is negative, or `until` is not known. RuntimeClosed: the runtime is closed.
-            UnknownRun, RunDegraded, RuntimeClosed, StoreError: from the iteration.
+            UsageError: `after` is negative, or `until` is unknown.
+            RuntimeClosed: the runtime is closed.
+            UnknownRun, RunDegradedError, RuntimeClosed, StoreError: from the iteration.
         """
         if type(after) is not int or after < 0 or until not in ("end", "rest"):
             raise UsageError(f"follow(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
@@ -210,10 +219,10 @@ class RunReader:
     # --- how a run is ------------------------------------------------------------------------------------------------
 
     async def view(self, run_id: str) -> RunView:
-        """One consistent, durable snapshot; see `Run.view`.
+        """Return one consistent, durable snapshot; see `Run.view`.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
         services = self._services
         record = await self._readable(run_id, calls="all")
@@ -221,7 +230,7 @@ class RunReader:
             thread = tuple(await services.store.messages(record.info.thread_id))
         done = record.row.status is RunStatus.DONE
         if record.at_rest and not done:
-            self._asks_anew(record)  # the next view shows the new ticket
+            self._asks_anew(record)  # a later view shows the new ticket
         reason = None if done else self.missing_requirement(record)
         outline = await self.outline(run_id) if may_be_held(record) else None
         waits = waiting_for(self._roster, record, outline, reason)
@@ -229,10 +238,12 @@ class RunReader:
         return make_view(record, thread, services.redactor, degraded, waits)
 
     async def outcome(self, run_id: str, *, final: bool) -> Any:
-        """What a run came to: once it is at rest, or (`final`) done; see `Run.wait` and `Run.result`.
+        """Wait for a run's outcome: until it is at rest, or (`final`) done; see `Run.wait` and `Run.result`.
 
         Raises:
-            UnknownRun: no such run. RunDegraded: nobody works on it here. RuntimeClosed: the runtime closes first.
+            UnknownRun: no run has this id.
+            RunDegradedError: the run is not worked on here.
+            RuntimeClosed: the runtime closes first.
         """
         actor: RunActor | None = None
         signal: RunSignal | None = None
@@ -241,13 +252,13 @@ class RunReader:
             actor = live or actor
             known = None if actor is None else actor.durable
             if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
-                record = RunRecord(info=known.info, row=known.row)  # the receipt has been seen: no need to look again,
-                await self._roster.gone(run_id, record)  # also if the runtime was closed before this task's turn
+                record = RunRecord(info=known.info, row=known.row)  # the receipt was seen, so no read is needed;
+                await self._roster.gone(run_id, record)  # this also holds if the runtime closed before this task ran
                 return self._outcome_of(record)
             signal = signal or self._services.board.signal(run_id)
             notice = signal.rest()
             if known is not None and known.row.status in _WORKING and live is not None:
-                await notice.wait()  # its owner is here: what comes next is told here
+                await notice.wait()  # the owner is in this process and signals the next rest
                 continue
             looked = await self._looked(run_id, notice)
             if looked is None:
@@ -270,7 +281,7 @@ class RunReader:
         return make_outcome(record, self._agents.get(record.info.agent), self.redactor)
 
     async def _looked(self, run_id: str, notice: trio.Event) -> RunRecord | None:
-        """The run's record; None if it could not be read while its owner was still at it, and that has changed."""
+        """Return the run's record; None if it was unreadable while the run had an owner and has changed since."""
         try:
             return await retry_until_available(self._readable, run_id)
         except StoreDown:
@@ -285,10 +296,10 @@ class RunReader:
         return None
 
     async def _readable(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord:
-        """The run's record; of a run that is done and has a row that can not be read, its own row.
+        """Return the run's record. For a done run with an unreadable row elsewhere, its own row is enough.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
         store = self._services.store
         with self._services.board.looking():
@@ -296,7 +307,7 @@ class RunReader:
                 record = await store.load(run_id, calls=calls)
             except StoreUnavailable:
                 raise
-            except StoreError:  # a row can not be read: of a run that is done its own row is enough
+            except StoreError:  # an unreadable row: for a done run its own row is enough
                 outline = await store.outline(run_id)  # noqa: ASYNC120 - a read that is cancelled has nothing to report
                 if outline is None or outline.row is None or outline.status is not RunStatus.DONE:
                     raise
@@ -306,10 +317,12 @@ class RunReader:
         return record
 
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
-        """Why nobody works on a run that is not done here, or None: (deps_missing, agent_unknown, ..., and the detail).
+        """Return why a run that is not done is not worked on here (code, sentence), or None.
 
-        None also while its owner looks what has come: it may be what needs no agent, such as a cancel. Of a run that
-        waits and is not in memory see `lacking`.
+        The codes are deps_missing, agent_unknown, state_mismatch and gave_up. None also while the owner examines new
+        commands:
+        some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
+        `missing_requirement`.
         """
         reason = self._roster.degraded(record.info.run_id)
         owned = self._roster.get(record.info.run_id) is not None
@@ -318,10 +331,11 @@ class RunReader:
         return self.missing_requirement(record)
 
     def missing_requirement(self, record: RunRecord) -> tuple[str, str] | None:
-        """What a run that is not done needs and does not have here, or None; its owner may be doing without just now.
+        """Return what a run that is not done needs and lacks here, or None; its owner may not need it at the moment.
 
-        Of a run whose owner has not asked yet it is known whether its agent is here, and whether there is anybody who
-        could have its deps; a provider is asked when the run is woken.
+        For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
+        is a
+        provider of deps. The provider is called when the run is woken.
         """
         info, actor = record.info, self._roster.get(record.info.run_id)
         known = self._roster.degraded(info.run_id) if actor is None else actor.degraded
@@ -333,9 +347,9 @@ class RunReader:
         )
 
     def _asks_anew(self, record: RunRecord) -> bool:
-        """True if a tool has changed since a person was asked about a call, and the run is about to ask again.
+        """Return True if a tool changed since a person was asked about its call, and the run is about to ask again.
 
-        A run that waits is not in memory after a restart, and so has not noticed: it gets an owner.
+        After a restart a waiting run is not in memory and has not noticed the change, so it gets an owner here.
         """
         name = record.info.run_id
         actor = self._roster.get(name)

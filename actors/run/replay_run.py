@@ -1,4 +1,4 @@
-"""Replaying a stored run: reading what a replay needs, and driving it. Writes nothing."""
+"""Replay a stored run: read its record and log, and drive the fold. Writes nothing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from ..replay.report import ReplayReport
 from .start_request import mode_given
 
 PAGE: Final = 1000
-"""Events, or commits, that are read at once; between two pages others may work."""
+"""Events, or commits, read at once; other tasks may run between two pages."""
 BREATH: Final = 32
-"""Entries that are folded before others may work."""
+"""Entries folded between two checkpoints."""
 
 
 async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: Redactor, *, own: bool) -> Replay:
-    """The replay of a stored run with an agent.
+    """Return the replay of a stored run with an agent.
 
-    With `own` it has the mode of execution that the run had. Another agent brings its own mode, unless `start` was told
-    one; a fork keeps the one it has.
+    With `own` the replay has the run's mode of execution. Another agent brings its own mode, unless `start` was given
+    one;
+    a fork keeps its mode.
 
     Raises:
-        UnknownRun: there is no such run. StoreError: what is stored is damaged.
+        UnknownRun: no run has this id.
+        StoreError: the stored data is damaged.
     """
     stored = await _load(store, run_id)
     info, born = stored.info, stored.record[0].taken[0].entry if stored.record else None
@@ -43,7 +45,7 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
 
 
 async def played(replay: Replay) -> ReplayReport:
-    """Drive a replay to its end."""
+    """Drive a replay to its end and return its report."""
     for number, _ in enumerate(replay.steps(), 1):
         if number % BREATH == 0:
             await trio.lowlevel.checkpoint()

@@ -1,14 +1,17 @@
-"""The actor that owns one run: single writer, always ready for a decision, a cancel or a message.
+"""The actor that owns one run: the run's only writer, always ready for a decision, a cancel or a message.
 
-For each input it does, in one synchronous stretch (`run_loop.py`): step the machine, submit the commit, put
-effects that must be durable first into the outbox, perform the others. Receipts come back in order and release their
-outbox entries. It never waits for a model, a tool, a socket or the disk: those are children, which owe it inputs.
+Theory of operation. The actor claims the run, loads its rows, finds the agent and the deps, and runs one `RunLoop`. The
+loop handles each input in one synchronous stretch: step the machine, submit the commit, hold back the effects that must
+be durable first, perform the others. Models, tools and the disk are never awaited there; children await them and submit
+inputs.
 
-Two scopes. The work (children) is cancelled by `CancelWork`, child by child; the actor's own scope only by shutdown.
-On a cancellation from outside nothing is written on the way out: what is durable is the checkpoint.
+There are two cancel scopes. `CancelWork` cancels the children one by one; only shutdown cancels the actor itself. A
+cancellation from outside writes nothing: the durable rows are the checkpoint.
 
-A crash of this actor is a small process crash: its children are cancelled, its memory is dropped, and the next
-incarnation takes a new claim and rebuilds the run from the store.
+A crash of the actor is a small process crash: the children are cancelled, memory is dropped, and the next incarnation
+takes a new claim and rebuilds the run from the store. After three crashes in a minute the run fails
+(`run_registry.py`);
+if even that end cannot be written, `forced_end.py` writes a minimal one on demand.
 """
 
 from __future__ import annotations
@@ -51,16 +54,16 @@ from .run_loop import Hint, RunLoop, RunPermissions
 from .services import MISFIT, RunUnavailable, Services, retry_until_available
 
 PATIENCE: Final = 5.0
-"""Seconds that a cancel waits for the deps of a run, so that its run_end hooks can have them."""
+"""Seconds that a cancel waits for the run's deps, so that the run_end hooks can use them."""
 
 
 @attrs.frozen(kw_only=True)
 class NewRunClaim:
-    """A run that has just been created: its first incarnation needs no look at the store.
+    """A run that was just created: its first incarnation does not read the store.
 
     Attributes:
-        claim, state: as create_run left them.
-        history: the thread's messages, if it is known that these are all.
+        claim, state: as `create_run` left them.
+        history: the thread's messages, if known to be complete; else None.
     """
 
     claim: Claim
@@ -70,11 +73,11 @@ class NewRunClaim:
 
 @attrs.frozen(kw_only=True)
 class ForcedEnd:
-    """What is to become of a run that was given up.
+    """The end of a run whose owner gave up.
 
     Attributes:
-        why: it was given up.
-        held: the runs that may wait for its thread.
+        why: the reason for giving up.
+        held: returns the runs that may wait for the same thread.
     """
 
     why: str
@@ -83,19 +86,21 @@ class ForcedEnd:
 
 @attrs.define(eq=False)
 class RunActor:
-    """What the supervisor starts, and starts again. Lives as long as somebody owns the run in this process.
+    """The owner of a run in this process. The supervisor starts it, and restarts it after a crash.
 
     Attributes:
-        orders: what the runtime wants of it.
-        abandon: why the run is to be ended as failed(internal_error) at once.
-        burial: how to end a run whose ordinary end could not be written. needed: that end is needed.
-        degraded: why nobody works on the run: deps_missing, agent_unknown or state_mismatch, with a sentence.
-        passing: that may pass by itself.
-        ref: its address.
-        life: the present incarnation, or the last one.
-        posted: position of the newest command that came while it had an owner here.
-        left: what earlier incarnations left behind: told to the machine, and waited for by a later attempt of the call.
-        deadline: the run's, once its rows have been read.
+        orders: what the runtime allows the owner to do.
+        abandon: end the run at once as failed(internal_error), for this reason.
+        burial: how to end a run whose ordinary end could not be written.
+        needed: the forced end is needed now.
+        degraded: why the run is not worked on: deps_missing, agent_unknown or state_mismatch, with a sentence.
+        passing: the cause of `degraded` may go away without a command.
+        ref: the actor's address.
+        life: the present run loop, or the last one.
+        posted: position of the newest command accepted while the run had this owner.
+        left: overrun bodies of earlier incarnations: reported to the machine, and awaited by a later attempt of the
+            call.
+        deadline: the run's deadline, once its rows were read.
     """
 
     services: Services
@@ -120,32 +125,32 @@ class RunActor:
 
     @property
     def durable(self) -> RunState | None:
-        """The run as it is known to be in the store (it may be further there); None if that is not known here."""
+        """The run as known to be in the store (the store may be further); None if unknown here."""
         if self.life is not None:
             return self.life.durable
         return None if self.born is None else self.born.state
 
     @property
     def asking(self) -> bool:
-        """True while the provider of deps is asked."""
+        """True while the provider of deps is being called."""
         return self._asking is not None
 
     @property
     def unread(self) -> bool:
-        """True if a command has come that has not acted, durably."""
+        """True if an accepted command has not acted durably."""
         durable = self.durable
         return durable is None or durable.row.inbox < self.posted
 
     @property
     def left_unread(self) -> bool:
-        """True if its last life left memory, and a command has come that has not acted."""
+        """True if the last run loop passivated the run while an accepted command had not acted."""
         return self.life is not None and self.life.passive and self.unread
 
     def __repr__(self) -> str:
         return f"<RunActor {self.run_id}>"
 
     def attach_deps(self, agent: Agent[object] | None, deps: object) -> None:
-        """Give it live objects that it may not have yet."""
+        """Add the agent and deps where the actor has none yet."""
         self.agent = self.agent or agent
         if deps is not None and not self.has_deps:
             self.deps, self.has_deps = deps, True
@@ -153,14 +158,14 @@ class RunActor:
                 self._asking.cancel("others have given its deps")
 
     def cap_deps_wait(self) -> None:
-        """A cancel has come: a provider that does not answer holds it up for a while only."""
+        """Bound the wait for the deps provider once a cancel is pending (`PATIENCE` seconds)."""
         self.needed = True
         self._patient_until = min(self._patient_until, trio.current_time() + PATIENCE)
         if self._asking is not None:
             self._asking.deadline = min(self._asking.deadline, self._patient_until)
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
-        """One incarnation."""
+        """Run one incarnation."""
         if self.burial is not None:
             await self._bury(self.burial)
             return
@@ -174,14 +179,14 @@ class RunActor:
         try:
             await life.live(first)
             if life.durable.row.status is RunStatus.DONE:
-                self.degraded = None  # it needed nobody to end
+                self.degraded = None  # the run ended without agent or deps
             if life.passive:
                 self.services.alarm.by(life.durable.row.next_due)
         except RunUnavailable as error:
             self.degraded, self.passing = (error.reason, str(error)), error.passing
         except ClaimLost as error:
             if was_born and error.args == ("lease_lost",):
-                raise  # somebody else took the newborn up first and has left it: begin again from the store
+                raise  # another owner claimed the new run first and released it: begin from the store
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 
@@ -198,7 +203,7 @@ class RunActor:
         self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
     async def _begin(self, ctx: ActorContext[Hint]) -> tuple[RunLoop, Sequence[Input]] | None:
-        """A life, and its first inputs; None if there is nothing to work on, or nobody can."""
+        """Return a run loop and its first inputs; None if the run needs no work or its agent or deps are missing."""
         while True:
             owned = await self._take(ctx.attempt)
             if owned is None:
@@ -210,9 +215,9 @@ class RunActor:
             if first:
                 break
             if not len(ctx.mailbox):
-                return None  # nobody can work on it, and nothing has come meanwhile
+                return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
-                ctx.mailbox.pop()  # a hint of what is in the inbox: look again
+                ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
         performer = EffectRunner(
             services=self.services,
             info=state.info,
@@ -244,7 +249,7 @@ class RunActor:
         store = self.services.store
         if born is not None and attempt == 0:
             state = born.state
-            if born.history is None and self.orders.admitted:  # runs before it may have left state in the thread
+            if born.history is None and self.orders.admitted:  # earlier runs of the thread may have left state
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
@@ -259,19 +264,20 @@ class RunActor:
         return claim, RunState.from_record(record), record.inbox, None
 
     async def _claim(self) -> Claim | None:
-        """A new claim; None if there is nothing (any more) to work on.
+        """Return a new claim; None if there is nothing left to work on.
 
-        A store that does not answer is waited for: its own patience bounds that. Crashing would count as one of the
-        three after which the run is given up.
+        An unavailable store is awaited; the store's own patience bounds the wait. A crash here would count as one of
+        the three
+        after which the run is given up, although the run is not at fault.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
             return await retry_until_available(self.services.store.claim, self.run_id)
-        except StoreDown:  # the runtime fails of it and says so; every run stays as it is
+        except StoreDown:  # the runtime fails and reports the cause; the run stays unchanged
             return None
 
     async def _live_objects(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[object] | None:
-        """The agent, with deps in place; None if the run is degraded."""
+        """Return the agent, with deps in place; None if the run is degraded."""
         directory, info = self.services.directory, state.info
         try:
             if self.agent is None:
@@ -284,14 +290,14 @@ class RunActor:
                 deps = await self._ask_deps(info, self._ends_at(state, inbox))
                 self.deps = self.deps if self.has_deps else deps
         except RunUnavailable as error:
-            if self.agent is None or not self.has_deps:  # nobody has equipped it while the provider was asked
+            if self.agent is None or not self.has_deps:  # `attach_deps` did not add deps while the provider was called
                 self.degraded, self.passing = (error.reason, str(error)), error.passing
                 return None
         self.degraded = None
         return self.agent
 
     def _ends_at(self, state: RunState, inbox: tuple[InboxItem, ...]) -> float:
-        """When the run can end without its deps, in trio time: a provider is not waited for any longer."""
+        """Return until when the deps provider is awaited, in trio time: the run can end without deps then."""
         if any(_is_cancel(item) for item in inbox):
             self.cap_deps_wait()
             return self._patient_until
@@ -303,12 +309,15 @@ class RunActor:
         return max(self.services.clock.trio_time(deadline), trio.current_time()) + PATIENCE
 
     def nudge(self) -> None:
-        """The clock has jumped: the deadline, up to which a provider is waited for, is at another time of trio's."""
+        """Move the deadline of the provider call after a clock jump.
+
+        The run's deadline is wall time, and now at another moment of trio time.
+        """
         if self._asking is not None and self.deadline is not None:
             self._asking.deadline = min(self._at_deadline(self.deadline), self._patient_until)
 
     async def _ask_deps(self, info: RunInfo, until: float) -> Any:
-        # Without a deadline no moment of wall time is waited for, and each new run would wake the watch of the clocks.
+        # Without a deadline the call does not depend on wall time, and each new run would wake the clock watch.
         watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
             with watched, trio.CancelScope(deadline=until) as self._asking:
@@ -328,7 +337,7 @@ class RunActor:
             return (CancelUnowned(items=inbox),)
         if due(state, self.services.clock.now())[0]:
             return (DeadlinePassed(unowned=True),)
-        return ()  # it stays as it is: its inbox is for whoever has the agent and the deps
+        return ()  # the run is left untouched; the next owner with agent and deps reads the inbox
 
 
 def _is_cancel(item: InboxItem) -> bool:

@@ -1,4 +1,17 @@
-"""One life of a run actor: from a claim to the run's end, to a rest without an owner, or to a crash."""
+"""The run loop: one incarnation of a run's owner, from a claim to the run's end, to passivation, or to a crash.
+
+Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
+(hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
+without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives; all
+other effects run at once. Receipts arrive in the order of the commits, so the outbox is a queue. Only `live` awaits;
+between two awaits `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+
+Example, a step that calls one unsafe tool:
+
+    ModelAnswered  -> commit 7, StartCall(durable)   the effect waits in the outbox
+    receipt of 7   -> StartCall is performed         the body starts; a crash from here on is known from the rows
+    CallReturned   -> commit 8, CallModel            the next request starts at once, before the receipt of 8
+"""
 
 from __future__ import annotations
 
@@ -60,16 +73,16 @@ from .effect_runner import EffectRunner
 from .services import MISFIT, RunUnavailable, Services, retry_until_available
 
 Hint = InboxItem
-"""What a run actor's mailbox takes: a command that is durable already. Losing the hint loses nothing."""
+"""The message of a run actor's mailbox: a command that is already durable. A lost hint loses no command."""
 
 
 @attrs.define(eq=False)
 class RunPermissions:
-    """What the runtime wants of a run's owner. Slots, not messages: never refused, and they outlive an incarnation.
+    """What the runtime allows a run's owner to do. Slots, not messages: never refused, and kept across incarnations.
 
     Attributes:
-        admitted: the run has its slot (of max_running) and its thread.
-        draining: come to a durable point and end; start nothing new.
+        admitted: the run has a slot (of max_running) and its thread.
+        draining: reach a durable point and end; start nothing new.
     """
 
     admitted: bool = True
@@ -77,22 +90,22 @@ class RunPermissions:
 
 
 _NONE: Final[frozenset[str]] = frozenset()
-"""Shared: a set of its own would be 0.2 KB of every run."""
+"""Shared, because an empty set for each run would cost 0.2 KB."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A submitted commit: what waits for its receipt."""
+    """A submitted commit: the effects and the state that wait for its receipt."""
 
     effects: tuple[Effect, ...]
     state: RunState
 
 
 class RunLoop:
-    """Feeds the machine, submits commits, releases effects. Everything but `live` is synchronous.
+    """Feeds the machine, submits commits and releases effects. Only `live` and `end` wait for anything but the store.
 
     Attributes:
-        durable: the run as the newest receipt has it, or as it was taken up.
-        passive: it has ended because the run waits and leaves memory.
+        durable: the run as of the newest receipt, or as it was taken up.
+        passive: the loop ended because the run waits and leaves memory.
     """
 
     def __init__(
@@ -113,27 +126,30 @@ class RunLoop:
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=performer.agent is None, on=services.record)
         self.durable = state
-        self._outbox: list[_Entry] = []  # short: an empty deque would be 0.8 KB of every run that waits
+        self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
         self._closing: tuple[RunState, Input] | None = None
         self._stop_at: float | None = None
         self._expiring = _NONE
         self._behind = self._admitting = False
-        self._resting: bool | None = None  # what the roster was told last
+        self._resting: bool | None = None  # the last value reported to the registry
         self._leave_at = math.inf
         self.passive = False
 
     async def live(self, first: Sequence[Input]) -> None:
-        """Feed the first inputs, then whatever comes, until the run is over or the owner is to go.
+        """Feed the first inputs, then all later ones, until the run is done or its owner has to end.
 
         Raises:
-            ClaimLost: stop without a word. StoreError: a commit could not be written; begin again from the store.
+            ClaimLost: this owner has to stop without another write.
+            RunUnavailable: the thread's stored state does not fit the agent's state keys.
+            StoreError: a commit was not written; the next incarnation rebuilds the run from the store.
         """
         if self._state.row.cursor is not RunPosition.ADMISSION and self._state.row.status is RunStatus.RUNNING:
-            self._services.directory.resting(self._claim.run_id, False)  # in the middle of its work: it holds a slot
+            # taken up in the middle of a step: the run holds a slot
+            self._services.directory.resting(self._claim.run_id, False)
         for message in first:
             self.feed(message)
-        silent = not self._outbox  # a run that was waiting before goes on waiting without a commit
+        silent = not self._outbox  # a run that waited before still waits, without a commit
         self._turn()
         if silent:
             self._publish_rest(self._state.row.status)
@@ -147,14 +163,17 @@ class RunLoop:
             self._turn()
 
     async def end(self) -> Mapping[str, OverrunBody]:
-        """Cancel what works for the run, and wait for it within its grace; who is left, as `Children.end` has it."""
+        """Cancel the run's children and wait for them within their grace. Returns the bodies that overran it.
+
+        See `Children.end` for the guarantees.
+        """
         self._services.passivation.forget(self._mailbox)
         return await self._children.end(wait=not self._state.row.stubborn)
 
     # --- one input ---------------------------------------------------------------------------------------------------
 
     def feed(self, message: Input) -> None:
-        """Step the machine, submit, put aside what must wait, perform the rest."""
+        """Step the machine with one input, submit its commit, and perform or hold back its effects."""
         now, skew = self._time.next()
         before, message = self._state, self._record.watched(message, self._spec)
         if skew:
@@ -167,11 +186,13 @@ class RunLoop:
             self._route_effects(taken.effects)
             return
         commit = taken.commit
-        msgspec.structs.force_setattr(commit, "taken", self._record.carry())  # it has just been made; a copy costs more
+        # the commit was just made and is not shared; a copy costs more
+        msgspec.structs.force_setattr(commit, "taken", self._record.carry())
         history = self._performer.history
         if history is not None:
             history.extend(commit.messages)
         if taken.state.row.stage in TERMINAL:
+            # The store rejects a terminal commit if unread commands exist; `_undo_ending` then needs the state before.
             self._closing = (before, message)
         durable: list[Effect] = []
         at_once: list[Effect] = []
@@ -184,11 +205,11 @@ class RunLoop:
             self._perform(effect)
 
     def _must_wait(self, effect: Effect) -> bool:
-        reads = isinstance(effect, CallModel | RunPhase)  # the thread, which must not be read before it is written
+        reads = isinstance(effect, CallModel | RunPhase)  # these read the thread, which must be written first
         return effect.durable or (reads and self._performer.history is None)
 
     def _route_effects(self, effects: tuple[Effect, ...]) -> None:
-        """Effects without a commit: the durable ones wait for the commits before them."""
+        """Perform effects that came without a commit; durable ones wait for the commits before them."""
         for effect in effects:
             if self._outbox and self._must_wait(effect):
                 entry = self._outbox[-1]
@@ -204,7 +225,7 @@ class RunLoop:
             self._stop_at = trio.current_time() + self._performer.stopping + SLACK
 
     def _outdated(self, effect: Effect) -> bool:
-        """True if the machine has gone on while the effect waited for its receipt, or the owner is about to go."""
+        """Return True if the machine moved on while the effect waited for its receipt, or the owner is about to end."""
         match effect:
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
@@ -223,7 +244,7 @@ class RunLoop:
                 asked = (
                     cursor is RunPosition.TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
                 )
-                return not asked or self._orders.draining  # the next owner asks again
+                return not asked or self._orders.draining  # the next owner runs the phase
             case StartTask():
                 task = next((one for one in self._state.row.tasks if one.task_id == effect.task_id), None)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
@@ -257,7 +278,7 @@ class RunLoop:
 
     def _publish_rest(self, status: RunStatus, *, again: bool = False) -> None:
         if status is RunStatus.CREATED:
-            return  # whether it has a slot is the roster's own business
+            return  # the registry itself knows whether a created run has a slot
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
             self._resting = resting
@@ -268,13 +289,16 @@ class RunLoop:
             self._services.directory.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:
-        """When the run leaves memory if nothing comes, in trio time; it is nudged then."""
+        """Return when the run leaves memory if no input arrives, in trio time; the mailbox is nudged at that moment."""
         if not self._services.directory.can_revive(self._state.info):
             return math.inf
         return self._services.passivation.rests(self._mailbox)
 
     def _undo_ending(self) -> None:
-        """The terminal commit met commands that were accepted meanwhile: take it back, consume them, and end again."""
+        """Take a terminal commit back: the store rejected the commit because unread commands were accepted meanwhile.
+
+        The loop returns to the state before the terminal input, consumes the commands, and feeds that input again.
+        """
         if self._closing is None:
             raise ClaimLost("inbox_ahead without an ending")
         self._state, again = self._closing
@@ -289,10 +313,10 @@ class RunLoop:
     # --- everything that waits ---------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Take everything that is there, without waiting."""
+        """Process every input and receipt that is ready, without waiting."""
         while self._take_one():
             pass
-        self._mailbox.heed()  # most nudges are our own commits' receipts, which have been taken
+        self._mailbox.heed()  # most nudges announce receipts of our own commits, which were taken above
 
     def _take_one(self) -> bool:
         if self._children.crash is not None:
@@ -319,7 +343,7 @@ class RunLoop:
         return True
 
     def _feed_child_input(self, message: Input) -> None:
-        """A child's input; what it streamed before goes first."""
+        """Feed a child's input, after the text that the child streamed before."""
         if isinstance(message, ModelAnswered | ModelFailed):
             self._feed_streamed(message)
         elif isinstance(message, CallReturned | CallRaised | CallSuspended):
@@ -331,9 +355,11 @@ class RunLoop:
         self.feed(message)
 
     def _feed_streamed(self, message: ModelAnswered | ModelFailed) -> None:
-        """What a model streamed and nobody has taken yet. A text of which nothing was shown comes with the answer.
+        """Feed the streamed text of a message that was not taken yet.
 
-        But a text that is too large for one event comes in deltas first, also from a model that does not stream.
+        A text without any delta arrives whole with the answer.
+
+        A text too large for one event is fed as deltas first, also for a model that does not stream.
         """
         streams = self._children.messages.pop(message.message_id, None)
         flight = self._state.row.inference
@@ -357,7 +383,7 @@ class RunLoop:
             self._behind = True
 
     async def _catch_up(self) -> None:
-        """Consume the inbox as the store has it: hints were lost, or came before what they follow."""
+        """Consume the inbox from the store: hints were lost or arrived out of order."""
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._behind = False
         for item in () if record is None else record.inbox:
@@ -365,13 +391,13 @@ class RunLoop:
                 self.feed(CommandArrived(item=item))
 
     def _let_in(self) -> bool:
-        self._admitting = self._performer.history is None  # what ran before it in the thread may have left state
+        self._admitting = self._performer.history is None  # earlier runs of the thread may have left state
         if not self._admitting:
             self.feed(Admit())
         return not self._admitting
 
     async def _admit(self) -> None:
-        """The run may work: with the state keys of its thread as they are now."""
+        """Admit the run to its thread, with the thread's state keys as they are now."""
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._admitting = False
         if record is not None and self._state.row.cursor is RunPosition.ADMISSION:
@@ -379,14 +405,21 @@ class RunLoop:
             self.feed(Admit(state=record.state))
 
     def _check_keys(self, record: RunRecord) -> None:
-        """The runs before it in the thread have written keys: does the agent declare them as they are stored?"""
+        """Check the thread's stored keys, which earlier runs may have written, against the agent's declarations.
+
+        Raises:
+            RunUnavailable: the agent declares a stored key differently.
+        """
         agent = self._performer.agent
         text = None if agent is None else invalid_state(agent.declared_state, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
 
     def _stopped(self) -> bool:
-        """The work has been cancelled: when all of it has ended, or its grace is over, the machine is told."""
+        """Feed `WorkStopped` once all cancelled work has ended or its grace is over.
+
+        Returns whether an input was fed.
+        """
         if self._stop_at is None:
             return False
         if self._children.live and trio.current_time() < self._stop_at:
@@ -413,7 +446,7 @@ class RunLoop:
         return False
 
     def _start_expiry(self, ticket_ids: tuple[str, ...]) -> None:
-        """An expiry goes through the same door as decisions do: the first one in wins. One follows the other."""
+        """Post the expiry of tickets as commands, one after the other; against a decision, the first accepted wins."""
         directory, run_id = self._services.directory, self._claim.run_id
 
         async def expire(ticket_id: str, name: str) -> None:
@@ -421,7 +454,7 @@ class RunLoop:
                 decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
                 answer = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
                 if answer.code == "decision_id_conflict":
-                    name += "+"  # somebody's command has that id
+                    name += "+"  # a caller's command has that id already
                 elif answer.code in ("store_unavailable", "busy"):
                     await trio.sleep(1)
                 else:
@@ -460,7 +493,7 @@ class RunLoop:
         if self._performer.finished or self._state.row.cursor is RunPosition.ENDED:
             return True
         if self._performer.agent is None and self._stop_at is None and not self._behind:
-            return True  # without the agent only a cancel can be worked on, and there is none (any more)
+            return True  # without the agent only a cancel can be processed, and none is left
         if self._orders.draining:
             return not self._busy()
         rested = self._resting is True and trio.current_time() >= self._leave_at
@@ -468,14 +501,17 @@ class RunLoop:
         return self.passive
 
     def _nothing_to_wait_for(self) -> bool:
-        """True if the run is only rows: nothing works or has come, it does not end, nothing hides from a cancel."""
+        """Return True if the run is only rows: no child works, no input is unread, and the run is not ending."""
         if self._state.row.termination is not None:
             return False
         idle = not (self._busy() or self._behind or len(self._mailbox) or self._children.live_left())
         return idle and not any(key.startswith(EXPIRE) for key in self._children.live)
 
     def _busy(self) -> bool:
-        """True while something works; a parked call, a wait to ask again and an expiry can go on elsewhere."""
+        """Return True while a child works.
+
+        Parked calls, retry pauses and expiries do not count: another owner can take them over.
+        """
         live = self._children.live.values()
         working = (c for c in live if c.ticket is None and not c.pausing and not c.key.startswith(EXPIRE))
         return any(working) or bool(self._children.inputs)

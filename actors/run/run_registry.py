@@ -1,4 +1,12 @@
-"""Who works: the live actors of a runtime, who of them has a slot, and who waits for one."""
+"""`RunRegistry`: the runs that have an owner in this process, their slots, and the queue for slots.
+
+Theory of operation. A run is in at most one of four places here: held (another run works on its thread), queued (waits
+for a slot), working (holds a slot of max_running), resting (waits for people or tasks and holds no slot). Each run has
+one supervised actor. An actor that exits is removed; depending on its exit the run is done, passive, degraded (without
+agent or deps) or given up (three crashes). A degraded run is tried again on a command, on `resume`, at its deadline,
+and
+with back-off if its provider of deps failed.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +42,12 @@ from .run_loop import Hint, RunPermissions
 from .services import Services, logger
 
 GRACE: Final = 6.0
-"""Seconds that runs get to unwind once their work is cancelled: the default clean-up grace of a tool and a little
-more."""
+"""Seconds for runs to unwind once their work is cancelled: a little more than the default grace of a tool."""
 CRASHES: Final = 2
-"""Restarts of a run actor within `CRASH_WINDOW` seconds; the third crash gives up: failed(internal_error)."""
+"""Restarts of a run actor within `CRASH_WINDOW` seconds. The next crash gives up: failed(internal_error)."""
 CRASH_WINDOW: Final = 60.0
 ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
-"""When a provider of deps that has failed is asked again. Each run has its own; they are not asked all at once."""
+"""Back-off for a failed provider of deps. Each run has its own, with jitter, so the calls are spread."""
 
 
 def _said(error: BaseException | None) -> str:
@@ -51,8 +58,9 @@ def _said(error: BaseException | None) -> str:
 class RunRegistry:
     """The runs that have an owner here.
 
-    A run in work holds a slot (of max_running). One that comes to rest gives it to the next in the queue, and takes one
-    back without queueing when it goes on: a human's decision does not wait behind new work.
+    A working run holds a slot (of max_running). A run that comes to rest frees its slot for the next run in the queue,
+    and
+    takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
     """
 
     services: Services
@@ -77,11 +85,11 @@ class RunRegistry:
         return len(self._actors)
 
     def get(self, run_id: str) -> RunActor | None:
-        """The live actor of a run."""
+        """Return the live actor of a run, or None."""
         return self._actors.get(run_id)
 
     def check_open(self) -> None:
-        """Raises if nothing more may begin.
+        """Raise if no run may start any more.
 
         Raises:
             RuntimeClosed: the runtime is closing or closed.
@@ -90,15 +98,15 @@ class RunRegistry:
             raise RuntimeClosed("the runtime is closing; open it again to start or resume runs")
 
     def queued(self, run_id: str) -> bool:
-        """True if a run has its thread and waits for a slot."""
+        """Return True if a run has its thread and waits for a slot."""
         return run_id in self._queue
 
     def degraded(self, run_id: str) -> tuple[str, str] | None:
-        """Why nobody works on a run here, or None."""
+        """Return why a run is not worked on here (code, sentence), or None."""
         return self._degraded.get(run_id)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """A command is durable: hint it to the run's actor (`StoreHooks`)."""
+        """Hint a durable command to the run's actor, and start an actor if there is none (`StoreHooks`)."""
         actor = self._actors.get(run_id)
         if actor is None:
             if not self.closing and not (item.command.kind == "cancel" and self.bury(run_id)):
@@ -114,7 +122,7 @@ class RunRegistry:
                 actor.ref.nudge()
 
     def bury(self, run_id: str) -> bool:
-        """End a run that was given up here, because its end is needed. False if the run was not given up."""
+        """End a run that was given up here, because its end is needed. Returns False if the run was not given up."""
         actor, reason = self._actors.get(run_id), self._degraded.get(run_id)
         if actor is not None:
             actor.needed = actor.needed or actor.burial is not None
@@ -138,10 +146,13 @@ class RunRegistry:
             await trio.lowlevel.checkpoint()
 
     def wake(self, run_id: str, *, degraded: bool = False) -> bool:
-        """A timer of a run that is not in memory has fired; False if it has an owner, or nobody can own it here.
+        """Give a run that is not in memory an owner, because a timer of the run fired.
 
-        `degraded`: it is tried all the same. Its deadline has passed, which needs nobody who could work on it, or
-        what it lacks may have come.
+        `degraded`: try a degraded run, too. Its deadline passed, which needs no agent, or the missing part may be there
+        now.
+
+        Returns:
+            False if the run has an owner, or the run is degraded and `degraded` is False, or the runtime is closing.
         """
         if self.closing or run_id in self._actors or (run_id in self._degraded and not degraded):
             return False
@@ -149,16 +160,17 @@ class RunRegistry:
         return True
 
     def released(self, run_id: str) -> None:
-        """The run's thread is free (`Directory`)."""
+        """Queue a run whose thread became free (`Directory`)."""
         if run_id in self._held:
             self._held.discard(run_id)
         else:
-            self._freed.add(run_id)  # it is being born, and will be said to be held: it was, a moment ago
+            # `create_run` is in flight and will report held=True; remember that the thread was freed since
+            self._freed.add(run_id)
         self._queue.append(run_id)
         self._admit()
 
     def resting(self, run_id: str, resting: bool) -> None:
-        """The run came to rest, or works again (`Directory`). A resting run gives its slot to others."""
+        """Record that the run came to rest or works again (`Directory`). A resting run frees its slot."""
         if resting:
             self._resting.add(run_id)
             self._working.discard(run_id)
@@ -168,7 +180,7 @@ class RunRegistry:
             self._working.add(run_id)
 
     async def gone(self, run_id: str, record: RunRecord) -> None:
-        """Wait until nothing of a finished run is alive (but for calls that are named stubborn)."""
+        """Wait until no task of a finished run is alive; a run with unresponsive bodies is not waited for."""
         actor = self._actors.get(run_id)
         if actor is not None and actor.ref is not None and not record.row.stubborn:
             await actor.ref.exited.wait()
@@ -185,7 +197,7 @@ class RunRegistry:
             await self.services.board.runtime.rest().wait()
 
     def _at_work(self, run_id: str, actor: RunActor) -> bool:
-        """False if a run waits for its thread, or rests and every command that has come has acted."""
+        """Return False if a run waits for its thread, or rests with every accepted command acted on."""
         return run_id not in self._held and (run_id not in self._resting or actor.unread)
 
     def spawn(
@@ -200,7 +212,7 @@ class RunRegistry:
         burial: ForcedEnd | None = None,
         left: Mapping[str, OverrunBody] | None = None,
     ) -> None:
-        """Give a run an actor, if it has none (a command may have come before the creator's next step)."""
+        """Give a run an actor; if a command started one already, add agent and deps to that actor."""
         live, freed = self._actors.get(run_id), held and run_id in self._freed
         held = (held and not freed) or run_id in self._held
         if freed:
@@ -242,15 +254,16 @@ class RunRegistry:
             within=CRASH_WINDOW,
         )
         try:
-            actor.ref = self._context.run(self._supervisor.start_child, spec)  # not in that of whoever woke the run
-        except SupervisorStopping:  # the store has failed, and the block is being left: the next start takes the run up
+            # in the runtime's context, not in that of the task that woke the run
+            actor.ref = self._context.run(self._supervisor.start_child, spec)
+        except SupervisorStopping:  # the store failed and the block is ending: the next start takes the run up
             self._forget(run_id)
-        except BaseException:  # nothing is kept, everything is raised
+        except BaseException:  # no half-started actor is kept
             self._forget(run_id)
             raise
 
     def _hold(self, run_id: str, actor: RunActor) -> None:
-        """The command that gave it an actor did not know that its thread is busy."""
+        """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
         self._held.add(run_id)
         self._working.discard(run_id)
         if run_id in self._queue:
@@ -259,7 +272,7 @@ class RunRegistry:
         self._admit()
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
-        """A child of the supervisor has ended for good; called in its last step."""
+        """Handle the final exit of a run's actor; called in the actor's last step."""
         actor, held = self._actors.get(ref.id), ref.id in self._held
         self._forget(ref.id)
         refusals = self._refusals.pop(ref.id, 0)
@@ -270,24 +283,24 @@ class RunRegistry:
                 self._refusals[ref.id] = refusals + 1
                 self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
             if held:
-                self._held.add(ref.id)  # whoever takes it up later still has to wait for its thread
+                self._held.add(ref.id)  # a later owner still has to wait for the thread
         else:
             self._said.pop(ref.id, None)
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:
                 self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
-            elif actor.burial is None:  # its end could not be written either
+            elif actor.burial is None:  # the ordinary end could not be written either
                 self._inter(ref.id, why, needed=actor.needed)
-            else:  # not even the barest one: it stays for the next start, and who waits for it is told
+            else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
         elif actor is not None and actor.left_unread and not self.closing:
-            self.spawn(ref.id)  # a command came in its last moments, when it was leaving memory
+            self.spawn(ref.id)  # a command arrived while the run was leaving memory
         self._admit()
         self.services.board.left(ref.id)
 
     def _degrade(self, run_id: str, reason: tuple[str, str]) -> None:
-        """Nobody works on the run here: the log is told once for each reason."""
+        """Record why the run is not worked on here, and log each new reason once."""
         self._degraded[run_id] = reason
         if self._said.get(run_id) != reason[0]:
             self._said[run_id] = reason[0]
@@ -300,28 +313,28 @@ class RunRegistry:
         self._held.discard(run_id)
 
     def _admit(self) -> None:
-        """Give free slots to runs that wait for one, oldest first."""
+        """Give free slots to queued runs, oldest first."""
         while self._queue and (self.max_running is None or len(self._working) < self.max_running):
             run_id = self._queue.popleft()
             actor = self._actors.get(run_id)
             if actor is not None and actor.ref is not None:
                 actor.orders.admitted = True
-                if run_id not in self._resting:  # one that was taken up while it waits for people needs no slot
+                if run_id not in self._resting:  # a run taken up while it waits for people needs no slot
                     self._working.add(run_id)
                 actor.ref.nudge()
 
     def close(self) -> None:
-        """Nothing more may begin; whoever joins is told."""
+        """Refuse new runs, and wake the tasks in `join`, which then raise RuntimeClosed."""
         self.closing = True
         self.services.board.runtime.rested()
 
     async def drain(self, seconds: float) -> None:
-        """Refuse commands and let live runs come to a durable point, for so many seconds at most."""
+        """Refuse commands, and let live runs reach a durable point for at most this many seconds."""
         self.closing = True
         for actor in self._actors.values():
             actor.orders.draining = True
             if actor.ref is not None:
                 actor.ref.nudge()
         if self._actors and seconds > 0:
-            with trio.move_on_after(seconds):  # not shielded: whoever can not wait cancels the block
+            with trio.move_on_after(seconds):  # not shielded: cancelling the block ends the drain
                 await self._supervisor.join()

@@ -1,7 +1,7 @@
-"""`Runtime`: the public face of a runtime. It starts and finds runs; all else is in its parts.
+"""`Runtime`: the public face of a runtime. `Runtime` starts and finds runs; its parts do everything else.
 
-`parts.py` puts them together: `reader.py` looks, `commands.py` decides, `agents.py` has agents and deps,
-`run_registry.py` has the live runs, `starting.py` writes new ones. `open_runtime.py` opens and closes a runtime.
+`parts.py` puts the parts together: `reader.py` reads runs, `commands.py` decides, `agents.py` knows agents and deps,
+`run_registry.py` holds the live runs, `starting.py` writes new runs. `open_runtime.py` opens and closes a runtime.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class StartOptions(TypedDict, total=False):
-    """The options of `Runtime.start`; see there."""
+    """The options of `Runtime.start`, documented there."""
 
     run_id: str | None
     thread_id: str | None
@@ -53,10 +53,11 @@ class StartOptions(TypedDict, total=False):
 
 @attrs.define(eq=False, repr=False)
 class Runtime:
-    """Made by `open_runtime`. Every method must be called from trio; any task may call.
+    """The runs of one store. Made by `open_runtime`; call every method from a trio task, any number of tasks at a time.
 
-    Programs that show runs to others, and pass on what these decide, use the same two parts as the gateway: `reader`
-    and `commands` take ids of runs, and make no `Run` for each.
+    Programs that show runs to others, or pass on the decisions of others, use the same two parts as the gateway:
+    `reader`
+    and `commands` take run ids and create no `Run` for each.
     """
 
     _parts: Parts
@@ -66,12 +67,12 @@ class Runtime:
 
     @property
     def store(self) -> Store:
-        """Where the runs are. Write nothing to it beside `prune`."""
+        """The store of the runs. Write nothing to the store except with `prune`."""
         return self._parts.services.store
 
     @property
     def clock(self) -> Clock:
-        """What time it is for the runs."""
+        """The clock of the runs."""
         return self._parts.services.clock
 
     @property
@@ -81,12 +82,12 @@ class Runtime:
 
     @property
     def reader(self) -> RunReader:
-        """Looks at runs by their ids: follows, lists, reads."""
+        """Reads of runs by id: follow, list, load."""
         return self._parts.reader
 
     @property
     def commands(self) -> RunCommands:
-        """Commands to runs by their ids: decide, cancel, pause, send."""
+        """Commands to runs by id: decide, cancel, pause, send."""
         return self._parts.commands
 
     # --- starting and finding runs -----------------------------------------------------------------------------------
@@ -96,32 +97,44 @@ class Runtime:
     @overload
     async def start(self, agent: str, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
     async def start(self, agent: Any, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]:
-        """Start a run; returns when run.created is durable.
+        """Start a run. Returns when `run.created` is durable.
 
-        The run id is the idempotency key: the same id with the same content returns the same run. Creating and taking
-        hold of the run are one shielded step; after Cancelled the run may exist: start it again with its id.
+        The run id is the idempotency key: the same id with the same content returns the same run. Creating the run and
+        giving
+        it an owner is one shielded step. After Cancelled the run may exist: start it again with the same id.
 
         Args:
-            agent: an Agent, or the key of one that the runtime knows.
-            text: the input; not blank, for there must be something that the model can read.
-            options: run_id (default: a new one), thread_id (default: a thread of its own), session_id, by (a
-                principal), workspace, deps (this run's dependencies), deadline (absolute, with timezone, includes
-                waiting), execution (another mode than the agent's), on_busy ("queue" or "refuse" when the thread has
-                an active run), title (one line for lists of runs: its first line, redacted, cut at 80 characters;
-                default: that of the text. It is a label: the same start with another title is the same start), may_join
-                (whose threads the run may join, see below).
+            agent: an Agent, or the key of an agent that the runtime knows.
+            text: the input; must not be blank, because providers reject blank messages.
+            options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
+                workspace, deps
+                (dependencies of this run only), deadline (absolute, with time zone; waiting counts), execution (a mode
+                other
+                than the agent's), on_busy ("queue" or "refuse", if the thread has an active run), title (a label for
+                lists: the
+                first line, redacted, cut at 80 characters; default: the title of the text; not part of the content),
+                may_join (see below).
 
-        A run reads the whole thread that it joins. `may_join` says of a run whether the caller may see it; it is asked
-        of each run in the thread, also of pruned ones whose messages are left there (of these once for each combination
-        of by, agent, session_id and workspace). One False refuses the start. A thread whose runs are all pruned belongs
-        to its owner: `by` has to be the principal of its first run. The answer holds in the transaction that writes the
-        run. None: any thread, for a caller who may see everything.
+        A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
+        called for
+        every run in the thread, including pruned runs whose messages are still there (for these once per combination of
+        by,
+        agent, session_id and workspace). One False refuses the start. A thread whose runs are all pruned belongs to its
+        owner:
+        `by` must be the principal of its first run. The result holds in the transaction that writes the run. None
+        allows any
+        thread, for a caller with access to everything.
 
         Raises:
-            UsageError: a value can not be. UnknownAgent: no agent has this key. AgentDefinitionError: it has no model.
-            RunExists: the id is taken by another run. RunPruned: it was taken by a run that is pruned. ThreadBusy:
-                on_busy is "refuse" and the thread has an active run. ThreadForbidden: `may_join` refuses the thread.
-            StoreUnavailable: not started. RuntimeClosed: the runtime is closing.
+            UsageError: an argument is invalid.
+            UnknownAgent: no agent has this key.
+            AgentDefinitionError: the agent has no model.
+            RunExists: a run with other content has the id.
+            RunPruned: a pruned run had the id.
+            ThreadBusy: on_busy is "refuse" and the thread has an active run.
+            ThreadForbidden: `may_join` refuses the thread.
+            StoreUnavailable: the run was not started.
+            RuntimeClosed: the runtime is closing.
         """
         parts = self._parts
         parts.roster.check_open()
@@ -140,10 +153,11 @@ class Runtime:
         return await parts.starter.join(new, known, deps, may_join)
 
     async def get(self, run_id: str) -> Run[Any]:
-        """The run of this id.
+        """Return the run with this id.
 
         Raises:
-            UnknownRun: there is none. RuntimeClosed: the runtime is closed.
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
         """
         outline = await self.reader.outline(run_id)
         if outline is None:
@@ -167,16 +181,20 @@ class Runtime:
         cursor: str | None = None,
         counts: bool = False,
     ) -> RunPage:
-        """A page of runs; each line has its title and what it asks, both without secrets.
+        """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
-        All filters that are given must match: status, agent, thread_id, by (the principal that started the run), prefix
-        (what its id begins with), since and until (when it was created: from, and before, with a time zone), and text
-        (what its title or id contains; upper and lower case are the same). `order` is "newest", or "waiting_longest":
-        waiting runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next one begins
-        at its `cursor`. `counts` also counts all runs that are not done, by status.
+        All given filters must match: status, agent, thread_id, by (the principal that started the run), prefix (the
+        beginning
+        of the run id), since and until (created from, and before; with time zone), and text (part of the title or id,
+        ignoring
+        case). `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting first. A page has at
+        most
+        `limit` lines (1 to 1,000); the next page begins at `page.cursor`. `counts` adds the number of runs that are not
+        done,
+        by status.
 
         Raises:
-            UsageError: a value can not be, or the cursor belongs to another query.
+            UsageError: an argument is invalid, or the cursor belongs to another query.
             RuntimeClosed: the runtime is closed.
         """
         self.reader.check_open()
@@ -190,22 +208,27 @@ class Runtime:
     async def fork(
         self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: object = None
     ) -> Run[Any]:
-        """Start a new run that begins where another one stood at the end of `step`, in a thread of its own.
+        """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
 
-        Step 0 is before its first one. It has the history and the state keys of both scopes as they were then; nothing
-        that is written later, by either, reaches the other.
+        Step 0 is the beginning of the run, before its first step. The fork gets the history and the state keys of both
+        scopes
+        as of that step; later writes of either run do not reach the other.
 
         Args:
-            run_id: of the run to begin from.
-            step: a finished step of it, or 0.
-            new_run_id: of the fork; the same fork again returns the same run. None: a new id.
-            by: the principal that asks; "local" if not given, as for `start`, whoever started the parent.
+            run_id: the run to begin from.
+            step: a finished step of that run, or 0.
+            new_run_id: id of the fork; the same fork again returns the same run. None: a new id.
+            by: the principal that forks; "local" if not given, also if another principal started the parent.
             deps: dependencies of the fork.
 
         Raises:
-            UnknownRun: no such run. UsageError: it has no finished step of that number, or an argument is invalid.
-            UnknownAgent: its agent is not here. AgentDefinitionError: that has no model.
-            RunExists: the new id is taken, or a run that is pruned had it. RuntimeClosed: the runtime is closing.
+            UnknownRun: no run has this id.
+            UsageError: the run has no finished step of that number, or an argument is invalid.
+            UnknownAgent: the runtime does not know the run's agent.
+            AgentDefinitionError: the agent has no model.
+            RunExists: another run has the new id.
+            RunPruned: a pruned run had the new id.
+            RuntimeClosed: the runtime is closing.
         """
         parts, reader = self._parts, self.reader
         parts.roster.check_open()
@@ -225,10 +248,12 @@ class Runtime:
 
     @checks_options
     async def resume(self, run_id: str, *, deps: object = None) -> Run[Any]:
-        """Work again on a run that had no agent or deps here; harmless for one that is worked on.
+        """Take up a run that had no agent or deps here; no effect for a run that has an owner with both.
 
         Raises:
-            UnknownRun: no such run. UnknownAgent: its agent is still not here. AgentDefinitionError: that has no model.
+            UnknownRun: no run has this id.
+            UnknownAgent: the runtime still does not know the run's agent.
+            AgentDefinitionError: the agent has no model.
             RuntimeClosed: the runtime is closing.
         """
         parts = self._parts
@@ -236,29 +261,34 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        if outline.status is not RunStatus.DONE:  # an owner that is still looking for them takes these
+        if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.roster.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)
 
     @checks_options
     async def replay(self, run_id: str, agent: Agent[object] | None = None) -> ReplayReport:
-        """Run a stored run again from its record, and report the first event that does not come again.
+        """Fold a stored run's record again and report the first event that differs.
 
-        The run's machine takes again what it took, at the times that are recorded with it, and each event that comes of
-        that is compared byte for byte. No model, tool, hook or predicate is asked and nothing is written. The agent's
-        own functions that the machine calls run again: stop conditions, `denial`, the check of the output, and the
-        reducers of the state keys that it declares. Of a run that is not done, what is recorded so far is compared. The
-        runtime must have the secrets that it had when the run was recorded.
+        The machine takes the recorded inputs at their recorded times, and each event is compared byte for byte with the
+        stored
+        one. No model, tool, hook or predicate is called and nothing is written. The agent's own functions that the
+        machine
+        calls run again: stop conditions, `denial`, the check of the output, and the reducers of declared state keys.
+        For a run
+        that is not done, the record up to now is compared. The runtime needs the secrets of the time of recording.
 
         A run that an older release began, or that was worked on with `record=False`, is reported as unreplayable.
 
         Args:
-            run_id: of the run.
-            agent: another one to try the record against, whatever its key; None: the runtime's agent of the run.
+            run_id: the run to replay.
+            agent: another agent to fold the record with, whatever its key; None: the run's own agent.
 
         Raises:
-            UnknownRun: no such run. UnknownAgent: none was given and the run's agent is not here.
-            UsageError: `agent` is no Agent. RuntimeClosed: the runtime is closed. StoreError: the record is damaged.
+            UnknownRun: no run has this id.
+            UnknownAgent: `agent` is None and the runtime does not know the run's agent.
+            UsageError: `agent` is not an Agent.
+            RuntimeClosed: the runtime is closed.
+            StoreError: the record is damaged.
         """
         if agent is not None and not isinstance(agent, Agent):
             raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
@@ -273,7 +303,7 @@ class Runtime:
         return await played(replay)
 
     async def closed(self) -> None:
-        """Wait until the runtime is closed: nothing can be looked up or followed any more."""
+        """Wait until the runtime is closed and no run can be read or followed any more."""
         await self.reader.closed()
 
     async def join(self) -> None:

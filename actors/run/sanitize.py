@@ -1,8 +1,8 @@
-"""The border: what tools, models and people hand in becomes data that can be stored and shown.
+"""Validate and normalise data from tools, models and users before it is stored.
 
-The machine and the stores trust their values. A lone surrogate in a file name, NaN in a model's arguments or an object
-in a ticket's parameters would crash the run's owner at its next commit, again and again; here it is cleaned, or the one
-who handed it in is told.
+Theory of operation. The machine and the stores trust their values. A lone surrogate in a file name, NaN in a model's
+arguments or an object in a ticket's parameters would crash the run's owner at its next commit, after each restart
+again. Here such data is cleaned if that loses nothing, or refused with an error for its author.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ..engine.command_rules import unusable_schema
 from ..errors import UsageError
 
 LATEST: Final = 100 * 365 * 86_400.0
-"""Seconds that a ticket may wait at most: a hundred years, for a moment beyond year 9999 has no date."""
+"""Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
 MOST_TOKENS: Final = 2**53 - 1
-"""The greatest whole number that every reader of JSON knows exactly."""
+"""The greatest whole number that every JSON reader represents exactly."""
 
 
 class InvalidValue(Exception):
-    """A value can not be used; the text says which and why."""
+    """A value is invalid; the text names the value and the reason."""
 
 
 def text_of(value: str) -> str:
-    """A text without lone surrogates; the same object if it has none."""
+    """Return a text without lone surrogates; the same object if it has none."""
     if value.isascii():
         return value
     cleaned: str = normalise(value)[0]
@@ -49,13 +49,14 @@ def text_of(value: str) -> str:
 
 
 def input_of(value: object, what: str) -> str:
-    """What somebody gives a run to read: a text with something in it.
+    """Return a text for a run to read; must not be blank.
 
-    Providers refuse a request with a message of nothing but white space, and would do so at every later step, too: the
-    message stays in the thread.
+    Providers reject a request with a blank message, and would do so at every later step, because the message stays in
+    the
+    thread.
 
     Raises:
-        UsageError: it is no str, or blank.
+        UsageError: the value is not a str, or blank.
     """
     if not isinstance(value, str):
         raise UsageError(f"{what} is {value!r:.200}; give a str")
@@ -65,10 +66,10 @@ def input_of(value: object, what: str) -> str:
 
 
 def data_of(value: object, what: str) -> Any:
-    """A value as plain JSON data.
+    """Return a value as plain JSON data.
 
     Raises:
-        Unusable: it has no form in JSON.
+        InvalidValue: the value has no form in JSON.
     """
     data, why = normalise(value)
     if why is not None:
@@ -77,10 +78,10 @@ def data_of(value: object, what: str) -> Any:
 
 
 def object_of(value: object, what: str) -> JSONObject:
-    """A value as a JSON object.
+    """Return a value as a JSON object.
 
     Raises:
-        Unusable: it is none, or has no form in JSON.
+        InvalidValue: the value is not a mapping, or has no form in JSON.
     """
     if not isinstance(value, Mapping):
         raise InvalidValue(f"{what} is {type(value).__name__}, not an object")
@@ -98,10 +99,10 @@ def _str(value: object, what: str) -> str:
 
 
 def suspend_of(wish: Suspend) -> Suspend:
-    """A wish to suspend that can become a ticket.
+    """Return a `Suspend` that can become a ticket.
 
     Raises:
-        Unusable: a part of it can not be stored.
+        InvalidValue: a part of it cannot be stored.
     """
     if wish.expires_after is not None and not wish.expires_after <= LATEST:
         raise InvalidValue(f"expires_after={wish.expires_after!r} seconds is more than a hundred years")
@@ -131,10 +132,10 @@ def suspend_of(wish: Suspend) -> Suspend:
 
 
 def response_of(response: object) -> ModelResponse:
-    """A model's answer that can become messages and calls.
+    """Return a model's answer that can become messages and calls.
 
     Raises:
-        Unusable: a part of it can not be stored.
+        InvalidValue: a part of it cannot be stored.
     """
     if not isinstance(response, ModelResponse):
         raise InvalidValue(f"it is {type(response).__name__}, not ModelResponse")
@@ -153,10 +154,10 @@ _counts: Final = attrgetter(*_COUNTS)
 
 
 def usage_of(usage: object) -> Usage:
-    """A usage that can be added up.
+    """Return a usage whose counts can be added.
 
     Raises:
-        Unusable: it is none, or a count is not a whole number from 0 to 2**53 - 1.
+        InvalidValue: the value is not a Usage, or a count is not a whole number from 0 to 2**53 - 1.
     """
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
@@ -170,7 +171,7 @@ def usage_of(usage: object) -> Usage:
 
 
 def _finish(response: ModelResponse) -> FinishReason:
-    """Why the answer ended: what the model says, else what the parts of the answer say."""
+    """Return why the answer ended: the model's own value, else derived from the parts of the answer."""
     finish: Any = response.finish
     if finish is None:
         alone = response.refusal is not None and not response.text
@@ -194,7 +195,7 @@ def _call(call: CallRequest) -> CallRequest:
 
 
 def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
-    """The arguments of a call, or why they are none: that is the model's fault, and goes back to it."""
+    """Return a call's arguments, or why they are invalid: the model's fault, which the model is sent."""
     given: Any = call.arguments
     if call.fault is not None:
         return {}, _str(call.fault, "a fault")[:MESSAGE_LIMIT]
@@ -212,10 +213,10 @@ def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
 
 
 class InvalidDecision(InvalidValue):
-    """A value of a decision has no form that can be journaled.
+    """A value of a decision has no form in JSON and cannot be journaled.
 
     Attributes:
-        code: of the rejection.
+        code: the code of the rejection.
     """
 
     def __init__(self, code: Literal["invalid_arguments", "invalid_result"], text: str) -> None:
@@ -224,18 +225,16 @@ class InvalidDecision(InvalidValue):
 
 
 def command_of(command: Command, *, local: str, now: datetime) -> Command:
-    """A command as it is journaled: its texts are texts, its values plain data, and it has a sender and a time.
-
-    A decision has the id, the sender and the reason of its command. An expiry is the clock's: nothing is added to it.
+    """Return a command that can be journaled: its texts checked, its decision's values as JSON data, signed and dated.
 
     Args:
-        command: as somebody sent it.
-        local: the sender, if it names none.
-        now: the time.
+        command: the command as the caller gave it. Reason and principal of a decision count for its command.
+        local: the principal of a command without one; an expiry keeps none.
+        now: the time of posting, UTC; also the time of the decision if it has none.
 
     Raises:
-        UsageError: a text of it is something else, or what it sends is blank; the message names it.
-        InvalidDecision: a value of its decision has no form in JSON.
+        UsageError: a text of the command is not a str, or a sent text is blank; the message names the field.
+        InvalidDecision: a value of the decision has no form in JSON.
     """
     kind, decision = command.kind, command.decision
     try:
@@ -271,7 +270,7 @@ def _with_texts(decision: Decision) -> Decision:
 
 
 def _with_values(decision: Decision) -> Decision:
-    """With its result and its edited arguments as plain data.
+    """Return the decision with its result and edited arguments as plain JSON data.
 
     Raises:
         InvalidDecision: one of them has no form in JSON.

@@ -1,4 +1,4 @@
-"""What every actor of a runtime shares."""
+"""The services that every actor of a runtime shares."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 RETRY: Final = 0.5
-"""Seconds between two tries of what a run needs of a store that does not answer."""
+"""Seconds between two tries of a read while the store is unavailable."""
 
 MISFIT: Final = "state_mismatch"
-"""Why a run is degraded whose stored state keys the agent's release declares otherwise."""
+"""Degraded code of a run whose stored state keys differ from the agent's declarations."""
 
 logger = logging.getLogger("greenroom.run")
 
 
 class Directory(Protocol):
-    """What a run actor asks the runtime for."""
+    """The runtime as run actors see it."""
 
     async def agent_for(self, info: RunInfo) -> Agent[object]:
-        """The run's agent.
+        """Return the run's agent.
 
         Raises:
-            Degraded: there is none.
+            RunUnavailable: no agent has the key.
         """
 
     async def deps_for(self, info: RunInfo) -> Any:
-        """The run's dependencies.
+        """Return the run's dependencies.
 
         Raises:
-            Degraded: they can not be had.
+            RunUnavailable: the dependencies are unavailable.
         """
 
     def model_for(self, agent: Agent[object]) -> Model:
-        """The model that the agent is to use.
+        """Return the agent's model.
 
         Raises:
-            AgentDefinitionError: it has none.
+            AgentDefinitionError: the agent has none.
         """
 
     async def post(self, run_id: str, command: Command) -> CommandResult:
         """Judge and journal a command."""
 
     def can_revive(self, info: RunInfo) -> bool:
-        """True if the run's live objects can be had again once it has left memory."""
+        """Return True if the run's agent and deps can be had again once it has left memory."""
 
     def released(self, run_id: str) -> None:
-        """The run's thread is free."""
+        """Report that the run's thread is free."""
 
     def resting(self, run_id: str, resting: bool) -> None:
-        """The run came to rest, or works again."""
+        """Report that the run came to rest, or works again."""
 
 
 class RunUnavailable(Exception):
-    """A run can not be worked on now.
+    """A run cannot be worked on now.
 
     Attributes:
         reason: deps_missing, agent_unknown or state_mismatch.
-        passing: asking again may help, though nobody has done anything about it here.
+        passing: trying again may help without any action here.
     """
 
     def __init__(self, reason: str, detail: str, *, passing: bool = False) -> None:
@@ -94,16 +94,16 @@ class Services:
 
     Attributes:
         store, clock, redactor, journal: one each.
-        clock_watch: wakes who waits for a moment when the clock jumps.
-        holdback: what may be shown of a text that is still coming.
-        board: says what is new about runs.
+        clock_watch: wakes waiters of wall time when the clock jumps.
+        holdback: says how much of an unfinished text may be shown.
+        board: signals of changed runs.
         threads: slots for sync tools.
-        workplace: where the tasks of all runs live.
+        workplace: the nursery of all runs' tasks.
         alarm: wakes runs that are not in memory.
-        passivation: says when runs that rest leave memory.
-        jitter: a random number in [0.5, 1.5): a factor of the back-off.
+        passivation: says when resting runs leave memory.
+        jitter: draws a random number in [0.5, 1.5), a factor of the back-off.
         directory: the runtime.
-        record: commits carry what the machines took.
+        record: commits carry the machine's inputs.
     """
 
     store: Store
@@ -123,19 +123,22 @@ class Services:
 
 
 async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Ask the store until it answers: that it does not is no fault of the run, and must not end it. A cancel ends it.
+    """Repeat a read until the store answers. An outage is not the run's fault and must not end it.
 
-    The log `greenroom.run` is told of it, once.
+    A cancel ends the wait.
+
+    Logged once in `greenroom.run`.
 
     Raises:
-        StoreDown: it has failed for good. StoreError: it is damaged.
+        StoreDown: the store has failed for good.
+        StoreError: the stored data is damaged.
     """
     logged = False
     while True:
         try:
             return await ask(*args, **kwargs)
         except StoreUnavailable:
-            if not logged:  # without its error, which may name what is a secret
+            if not logged:  # without the error's text, which may contain a secret
                 text = f"the store can not be read; it is asked again every {RETRY:g} s until it answers"
                 report(logger, logging.WARNING, text)
             logged = True

@@ -1,4 +1,4 @@
-"""How a run is born: what start() and fork() write."""
+"""Create a run: the rows and the first event that start() and fork() write."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ..options import unknown_value
 from .sanitize import input_of, text_of
 
 LOCAL: Final = "local"
-"""The principal of whoever does not say who they are."""
+"""The principal of callers that give none."""
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 
 @attrs.frozen(kw_only=True)
 class StartRequest:
-    """What start() was asked for, checked.
+    """The checked arguments of start().
 
     Raises:
-        UsageError: a value can not be; the message names it and the way out.
+        UsageError: an argument is invalid; the message names it and says what to give.
     """
 
     agent: Agent[object]
@@ -62,7 +62,8 @@ class StartRequest:
             object.__setattr__(self, "title", input_of(self.title, "the title"))
         for name in ("run_id", "thread_id", "session_id"):
             _check_id(name, getattr(self, name))
-        if self.execution is not None and self.execution not in tuple(MODES):  # it may be anything, also unhashable
+        # compared by equality, because the value may be unhashable
+        if self.execution is not None and self.execution not in tuple(MODES):
             raise unknown_value("execution", self.execution, MODES)
         if self.on_busy not in ("queue", "refuse"):
             raise unknown_value("on_busy", self.on_busy, ("queue", "refuse"))
@@ -72,7 +73,7 @@ class StartRequest:
             )
 
     def content(self) -> str:
-        """Digest of what makes this start the same as another one with the same run id; the title is a label only."""
+        """Return the digest that makes two starts with one run id the same start; the title is only a label."""
         places = (self.thread_id, self.session_id, self.by, self.workspace)
         return _content(self.agent.key, self.text, places, self.deadline, self.execution)
 
@@ -82,7 +83,10 @@ def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: da
 
 
 def mode_given(info: RunInfo, text: str) -> bool:
-    """True if `start` was given a run's mode, and did not take the agent's: the digest tells. `text`: its input."""
+    """Return True if `start` was given a run's mode instead of taking the agent's; the digest shows it.
+
+    `text`: the input.
+    """
     return any(
         info.content
         == _content(info.agent, text, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
@@ -97,12 +101,13 @@ def _check_id(name: str, value: object) -> None:
 
 
 def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
-    """The rows and the first event of a new run.
+    """Return the rows and the first event of a new run.
 
-    The title is kept without secrets: lists show titles, and a search looks into them.
+    The title is stored redacted, because lists show it and searches read it.
 
-    The input waits in the run's row and joins the thread when the run begins to work: a run that is held back by its
-    thread does not put its question between the question and the answer of the run before it.
+    The input waits in the run's row and joins the thread when the run begins to work: otherwise a run that is held by
+    its
+    thread would put its question between the question and the answer of the run before it.
     """
     info = RunInfo(
         run_id=birth.run_id,
@@ -134,7 +139,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
 
 
 def in_thread(new: NewRun, thread_id: str) -> NewRun:
-    """The same new run in another thread."""
+    """Return the same new run in another thread."""
     drafted = new.created
     payload = replace(drafted.payload, thread_id=thread_id)
     info = replace(new.info, thread_id=thread_id)
@@ -142,7 +147,7 @@ def in_thread(new: NewRun, thread_id: str) -> NewRun:
 
 
 def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
-    """True if a principal may read what is in a thread: all of its runs, or what its owner has emptied."""
+    """Return True if a principal may read a thread: all its runs, or an emptied thread of its own."""
     if not thread.members:
         return thread.owner == by
     return thread.owner != "" and all(map(may_join, thread.members))
@@ -151,9 +156,9 @@ def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) ->
 def fork_of(
     parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime, *, by: str | None = None
 ) -> NewRun:
-    """A new run that begins with the history of `parent` as it was at the end of `step`, in a thread of its own.
+    """Return a new run that begins with the history of `parent` as of the end of `step`, in a thread of its own.
 
-    What waits in the parent's row for its next step is history, too: it will stand in the thread before that step.
+    Messages that wait in the parent's row for its next step are history, too: they join the thread before that step.
 
     Raises:
         UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
@@ -190,18 +195,18 @@ def fork_of(
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
-    """A fork with its parent's state keys, of both scopes; its own from step 0, and no batch of it has written them."""
+    """Return a fork with its parent's state keys of both scopes, as of step 0 and revision 0."""
     return replace(new, state=tuple(replace(write, revision=0) for write in state))
 
 
 def _end_of_step(thread: Sequence[Message], run_id: str, step: int) -> int:
-    """How many messages a thread had when the run had finished the step; runs that came later are not counted."""
+    """Return how many messages a thread had when the run finished the step; runs that came later are not counted."""
     own = [
         (position, message.producer.step)
         for position, message in enumerate(thread)
         if message.producer is not None and message.producer.run_id == run_id
     ]
     if not own:
-        return len(thread)  # a fork that has not answered yet: its history is all of another run's making
+        return len(thread)  # a fork without an answer yet: all of its history is from another run
     later = (position for position, made_in in own if made_in > step)
     return next(later, own[-1][0] + 1)

@@ -1,4 +1,10 @@
-"""Writing a new run and giving it an owner, in a thread of its own or in a named one."""
+"""Write a new run and give it an owner, in a thread of its own or in a named one.
+
+Theory of operation. A named thread may be read only by permitted callers. The check needs the thread's runs, which may
+change before the run is written; so `create_run` gets the number of runs that were checked (`thread_runs`), refuses if
+it has changed, and the check is repeated. Nothing is locked. Each retry means that another start succeeded, so the
+loop makes progress overall.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +30,7 @@ from .start_request import in_thread, open_to
 
 
 class _ThreadChanged(Exception):
-    """A thread is not as the start has found it; nothing was written."""
+    """The thread differs from what the start found; nothing was written."""
 
 
 @attrs.frozen(eq=False)
@@ -32,7 +38,7 @@ class Starter:
     """Writes new runs and gives each its owner.
 
     Attributes:
-        handle: (run id, thread id) -> what the caller of a start gets.
+        handle: (run id, thread id) -> the result of a start.
     """
 
     _services: Services
@@ -40,7 +46,7 @@ class Starter:
     _handle: Callable[[str, str], Run[object]]
 
     async def begin(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
-        """Start a run in a new thread (`new.thread_runs` is 0); a thread name that was used already gets a suffix.
+        """Start a run in a new thread (`new.thread_runs` is 0); a thread name that is already used gets a suffix.
 
         Raises:
             RunExists, RunPruned: the id is taken.
@@ -54,10 +60,12 @@ class Starter:
     async def join(
         self, new: NewRun, agent: Agent[object], deps: object, may_join: Callable[[RunInfo], bool] | None
     ) -> Run[object]:
-        """Start a run in a named thread, if the caller may read what is there.
+        """Start a run in a named thread, if the caller may read that thread.
 
         Raises:
-            ThreadForbidden: the caller may not. RunExists, RunPruned: the id is taken. ThreadBusy: so is the thread.
+            ThreadForbidden: the caller may not.
+            RunExists, RunPruned: the id is taken.
+            ThreadBusy: another run works on the thread.
         """
         if may_join is None:
             return await self._create(new, agent, deps)
@@ -66,13 +74,13 @@ class Starter:
             try:
                 return await self._create(replace(new, thread_runs=runs), agent, deps)
             except _ThreadChanged:
-                continue  # another start has come between: each time round one run more has been created
+                continue  # another start came between: each retry means that one more run was created
 
     async def _looked_at(self, new: NewRun, may_join: Callable[[RunInfo], bool]) -> int:
-        """How many runs were created in the thread up to now, all of which the caller may see.
+        """Return how many runs were created in the thread so far, after checking that the caller may see all of them.
 
         Raises:
-            ThreadForbidden: not all of them.
+            ThreadForbidden: the caller may not.
         """
         info = new.info
         with self._services.board.looking():
@@ -88,7 +96,8 @@ class Starter:
         """Write a run and give it an owner.
 
         Raises:
-            RunExists, RunPruned: the id is taken. _ThreadChanged: the thread is not as `new.thread_runs` says.
+            RunExists, RunPruned: the id is taken.
+            _ThreadChanged: the thread differs from what `new.thread_runs` says.
         """
         info = new.info
         if self._services.record:
@@ -97,7 +106,8 @@ class Starter:
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
         with self._services.board.looking():
             created = await self._written(new, frame)
-        if created.claim is not None:  # no checkpoint since the store has answered: the run gets its owner
+        # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
+        if created.claim is not None:
             state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
             born = NewRunClaim(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
             self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
@@ -114,9 +124,9 @@ class Starter:
         return self._handle(known.run_id, known.thread_id)
 
     async def _written(self, new: NewRun, frame: bytes) -> Created:
-        """Write the run; a run that was given up does not keep the thread busy, and is ended first.
+        """Write the run. A run that was given up does not keep the thread busy; it is ended first.
 
-        Cancelled means that nothing was written: `Store.create_run` shields itself once its request is handed in.
+        Cancelled means that nothing was written: `Store.create_run` shields itself once its request is queued.
 
         Raises:
             ThreadBusy: another run works on the thread.
@@ -131,7 +141,7 @@ class Starter:
         return await self._services.store.create_run(new, frame)
 
     def _queue(self, info: RunInfo, front: str) -> None:
-        """A run waits for its thread: the log is told. A run in front that was given up is ended."""
+        """Log that a run waits for its thread; a run in front of it that was given up is ended."""
         reason = self._roster.degraded(front)
         if self._roster.bury(front) or reason is None:
             logger.info("run %s waits for its thread %s: run %s works on it", info.run_id, info.thread_id, front)

@@ -1,7 +1,8 @@
-"""What may be shown of a text that is still coming.
+"""Redact streamed text: how much of an unfinished text may be shown.
 
-Deltas are redacted one by one, so a secret that is cut into two of them would be seen by neither. Here the end of a
-stream is held back as long as it could be the beginning of a secret; what follows settles it.
+Theory of operation. Deltas are redacted one by one, so a secret that is split over two of them would be found in
+neither. Therefore the end of a stream is held back as long as it may be the beginning of a secret; later text decides.
+The amount held back is bounded: the middle of an open secret is dropped, because the whole will be masked anyway.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from ..contract.shapes import KEY_ENDS, SECRET_NAMES, TOKENS
 from ..contract.spans import BRACKET, Span, hides, name_before
 
 REACH: Final = 96
-"""Characters at the end of a text in which a beginning is looked for; none is longer before it is known."""
+"""Characters at the end of a text that are searched for a beginning; a longer beginning is recognised as a secret."""
 _URL: Final = 520
-"""Characters of name and password in a URL, which are known by what follows them."""
+"""Characters of name and password in a URL; such a secret is recognised by the text after it."""
 _KEPT: Final = 4_096
-"""Characters of each end of a secret that are kept while its middle is dropped; its context and brackets among them."""
+"""Characters kept of each end of a secret whose middle is dropped, including its context and brackets."""
 _FILLER: Final = "00000000"
-"""In place of what was dropped: part of every token, of base64 and of every text, and no name of source text."""
+"""Replaces dropped text: valid in every token, in base64 and in every text, and not a name in source text."""
 _ROUNDS: Final = 8
-"""How often the end may move: what precedes a beginning may itself be one."""
+"""How often the end may move back: the text before a beginning may itself be a beginning."""
 _WORD: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 _URL_ENDS: Final = re.compile(r"[\s/@\"]")
 _NAME: Final = re.compile(rf"(?i:{'|'.join((*KEY_ENDS, 'ization'))})(?P<end>\\{{0,8}}[\"']?\s{{0,8}})\Z")
 
 
 class StreamRedactor:
-    """Knows where the safe part of a text ends.
+    """Finds where the safe part of a text ends.
 
     Args:
-        redactor: what the parts of the text pass, one by one.
+        redactor: the redactor for the parts of the text.
     """
 
     def __init__(self, redactor: Redactor) -> None:
@@ -44,19 +45,20 @@ class StreamRedactor:
         self._begun = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
 
     def within(self, workspace: str | None) -> StreamRedactor:
-        """That of a run: the run's own directory may be beginning, too."""
+        """Return the redactor of a run, which also knows the run's workspace directory."""
         redactor = self._redactor.within(workspace)
         return self if redactor is self._redactor else self._within(redactor)
 
     def settled(self, text: str) -> int:
-        """How many characters of a text may be shown, whatever comes after it; all but `LONGEST` at least."""
+        """Return how many characters may be shown whatever follows; at least all but `LONGEST`."""
         return max(self._end(text, self._known(text)), len(text) - LONGEST, 0)
 
     def hold(self, text: str) -> tuple[int, str]:
-        """How many characters of a text may be shown, whatever comes after it, and what is to be kept of the rest.
+        """Return how many characters may be shown whatever follows, and what to keep of the rest.
 
-        That is the rest itself, except for a secret that is longer than what may be held back: the middle of one whose
-        end has not come is dropped, since it will be masked as a whole. What is kept has `LONGEST` characters at most.
+        The rest is kept whole, except for a secret longer than the held-back limit: the middle of a secret whose end
+        has not
+        come is dropped, because the whole will be masked. The kept text has at most `LONGEST` characters.
         """
         known = self._known(text)
         end, least = self._end(text, known), len(text) - LONGEST
@@ -68,12 +70,12 @@ class StreamRedactor:
         end = end if last.since - end <= _URL else last.since
         kept = text[end : last.since] + _without_middle(text, last)
         again = self._known(kept)
-        if len(kept) > LONGEST or not again or not _is_open(again[-1], kept):  # one that was named: it is not longer
+        if len(kept) > LONGEST or not again or not _is_open(again[-1], kept):  # a named secret: it is not longer
             return least, text[least:]
         return end, kept
 
     def _end(self, text: str, known: tuple[Span, ...]) -> int:
-        """Where the part begins that something may follow which makes it a secret."""
+        """Return where the part begins that later text may turn into a secret."""
         end = len(text)
         for _ in range(_ROUNDS):
             part = text if end == len(text) else text[:end]
@@ -87,7 +89,7 @@ class StreamRedactor:
         return tuple(self._spans(text)) if self._search(text) is not None else ()
 
     def _open(self, text: str, spans: tuple[Span, ...]) -> int:
-        """Where something begins that reaches to the end of a text and may be a secret, or become one."""
+        """Return where something begins that reaches the end of the text and is, or may become, a secret."""
         size = len(text)
         open_start = self._begun(text, max(0, size - REACH))
         end = size if open_start is None else open_start.start()
@@ -104,24 +106,24 @@ class StreamRedactor:
 
 
 def _is_open(span: Span, text: str) -> bool:
-    """True for a secret, masked, of which more may follow."""
+    """Return True for a masked secret that later text may extend."""
     return span.open and span.end == len(text) and span.shown != text[span.start : span.end]
 
 
 def _without_middle(text: str, span: Span) -> str:
-    """A secret that is open at the end of a text, with as much of its middle dropped that it fits; still as open."""
+    """Return a secret that is open at the end of a text, shortened in the middle and still open in the same way."""
     if text[span.start : span.start + 1] in ("{", "[", "("):
         return text[span.since : span.start] + _still_open(text, span.start)
     head = span.start + _KEPT
     tail = len(text) - _KEPT
     tail -= (tail - head - len(_FILLER)) % 4  # base64 is read in groups of four
-    while text[tail - 1] == "\\" and tail > len(text) - 2 * _KEPT:  # the quote behind a backslash does not close
+    while text[tail - 1] == "\\" and tail > len(text) - 2 * _KEPT:  # a quote after a backslash does not close
         tail -= 4
     return text[span.since : head] + _FILLER + text[tail:]
 
 
 def _still_open(text: str, start: int) -> str:
-    """What is as open as a value in brackets that began there: as many brackets, and the quote of a text in it."""
+    """Return a text as open as the bracketed value that begins at `start`: its brackets, and the quote of a string."""
     depth, inside = 0, ""
     for found in BRACKET.finditer(text, start):
         mark = found["quoted"]
@@ -134,7 +136,7 @@ def _still_open(text: str, start: int) -> str:
 
 
 def _open_web_token(text: str) -> int:
-    """Where a JSON web token may have begun: its first part has no length."""
+    """Return where a JSON web token may have begun; its first part has no fixed length."""
     if "eyJ" not in text:
         return len(text)
     found = text.find("eyJ", len(text.rstrip(_WORD)))
@@ -142,13 +144,13 @@ def _open_web_token(text: str) -> int:
 
 
 def _open_url(text: str) -> int:
-    """Where the name and the password in a URL may have begun."""
+    """Return where name and password in a URL may have begun."""
     found = text.rfind("://", max(0, len(text) - _URL))
     return len(text) if found < 0 or _URL_ENDS.search(text, found + 3) else found
 
 
 def _alternatives(heads: Iterable[str]) -> Iterator[str]:
-    """Expressions for all that may be the beginning of a secret at the end of a text."""
+    """Yield expressions for everything at the end of a text that may be the beginning of a secret."""
     plain = [head for head in heads if not head.startswith(("sk-", "/"))]
     yield _beginnings((*plain, *_HEADS))
     yield rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])){_beginnings(['sk-'])}"
@@ -168,11 +170,11 @@ _HEADS: Final = (
     *(head for token in TOKENS.values() for head in token.heads if head != "sk-"),
     *("eyJ", "://", "-----BEGIN ", "bearer", "Bearer", "BEARER", "basic", "Basic", "BASIC"),
 )
-"""How the shapes begin that the redactor knows without being told."""
+"""How the shapes begin that the redactor knows without configuration."""
 
 
 def _beginnings(starts: Iterable[str]) -> str:
-    """An expression for every proper beginning of every start, the longest match first."""
+    """Return an expression for every proper beginning of every start, the longest match first."""
     following: dict[str, list[str]] = {}
     for start in starts:
         if len(start) > 1:

@@ -1,10 +1,10 @@
-"""Where the tasks of all runs live: one nursery, a static child of the runtime's supervisor.
+"""The nursery for the tasks of all runs: a static child of the runtime's supervisor.
 
-A run's children are not tasks of the run actor's own nursery, because an actor could then not end (or begin again after
-a crash) before the last of them has: trio can not kill, and a tool may hide behind a shield. Instead the run actor
-cancels its children when it goes and waits for them within their grace; one that overruns it stays here, named
-stubborn, its late result dropped, until it ends at last. The supervisor stops this child after all runs and before the
-store.
+Theory of operation. A run's children are not in a nursery of the run actor, because the actor could not end (or restart
+after a crash) before the last child ends: trio cannot kill a task, and a tool may ignore its cancel behind a shield.
+Instead the run actor cancels its children when it ends and waits for them within their grace. A child that overruns its
+grace stays here, named as unresponsive, its late result dropped. The supervisor stops this nursery after all runs and
+before the store.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class TaskNursery:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where to start tasks.
+        """The nursery to start tasks in.
 
         Raises:
-            RuntimeError: it is not open (it is between two incarnations, or the runtime is closed).
+            RuntimeError: the nursery is not open (between two incarnations, or the runtime is closed).
         """
         if self._nursery is None:
             raise RuntimeError("the workplace is not open")

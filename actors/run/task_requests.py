@@ -1,6 +1,7 @@
-"""Questions of bodies to the machine of their run: asked as inputs, answered by effects.
+"""Requests of bodies to their run's machine (background tasks): sent as inputs, answered by effects.
 
-Each question gets exactly one answer. Whoever still waits when the run's owner goes is told so: nobody waits for ever.
+Each request gets exactly one answer. When the run's owner ends, open requests fail with ToolError, so no body waits
+without bound.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..errors import ToolError
 
 GONE: Final = "The run has no owner here any more: nothing can be asked of it."
 _MARK: Final = 16
-"""Hex digits of the mark by which a spawn is known again: enough for the thousand spawns of one body."""
+"""Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""
 
 
 @attrs.define(eq=False)
@@ -34,10 +35,10 @@ class _TaskRequest:
 
 
 class TaskRequests:
-    """The open questions of one incarnation of a run actor: as many as its bodies ask at once.
+    """The open requests of one incarnation of a run actor.
 
     Args:
-        owe: takes a question to the machine.
+        owe: submits a request to the machine.
     """
 
     def __init__(self, owe: Callable[[Input], None]) -> None:
@@ -47,10 +48,10 @@ class TaskRequests:
         self._closed = False
 
     async def ask(self, make: Callable[[int], Input]) -> Any:
-        """Ask, and wait for the answer.
+        """Submit a request and wait for its answer.
 
         Raises:
-            ToolError: it can not be, and why; or the run has no owner any more.
+            ToolError: the request is refused, with the reason; or the run has no owner any more.
         """
         if self._closed:
             raise ToolError(GONE)
@@ -67,14 +68,14 @@ class TaskRequests:
         return question.value
 
     def answer(self, effect: AnswerBody) -> None:
-        """The machine has answered. An answer that nobody waits for any more is dropped."""
+        """Deliver the machine's answer. An answer without a waiting body is dropped."""
         question = self._open.get(effect.ask)
         if question is not None:
             question.value, question.fault = effect.value, effect.fault
             question.answered.set()
 
     def close(self) -> None:
-        """Nobody will answer any more."""
+        """Fail all open requests; no answer will come."""
         self._closed = True
         for question in self._open.values():
             if not question.answered.is_set():
@@ -83,21 +84,22 @@ class TaskRequests:
 
 
 class TaskPort:
-    """What one attempt of a body can do with background tasks."""
+    """The operations on background tasks for one attempt of a body."""
 
     def __init__(self, requests: Callable[[], TaskRequests], spawner: str, attempt: int) -> None:
         """`requests`: called with the first request; most bodies make none."""
         self._requests, self._spawner, self._attempt = requests, spawner, attempt
         self._spawned: Counter[str] = Counter()
-        self._unheard: defaultdict[str, list[int]] = defaultdict(list)  # spawns whose answer nobody got
+        # spawns whose answer was cancelled: their numbers are used again
+        self._unheard: defaultdict[str, list[int]] = defaultdict(list)
 
     async def start(self, tool: str, arguments: JSONObject) -> str:
-        """Spawn a task; its id, as soon as it is stored.
+        """Spawn a task and return its id as soon as the task is stored.
 
-        Cancellation: the task may run; the same spawn again is that one.
+        Cancellation: the task may run; the same spawn again returns the same task.
 
         Raises:
-            ToolError: it can not be spawned, and why.
+            ToolError: the task cannot be spawned, with the reason.
         """
         data, why = normalise(dict(arguments))
         if why is not None:
@@ -122,7 +124,7 @@ class TaskPort:
         return name
 
     async def stop(self, task_id: str) -> bool:
-        """Cancel a task; True if it lived.
+        """Cancel a task. Returns True if the task was alive.
 
         Raises:
             ToolError: the run has no owner any more.
@@ -131,7 +133,7 @@ class TaskPort:
         return lived
 
     async def see(self) -> tuple[TaskView, ...]:
-        """The tasks that live.
+        """Return the live tasks.
 
         Raises:
             ToolError: the run has no owner any more.
@@ -140,28 +142,28 @@ class TaskPort:
         return tasks
 
     def start_from_thread(self, tool: str, arguments: JSONObject) -> str:
-        """As `start`, from a worker thread.
+        """Call `start` from a worker thread.
 
         Raises:
-            ToolError: it can not be spawned, and why.
-            trio.Cancelled: the call has been cancelled.
+            ToolError: the task cannot be spawned, with the reason.
+            trio.Cancelled: the call was cancelled.
         """
         return trio.from_thread.run(self.start, tool, arguments)
 
     def stop_from_thread(self, task_id: str) -> bool:
-        """As `stop`, from a worker thread.
+        """Call `stop` from a worker thread.
 
         Raises:
             ToolError: the run has no owner any more.
-            trio.Cancelled: the call has been cancelled.
+            trio.Cancelled: the call was cancelled.
         """
         return trio.from_thread.run(self.stop, task_id)
 
     def see_from_thread(self) -> tuple[TaskView, ...]:
-        """As `see`, from a worker thread.
+        """Call `see` from a worker thread.
 
         Raises:
             ToolError: the run has no owner any more.
-            trio.Cancelled: the call has been cancelled.
+            trio.Cancelled: the call was cancelled.
         """
         return trio.from_thread.run(self.see)

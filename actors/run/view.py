@@ -1,4 +1,4 @@
-"""What people see of a run at one moment, and what it came to."""
+"""`RunView`, what people see of a run at one moment, and the outcome of a run at rest."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ from ..state.values import copied, copied_message, copied_ticket
 
 @attrs.frozen(kw_only=True)
 class RunView:
-    """One consistent, durable snapshot of a run. Tickets have passed the redactor; messages and state are private.
+    """One consistent, durable snapshot of a run. Tickets are redacted; messages and state are private.
 
     Attributes:
-        run_id, agent, thread_id, by: who and where.
+        run_id, agent, thread_id, by: identity and origin.
         stage, status: of the lifecycle.
-        termination: why it ended; None before that.
+        termination: why the run ended; None before that.
         calls: call id -> status, of the whole run in order.
-        tickets: the open ones.
-        tasks: task id -> the background tasks that live.
+        tickets: the open tickets.
+        tasks: task id -> live background task.
         usage: of the whole run.
-        messages: the thread up to now, with those of the current step.
+        messages: the thread so far, including the current step.
         state: persistent state keys by name; where a thread's and a run's key share a name, the run's.
         step: the current step, from 1.
         last_sequence: of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: why nobody works on the run here (deps_missing, agent_unknown, state_mismatch,
-            gave_up), or None.
-        title: one line that says what the run is about, without secrets; its id if nothing better is known.
+        degraded: why the run is not worked on here (deps_missing, agent_unknown, state_mismatch, gave_up), or None.
+        title: one line that describes the run, redacted; the run id if there is no title.
         waiting_for: what the run waits for: its thread, a slot, people...; None if it works or is done.
     """
 
@@ -72,7 +71,7 @@ class RunView:
 
 
 def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
-    """The tickets that can be decided, of calls and of the run itself, as people may see them."""
+    """Return the redacted tickets that can be decided, of calls and of the run itself."""
     redactor = redactor.within(record.info.workspace)
     parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     return tuple(
@@ -99,7 +98,7 @@ def make_view(
     degraded: str | None,
     waiting_for: WaitingFor | None = None,
 ) -> RunView:
-    """The snapshot of a record (loaded with all calls) and its thread."""
+    """Return the snapshot of a record (loaded with all calls) and its thread."""
     info, row = record.info, record.row
     redactor = redactor.within(info.workspace)
     messages = list(thread)
@@ -143,7 +142,7 @@ def make_view(
 
 
 def _title(info: RunInfo, messages: Sequence[Message], redactor: Redactor) -> str:
-    """The run's title; of one that was written before there were titles, the beginning of what it was asked."""
+    """Return the run's title; for a run written before titles existed, one made from its input."""
     if info.title:
         return redactor.text(info.title)
     own = f"{info.run_id}.m1"
@@ -152,7 +151,7 @@ def _title(info: RunInfo, messages: Sequence[Message], redactor: Redactor) -> st
 
 
 def shown_termination(termination: Termination | None, redactor: Redactor) -> Termination | None:
-    """Why a run ended, as people may see it."""
+    """Return the redacted termination."""
     if termination is None or termination.detail is None:
         return termination
     return replace(termination, detail=redactor.text(termination.detail))
@@ -162,7 +161,7 @@ Outcome = Completed[object] | Waiting | Failed | Cancelled
 
 
 def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redactor) -> Outcome:
-    """What a run at rest came to. Without the agent the output stays plain JSON data."""
+    """Return the outcome of a run at rest. Without the agent the output stays plain JSON data."""
     row = record.row
     termination = shown_termination(row.termination, redactor.within(record.info.workspace))
     if row.status is not RunStatus.DONE or termination is None:
@@ -192,7 +191,7 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
 
 
 def _typed(agent: Agent[object], value: object) -> Any:
-    """A tool's result may be the output (tool_use): it need not have the output type."""
+    """Return the output in the agent's output type; a tool's result as output (tool_use) may have another type."""
     try:
         return agent.parse_output(value)
     except SchemaError:

@@ -1,4 +1,4 @@
-"""What a run waits for: the reason why `wait()` does not return yet, or why nothing happens."""
+"""What a run waits for: why `wait()` does not return yet."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LACKS: Final[dict[str, WaitKind]] = {
 def waiting_for(
     roster: RunRegistry, record: RunRecord, outline: RunOutline | None, lack: tuple[str, str] | None
 ) -> WaitingFor | None:
-    """What a run waits for; None if it works or is done.
+    """Return what a run waits for; None if it works or is done.
 
     Args:
-        roster: of the runtime in which the run is looked at.
-        record: of the run.
-        outline: of a run that has not begun to work: whether it is held by its thread; None of others.
-        lack: what the run needs and does not have here.
+        roster: the registry of the runtime that looks at the run.
+        record: the run's rows.
+        outline: for a run that has not begun to work: whether its thread holds it; None for others.
+        lack: what the run needs and lacks here.
     """
     row, run_id = record.row, record.info.run_id
     if row.status is RunStatus.DONE:
@@ -46,12 +46,12 @@ def waiting_for(
 
 
 def may_be_held(record: RunRecord) -> bool:
-    """True of a run that has not begun to work: its thread may hold it, which its outline tells."""
+    """Return True for a run that has not begun to work: its thread may hold it, which its outline shows."""
     return record.row.stage in (Stage.CREATED, Stage.PLANNED)
 
 
 def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | None:
-    """What a run waits for as far as the store alone says: its thread, people or tasks."""
+    """Return what a run waits for as far as the store alone shows: its thread, people or tasks."""
     if outline is not None and outline.held:
         return WaitingFor(kind="thread", detail=_BUSY, run_id=outline.behind)
     return _at_rest(record) if record.row.status is RunStatus.WAITING else None

@@ -1,7 +1,9 @@
-"""`WakeupTimer`: wakes runs that have left memory when a timer of theirs fires (a ticket expires, a deadline passes).
+"""`WakeupTimer`: wake runs that are not in memory when one of their timers fires (ticket expiry, deadline, retry).
 
-One task for all of them. A run that is in memory has its own timers; when it leaves it says here when it has to come
-back. What was waiting before the process began is looked up in the store.
+Theory of operation. One task serves all runs. A run in memory has its own timers; when it leaves memory it reports its
+next moment here (`by`). Runs that were waiting before the process began are found in the store (`due`, `next_due`), so
+the timer holds only the earliest moment, not one entry per run. Degraded runs are the exception: their deadlines and
+retries are kept here, because the store would report them again and again.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ from .clock import Clock, ClockWatch
 ALARM: Final = ":alarm"
 """Id of the child; no run id begins with a colon."""
 BATCH: Final = 100
-"""Runs that are woken at once; the next ones follow when these have been started."""
+"""Runs woken at once; the next batch follows when these were started."""
 PAUSE: Final = 1.0
-"""Seconds until the store is asked again if it does not answer, or if what it named is being worked on already."""
+"""Seconds until the store is read again if it is unavailable, or if all due runs already have owners."""
 
 
 class WakeupTimer:
-    """The earliest timer of the runs that are not in memory, and those of the runs that nobody can work on."""
+    """The earliest timer of the runs that are not in memory, and the timers of degraded runs."""
 
     def __init__(self, store: Store, clock: Clock, watch: ClockWatch, wake: Callable[[str, bool], bool]) -> None:
-        """`wake(run_id, degraded)` gives a run an owner; False if it has one, or nobody can own it here.
+        """`wake(run_id, degraded)` gives a run an owner; False if it has one, or no owner is possible here.
 
-        `degraded`: it is one that nobody could own, to be tried all the same.
+        `degraded`: try a run although it is degraded.
         """
         self._store, self._clock, self._watch, self._wake = store, clock, watch, wake
         self._jumped = False
@@ -47,37 +49,38 @@ class WakeupTimer:
         return "<Alarm>"
 
     def nudge(self) -> None:
-        """The clock has jumped: what is due is another moment of trio's time now."""
+        """Recompute what is due after a clock jump."""
         self._jumped = True
         self._set.set()
 
     def by(self, moment: datetime | None) -> None:
-        """A run leaves memory and has to be back at this moment."""
+        """Note that a run leaves memory and must be woken at this moment."""
         at = math.inf if moment is None else self._clock.trio_time(moment)
         if at < self._at:
             self._at = at
             self._set.set()
 
     def at_deadline(self, run_id: str, deadline: datetime | None) -> None:
-        """Nobody can work on a run here; its deadline ends it all the same."""
+        """Note the deadline of a degraded run, which ends the run although it is degraded."""
         if deadline is not None:
             self._deadlines[run_id] = deadline
             self.by(deadline)
 
     def after(self, run_id: str, seconds: float) -> None:
-        """Nobody can work on a run here; that is tried again when so many seconds have passed (or up to one more)."""
-        at = self._again[run_id] = math.ceil(trio.current_time() + seconds)  # whole ones: many runs, one look at them
+        """Note that a degraded run is tried again after this many seconds (or up to one second more)."""
+        # whole seconds, so that many runs share one wakeup
+        at = self._again[run_id] = math.ceil(trio.current_time() + seconds)
         if at < self._at:
             self._at = at
             self._set.set()
 
     def forget(self, run_id: str) -> None:
-        """It has an owner again, who sees to its timers."""
+        """Drop the entries of a run that has an owner again, which keeps its own timers."""
         self._deadlines.pop(run_id, None)
         self._again.pop(run_id, None)
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Wake what is due, for ever."""
+        """Wake due runs until cancelled."""
         await self._look_ahead()
         ctx.ready()
         while True:
@@ -108,7 +111,8 @@ class WakeupTimer:
         except StoreUnavailable:
             due = ()
         woken = [run_id for run_id in due if self._wake(run_id, False)]
-        self._refused = len(due) - len(woken)  # they stay due: they must not hide those behind them
+        # refused runs stay due: a longer page keeps them from hiding the runs behind them
+        self._refused = len(due) - len(woken)
         if woken or (tried and not due):
             await trio.lowlevel.checkpoint()
         else:

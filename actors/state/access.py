@@ -1,4 +1,4 @@
-"""Reading and writing state: what hooks, gates and tools are given."""
+"""Read and write state: the state objects of hooks, gates and tools."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .snapshot import EMPTY, StateSnapshot
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 LIMIT: Final = 10_000
-"""Writes of one body or hook: they are kept one by one until they are merged."""
+"""Most writes of one body or hook, which are kept one by one until they are merged."""
 
 
 def check_state(context: object, _: object, state: object) -> None:
-    """For attrs: what stands for state in a context that was made by hand.
+    """Validate the `state` of a context that was made by hand (an attrs validator).
 
     Raises:
-        UsageError: it is no state.
+        UsageError: the value is not a State.
     """
     if not isinstance(state, State):
         way = "make a gr.WritableState() and give it its values with set(key, value)"
@@ -30,20 +30,21 @@ def check_state(context: object, _: object, state: object) -> None:
 
 
 class Readable(Protocol[T_co]):
-    """A `StateKey`, as reading sees it: a key of dicts is one of mappings, so that `{**state[key]}` has a type."""
+    """A `StateKey` as the reader sees it: a key of dicts is a key of mappings, so that `{**state[key]}` has a type."""
 
     def decode(self, data: object, /) -> T_co:
-        """The value that JSON data is."""
+        """Return the value of JSON data."""
 
 
 class State:
-    """State keys at one moment, read only. What is read is a value of its own: changing it changes no state.
+    """State keys at one moment, read only. Each read returns a copy: changing it changes no state.
 
     Args:
-        snapshot: what is read. known: the declared keys, against which a key of the same name is held.
+        snapshot: the state to read.
+        known: the declared keys, against which a key of the same name is checked.
     """
 
-    __slots__ = ("_known", "_own", "_snapshot", "_used")  # so that `state.name = 3` is an error, not a lost write
+    __slots__ = ("_known", "_own", "_snapshot", "_used")  # slots make `state.name = 3` an error instead of a lost write
 
     def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
         self._snapshot, self._known = snapshot, known or {}
@@ -55,15 +56,16 @@ class State:
 
     @property
     def revision(self) -> int:
-        """Of the snapshot; counts the batches that were merged in the run."""
+        """The snapshot's revision: the number of batches merged in the run."""
         return self._snapshot.revision
 
     def __getitem__(self, key: Readable[T]) -> T:
-        """The value of a key, or its default.
+        """Return the value of a key, or its default.
 
         Raises:
-            StateError: never written and no default; or what is stored does not have the key's type; or a key of that
-                name that is not declared is stored with the other scope.
+            StateError: the key was never written and has no default; or the stored value does not have the key's type;
+                or an
+                undeclared key of that name is stored with the other scope.
         """
         named: Any = key
         found, data = self._data(named)
@@ -73,7 +75,7 @@ class State:
         return value
 
     def __contains__(self, key: StateKey[Any]) -> bool:
-        """True if the key has been written."""
+        """Return True if the key has been written."""
         return self._data(key)[0]
 
     def _data(self, key: StateKey[Any]) -> tuple[bool, Any]:
@@ -93,7 +95,10 @@ class State:
             )
 
     def _check_scope(self, key: StateKey[Any]) -> None:
-        """A scope that changed between releases must not be read as the default, silently."""
+        """Refuse a key that is stored with the other scope.
+
+        A release changed the scope, and the default would silently hide the stored value.
+        """
         for scope in SCOPES:
             other = KeyId(scope, key.name)
             cell = self._snapshot.cells.get(other)
@@ -105,9 +110,9 @@ class State:
 
 
 class WritableState(State):
-    """State for a tool's body: it reads its own writes. They take effect together, when the body returns.
+    """State for a tool's body, which reads its own writes. The writes take effect together when the body returns.
 
-    A body that raises, suspends or is cancelled has written nothing. When it has returned, a write is an error.
+    A body that raises, suspends or is cancelled writes nothing. After its return a write is an error.
     """
 
     __slots__ = ("_closed", "_latest", "_writes")
@@ -133,14 +138,15 @@ class WritableState(State):
 
         Raises:
             StateError: the key is exclusive, or has neither value nor default; or the update does not have its type; or
-                there are too many writes; or the body has returned.
-            Exception: what the key's reducer raises.
+                there
+                are too many writes; or the body has returned.
+            Exception: raised by the key's reducer.
         """
         self._data(key)
         self.apply(key, updated(key, update))
 
     def apply(self, key: StateKey[Any], write: Write) -> None:
-        """Take a write that was made before, on the values as they are here.
+        """Apply an earlier write to the values of this state.
 
         Raises:
             StateError, Exception: as `update`.
@@ -160,7 +166,7 @@ class WritableState(State):
         if len(self._writes) >= LIMIT:
             raise StateError(f"more than {LIMIT} writes to state at once; write each key once, at the end")
         before = self._latest.get(key.id)
-        if before is not None:  # only the last result of a key counts: a list that grows is not kept in all its lengths
+        if before is not None:  # only the last result of a key counts, so a growing list is stored once
             self._writes[before] = replace(self._writes[before], result=None)
         self._latest[key.id] = len(self._writes)
         self._writes.append(write)
@@ -168,35 +174,35 @@ class WritableState(State):
         self._own[key.id] = write.result
 
     def copy(self) -> WritableState:
-        """The same writes, to go on from."""
+        """Return a state with the same writes."""
         new = WritableState(self._snapshot, self._known)
         new._writes, new._latest = list(self._writes), dict(self._latest)
         new._used, new._own = dict(self._used), dict(self._own)
         return new
 
     def view(self) -> State:
-        """What can be read now, read only."""
+        """Return the present values, read only."""
         new = State(self._snapshot, self._known)
         new._used, new._own = dict(self._used), dict(self._own)
         return new
 
     def close(self, why: str) -> WritableState:
-        """From now on a write is an error, for it would be lost; `why` is what the error says."""
+        """Make later writes an error, because they would be lost; `why` is the error's text."""
         self._closed = why
         return self
 
     def batch(self) -> Batch | None:
-        """What has been written so far; None if nothing has."""
+        """Return the writes so far; None if there are none."""
         return Batch(base=self.revision, writes=tuple(self._writes)) if self._writes else None
 
     @property
     def used(self) -> Keys:
-        """The keys that have been written."""
+        """The keys that were written."""
         return dict(self._used)
 
 
 def updated(key: StateKey[Any], update: object) -> Write:
-    """An update as a write that has not been applied to anything.
+    """Return an update as a write that is not applied yet.
 
     Raises:
         StateError: the key is exclusive, or the update does not have its type.
@@ -206,10 +212,10 @@ def updated(key: StateKey[Any], update: object) -> Write:
 
 
 def declared(keys: Iterable[StateKey[Any]], where: str) -> dict[KeyId, KeySpec]:
-    """The specs of declared keys.
+    """Return the specs of declared keys.
 
     Raises:
-        StateError: something is no key, or two different keys have one name and scope.
+        StateError: an item is not a key, or two different keys have one name and scope.
     """
     out: dict[KeyId, KeySpec] = {}
     for key in keys:

@@ -1,4 +1,4 @@
-"""Do the stored values fit the keys that an agent declares? Asked before a run is worked on."""
+"""Check, before a run is worked on, that its stored values fit the state keys that the agent declares."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _WAY: Final = "declare it as it was, or give the new one another name and bring 
 
 
 def invalid_state(keys: Iterable[StateKey[Any]], snapshot: StateSnapshot) -> str | None:
-    """What a release has changed about a key so that a stored value would be missed or misread; None if all fit.
+    """Return how a release has changed a key so that a stored value would be missed or misread; None if all values fit.
 
-    A scope that changed would be read as the default, silently. A key of the same name that is declared in the scope of
-    the stored value is another key. A merge that changed misreads nothing: the value is the same.
+    A changed scope would silently be read as the default. A key of the same name that is declared in the scope of the
+    stored value is another key. A changed merge misreads nothing, because the value is the same.
 
     Returns:
-        A sentence that names the key, how it is stored, and the way out.
+        A sentence with the key, how it is stored, and what to do; or None.
     """
     if not snapshot.cells:
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NAME_LIMIT: Final = 128
-"""Characters of a key's name."""
+"""Most characters of a key's name."""
 
 
 class _Unset:
@@ -32,22 +32,23 @@ UNSET: Final[object] = _Unset()
 
 @attrs.frozen
 class Commutative(Generic[T]):
-    """How concurrent updates of a key are put together; made by `commutative`."""
+    """How concurrent updates of a key are merged; made by `commutative`."""
 
     reduce: Callable[[T, Any], T]
     update: Any = None
 
 
 def commutative(reduce: Callable[[T, Any], T], update: object = None) -> Commutative[T]:
-    """For `StateKey(merge=...)`: updates are reduced into the value, in whatever order they come.
+    """Return a value for `StateKey(merge=...)`: updates are reduced into the value in any order.
 
     Args:
-        reduce: (value, update) -> value. Pure, quick, and the same result for every order of the updates; it may run
-            again. If it raises, the batch that brought the update is dropped, and the model and an event are told.
+        reduce: (value, update) -> value. Pure, quick, and with the same result for every order of the updates; it may
+            run
+            again. If it raises, the batch with the update is dropped, with an event and a note for the model.
         update: the type of an update; None: the key's own type.
 
     Raises:
-        StateError: `reduce` can not be called.
+        StateError: `reduce` is not callable.
     """
     given: Any = reduce
     if not callable(given):
@@ -58,20 +59,20 @@ def commutative(reduce: Callable[[T, Any], T], update: object = None) -> Commuta
 @checks_fields(StateError)
 @attrs.frozen(eq=False, hash=False)
 class StateKey(Generic[T]):
-    """Names a piece of state and says what it holds. `ctx.state[key]` is a T for the type checker.
+    """Names a piece of state and its type. `ctx.state[key]` is a T for the type checker.
 
     Attributes:
-        name: unique among the keys of its scope that a run meets.
-        type: what it holds: anything that can be written as JSON and read back (int, list[str], an attrs class, ...).
-        default: what a read gives before the first write; without one such a read is an error.
-        merge: "exclusive": of two writers that did not see each other's write one is refused, nothing is overwritten
-            silently. `commutative(reduce)`: their updates are reduced.
+        name: unique among the keys of its scope in a run.
+        type: any type that can be written as JSON and read back (int, list[str], an attrs class, ...).
+        default: the value of a read before the first write; without a default such a read is an error.
+        merge: "exclusive": of two writers that did not see each other's write one is refused; nothing is overwritten
+            silently. `commutative(reduce)`: the updates are reduced.
         scope: "run", or "thread": all runs of a thread, one after the other.
-        persistent: kept in the store. Otherwise it is gone when the run leaves memory (passivation, restart).
-        spec: what the engine knows of it.
+        persistent: kept in the store. Otherwise lost when the run leaves memory (passivation, restart).
+        spec: the key as the engine sees it.
 
     Raises:
-        StateError: a part is wrong; names it and the way out.
+        StateError: a part is invalid; names it and says what to give.
     """
 
     name: str
@@ -112,11 +113,11 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {self.name!r}: {error}") from error
 
     def __copy__(self) -> StateKey[T]:
-        """Itself: there is one key of a name."""
+        """Return the key itself: a key has one identity."""
         return self
 
     def __deepcopy__(self, memo: object) -> StateKey[T]:
-        """Itself, also in a copy of an agent or a plugin."""
+        """Return the key itself, also in a copy of an agent or a plugin."""
         return self
 
     @property
@@ -125,15 +126,15 @@ class StateKey(Generic[T]):
         return self.spec.key
 
     def encode(self, value: object) -> Any:
-        """A value of the key's type as JSON data.
+        """Return a value of the key's type as JSON data.
 
         Raises:
-            StateError: it is not of that type, or has no form as JSON; names the key and the path.
+            StateError: the value does not have that type, or has no form in JSON; names the key and the path.
         """
         return self._encoded(value, self.type, "")
 
     def encode_update(self, update: object) -> Any:
-        """An update as JSON data.
+        """Return an update as JSON data.
 
         Raises:
             StateError: as for `encode`, or the key takes no updates.
@@ -144,7 +145,7 @@ class StateKey(Generic[T]):
         return self._encoded(update, self.merge.update or self.type, "update of ")
 
     def decode(self, data: object) -> T:
-        """The value that JSON data is; a new one each time.
+        """Return the value of JSON data; a new object each time.
 
         Raises:
             StateError: the data does not have the key's type; names the key and the path.
@@ -155,7 +156,7 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {self.name!r} holds what is no {_named(self.type)}: {error}") from error
 
     def initial(self) -> T:
-        """What a read gives before the first write.
+        """Return the value of a read before the first write.
 
         Raises:
             StateError: the key has no default.
@@ -163,7 +164,7 @@ class StateKey(Generic[T]):
         return self.decode(self.initial_data())
 
     def initial_data(self) -> Any:
-        """The same as JSON data.
+        """Return `initial` as JSON data.
 
         Raises:
             StateError: the key has no default.

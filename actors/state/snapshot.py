@@ -1,12 +1,12 @@
-"""`StateSnapshot`: all state keys of a run at one revision. A value: who holds one never sees a later write.
+"""`StateSnapshot`: all state keys of a run at one revision. An immutable value: a holder never sees a later write.
 
-Theory of operation. A writer reads a snapshot of some revision, its base, and leaves a batch. `merge` makes the next
-revision of the newest snapshot and the batch. A key that nobody has written since the base is simply written
-(the batch is rebased). If somebody has, an exclusive key clashes and the whole batch is refused with both writers
-named; a commutative key is reduced. Nothing is ever overwritten silently.
+Theory of operation. A writer reads a snapshot of some revision, its base, and returns a batch. `merge` makes the next
+revision from the newest snapshot and the batch. A key without a write since the base is simply written (the batch is
+rebased). A key with one is a conflict if it is exclusive: the whole batch is refused and both writers are named; a
+commutative key is reduced. Nothing is ever overwritten silently.
 
-The map is a hash array mapped trie (PyPI `immutables`): a new revision costs what changed, not the size of the map. So
-does finding out what changed lately, as every commit does: the keys of the newest batches are remembered.
+The map is a hash array mapped trie (PyPI `immutables`): a new revision costs the size of the change, not of the map.
+So does `changes`, which every commit calls: the keys of the newest batches are remembered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REMEMBERED: Final = 64
 
 
 class StateValue(NamedTuple):
-    """A key's value, the revision that wrote it, whether it is for the store, and who wrote it ("" if not known)."""
+    """A key's value, the revision of its write, whether it is stored, and its writer ("" if unknown)."""
 
     value: Any
     revision: int
@@ -37,13 +37,13 @@ class StateValue(NamedTuple):
 
 @attrs.frozen
 class WriteConflict:
-    """A batch can not be merged.
+    """Why a batch cannot be merged.
 
     Attributes:
-        key: which one stands in the way.
-        by: who wrote it since the batch's base; "" if that is not known any more.
+        key: the key in conflict.
+        by: its writer since the batch's base; "" if unknown.
         detail: one sentence.
-        error: what the key's reducer raised; None if no reducer is to blame.
+        error: the exception of the key's reducer; None if no reducer failed.
     """
 
     key: KeyId
@@ -57,8 +57,8 @@ class StateSnapshot:
     """State keys at a revision.
 
     Attributes:
-        revision: counts the batches that were merged in the run.
-        cells: by key.
+        revision: the number of batches merged in the run.
+        cells: values by key.
         recent: the keys of the newest batches, the newest last.
     """
 
@@ -68,17 +68,17 @@ class StateSnapshot:
 
     @classmethod
     def restored(cls, revision: int, writes: Iterable[StateWrite]) -> StateSnapshot:
-        """The snapshot that a store has."""
+        """Return the snapshot of stored writes."""
         cells = {KeyId(w.scope, w.key): StateValue(w.value, w.revision, True, "") for w in writes}
         return cls(revision, Map(cells))
 
     def merge(self, batch: Batch, keys: Keys, by: str) -> StateSnapshot | WriteConflict:
-        """This snapshot with a batch: the next revision, or why that can not be.
+        """Return the next revision with a batch merged, or the conflict that prevents it.
 
         Args:
             batch: from a writer that read this snapshot or an older one.
-            keys: the reducers that are known.
-            by: who wrote it.
+            keys: the known reducers.
+            by: the writer.
         """
         following, cells = self.revision + 1, self.cells.mutate()
         for write in batch.writes:
@@ -95,7 +95,7 @@ class StateSnapshot:
         return StateSnapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], touched))
 
     def changes(self, since: StateSnapshot) -> tuple[StateWrite, ...]:
-        """The persistent values that were written after an older snapshot, in order of scope and name."""
+        """Return the persistent values written after an older snapshot, ordered by scope and name."""
         behind = self.revision - since.revision
         if behind <= 0:
             return ()
@@ -112,7 +112,7 @@ EMPTY: Final = StateSnapshot()
 
 
 def _reduced(write: Write, current: object, keys: Keys, before: StateValue) -> tuple[Any] | WriteConflict:
-    """The value of a key that has changed since the write's base, after the write."""
+    """Return the value after the write of a key that has changed since the write's base, or the conflict."""
     spec = keys.get(write.key)
     writer = before.by or "an earlier write"
     if write.op == "set":
@@ -122,6 +122,6 @@ def _reduced(write: Write, current: object, keys: Keys, before: StateValue) -> t
         return WriteConflict(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
     try:
         return (spec.reduce(current, write.value),)
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a clash, not a crash of the run
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a conflict, not a crash of the run
         text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(failure_of_call(error))}"
         return WriteConflict(write.key, before.by, text, error)  # noqa: ASYNC104 - the border has raised what passes

@@ -1,7 +1,7 @@
 """Values of state keys as JSON data and back: exactly, or not at all.
 
-What is written is what will be read. A value that JSON would change (NaN becomes null, a long integer text, the key 1
-the key "1") or that is read back as another one (the text "abc" of a list of texts) is refused where it is written.
+A value that JSON would change (NaN becomes null, a long integer text, the key 1 the key "1") or that would be read back
+as another value (the text "abc" of a list of texts) is refused when it is written.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _DEEP: Final = f"nested more than {MAX_DEPTH} levels deep, or it holds itself"
 
 
 class NotSerializable(ValueError):
-    """A value has no form as JSON, or not the type that it should have; the message says where."""
+    """A value has no form in JSON, or not its declared type; the message has the path."""
 
 
 def write(value: object, kind: object) -> Any:
-    """A value of a type as new JSON data (dict, list, str, int, float, bool, None).
+    """Return a value of a type as new JSON data (dict, list, str, int, float, bool, None).
 
     Raises:
-        Unfit: reading the data would not give the value.
+        NotSerializable: reading the data would not return the value.
     """
     try:
         data = _json(converter.unstructure(value), "$", MAX_DEPTH)
@@ -54,10 +54,10 @@ def write(value: object, kind: object) -> Any:
 
 
 def read(kind: Any, data: Any) -> Any:
-    """The value that JSON data is: a new one, it shares nothing with the data.
+    """Return the value of JSON data: a new object that shares nothing with the data.
 
     Raises:
-        Unfit: the data does not have the type, or the type is none that can be kept as JSON.
+        NotSerializable: the data does not have the type, or the type cannot be kept as JSON.
     """
     try:
         return parse(kind, copied(data))
@@ -70,22 +70,22 @@ def read(kind: Any, data: Any) -> Any:
 
 
 def check_kind(kind: Any) -> None:
-    """See whether values of a type can be kept at all. What is wrong deep inside of it shows when it is used.
+    """Check that values of a type can be kept as JSON. Faults deep inside a type appear when it is used.
 
     Raises:
-        Unfit: they can not.
+        NotSerializable: they cannot.
     """
     _check_names(kind)
     try:
         converter.structure(None, kind)
     except StructureHandlerNotFoundError as error:
         raise NotSerializable(_unknown(error.type_)) from error
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - None is no such value: any complaint about that is fine
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - None is invalid for most types: any other complaint is fine
         failure_of_call(error)
 
 
 def _check_names(kind: object) -> None:
-    """Keys of JSON objects are text: `dict[int, str]` could be declared, and no value of it ever written."""
+    """Refuse non-text keys, because JSON keys are text: no value of a `dict[int, str]` could ever be written."""
     inner = get_args(kind)
     origin = get_origin(kind)
     if inner and isinstance(origin, type) and issubclass(origin, Mapping):
@@ -102,20 +102,20 @@ def _unknown(kind: object) -> str:
 
 
 def copied(data: object) -> Any:
-    """JSON data again, nothing shared."""
+    """Return a deep copy of JSON data."""
     if type(data) is dict:
         return {key: copied(item) for key, item in data.items()}
     return [copied(item) for item in data] if type(data) is list else data
 
 
 def copied_decision(decision: Decision) -> Decision:
-    """A decision for user code: its values are nobody else's."""
+    """Return a decision for user code, with values of its own."""
     edited = copied(decision.edited_arguments)
     return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
 
 
 def copied_ticket(ticket: Ticket) -> Ticket:
-    """A ticket for user code: its values are nobody else's."""
+    """Return a ticket for user code, with values of its own."""
     return replace(
         ticket,
         arguments=copied(ticket.arguments),
@@ -126,7 +126,7 @@ def copied_ticket(ticket: Ticket) -> Ticket:
 
 
 def copied_message(message: Message) -> Message:
-    """A message for user code: the arguments of its calls are nobody else's."""
+    """Return a message for user code, with arguments of its own."""
     if not message.calls:
         return message
     calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)
@@ -134,7 +134,7 @@ def copied_message(message: Message) -> Message:
 
 
 def shown(value: object) -> str:
-    """A value in a message: short, whatever it is, and whatever its own `__repr__` does."""
+    """Return a short text of a value for a message, whatever its `__repr__` does."""
     try:
         return _SHOWN.repr(value)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a value's own code
@@ -193,7 +193,7 @@ def _key(key: object, path: str) -> str:
 
 
 def _alike(value: object, found: object) -> bool:
-    """True if what is read is what was written; a tuple may be read as a list."""
+    """Return True if the value read equals the value written; a tuple may be read as a list."""
     if isinstance(value, list | tuple) and isinstance(found, list | tuple):
         return len(value) == len(found) and all(map(_alike, value, found))
     if isinstance(value, Mapping) and isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""What every store decides alike: is a commit in order, and what may be journaled."""
+"""The rules that all stores share: whether a commit is valid, and which commands may be journaled."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..errors import StoreError, ThreadBusy
 
 
 class InvalidCommit(StoreError):
-    """This commit can not be written as it is; others are unharmed."""
+    """A commit cannot be written as it is; other runs are unaffected."""
 
 
 def fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
-    """What is wrong with a commit in itself; None if nothing is."""
+    """Return why a commit is invalid in itself; None if it is valid."""
     if len(frames) != len(commit.events):
         return InvalidCommit(f"run {commit.run_id}: {len(frames)} frames for {len(commit.events)} events")
     if commit.row.last_sequence != commit.last:
@@ -27,7 +27,7 @@ def fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
 
 
 def birth_fault(new: NewRun) -> InvalidCommit | None:
-    """What is wrong with a new run in itself; None if nothing is."""
+    """Return why a new run is invalid in itself; None if it is valid."""
     if new.row.last_sequence != 1:
         return InvalidCommit(
             f"run {new.info.run_id}: row.last_sequence is {new.row.last_sequence}, a new run has one event"
@@ -36,9 +36,9 @@ def birth_fault(new: NewRun) -> InvalidCommit | None:
 
 
 def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResult:
-    """The judge's answer; what he accepts in spite of a known id or a taken target is refused here.
+    """Return the judge's result, but reject an accepted command with a known id or a taken target.
 
-    The judge decides, and the store's unique ids are the backstop: two decisions for one ticket are never both
+    The judge decides, and the store's unique ids are the backstop: two decisions about one ticket are never both
     journaled.
     """
     answer = judge(facts, command)
@@ -54,7 +54,7 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
 
 
 def journaled(facts: CommandContext, command: Command, answer: CommandResult) -> Command:
-    """An accepted command as its run reads it: an early decision is for the call as it is now, not as it may become."""
+    """Return an accepted command as its run reads it: an early decision is bound to the call's present action."""
     decision, call = command.decision, facts.call
     if answer.code != "early" or decision is None or call is None:
         return command
@@ -63,12 +63,12 @@ def journaled(facts: CommandContext, command: Command, answer: CommandResult) ->
 
 
 def target_key(facts: CommandContext, command: Command) -> str | None:
-    """What an accepted command occupies, so that no other decision can."""
+    """Return what an accepted command occupies, so that no other decision can."""
     return facts.target_key if command.decision is not None else None
 
 
 def repeated(thread_id: str, message_id: str | None) -> InvalidCommit | None:
-    """Messages of a thread have unique ids."""
+    """Return the error for a message id that its thread already has."""
     if message_id is None:
         return None
     return InvalidCommit(
@@ -77,7 +77,7 @@ def repeated(thread_id: str, message_id: str | None) -> InvalidCommit | None:
 
 
 def stale_text(run_id: str, token: int) -> str:
-    """Why a commit with an old claim is refused."""
+    """Return why a commit with an old claim is refused."""
     return (
         f"run {run_id}: claim {token} is not the newest, or one of its commits could not be written;"
         " claim the run and load it again"
@@ -85,16 +85,16 @@ def stale_text(run_id: str, token: int) -> str:
 
 
 def gap_text(run_id: str, expected: int, last: int) -> str:
-    """Why a commit that does not follow the newest event is refused."""
+    """Return why a commit that does not follow the newest event is refused."""
     return f"run {run_id}: the commit follows event {expected}, but the newest is {last}; load the run again"
 
 
 def done_text(run_id: str) -> str:
-    """Why nothing is written to a run that has ended."""
+    """Return why a run that has ended takes no commit."""
     return f"run {run_id} is done; nothing follows its terminal event"
 
 
 def busy(thread_id: str, active: str) -> ThreadBusy:
-    """Why a run is not started."""
+    """Return the error of a start that the thread's active run prevents."""
     text = f"thread {thread_id!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
     return ThreadBusy(text, active=active)

@@ -1,6 +1,6 @@
-"""Columns that say again what stands in a row's body, so that lists of runs can be filtered, ordered and shown cheaply.
+"""Columns derived from row bodies, so that lists of runs can be filtered, ordered and shown cheaply.
 
-The same functions make them for new rows and, called by SQLite, for the rows of an older file.
+The same functions derive them for new rows and, called by SQLite, for the rows of an older file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ._timestamps import milliseconds
 
 
 def brief_of(ticket: Ticket) -> bytes | None:
-    """An open ticket as lists show it; None for any other."""
+    """Return an open ticket's summary for lists; None for a closed ticket."""
     return codec.dump(summary_of(ticket)) if ticket.status == "open" else None
 
 
 def define_functions(connection: sqlite3.Connection) -> None:
-    """Let the migrations of a connection call these functions."""
+    """Register the functions that migrations call."""
     connection.create_function("greenroom_requested", 1, _requested, deterministic=True)
     connection.create_function("greenroom_brief", 1, _brief, deterministic=True)
     connection.create_function("greenroom_by", 1, _by, deterministic=True)
@@ -33,7 +33,7 @@ def define_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("greenroom_search", 2, searched, deterministic=True)
 
 
-# A row that can not be read must not keep a whole file from being opened: its run says so when it is looked at.
+# An unreadable row must not keep the whole file from opening: reading its run reports it.
 
 
 def _requested(body: bytes) -> int | None:
@@ -55,7 +55,7 @@ def _by(info: bytes) -> str:
 
 
 def _title(frame: bytes | None) -> str:
-    """The title of a run that was written before there were titles; its first event has passed the redactor."""
+    """Return the title of a run written before titles existed; its first event is already redacted."""
     with suppress(msgspec.DecodeError, KeyError, TypeError, ValueError):
         return one_line(str(decode_event(frame or b"").payload["input"]), TITLE)
     return ""

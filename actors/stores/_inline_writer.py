@@ -1,4 +1,9 @@
-"""The writer that executes requests in the calling task, for stores in memory and under virtual time."""
+"""The writer that executes requests in the calling task, for stores in memory and under virtual time.
+
+Theory of operation. `wake` writes at once, in the stretch of the caller. A result may make its receiver queue the next
+request from inside `settle`; the loop of the outer `wake` executes that, so the stack stays flat. In an outage `wake`
+does nothing, and the task in `serve` retries the same batch on trio's clock.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +17,13 @@ from .faults import Outage
 
 
 class InlineWriter:
-    """Executes a request where it is handed in; in an outage, the task in `serve` tries again (trio's clock).
+    """Executes requests as they are queued; in an outage, the task in `serve` retries.
 
     Args:
-        queue: where the requests are.
-        execute: writes them.
-        patience: seconds for which a store that does not answer is tried again.
-        batch: requests per transaction.
+        queue: holds the requests.
+        execute: writes a batch.
+        patience: seconds of retries while the store is unavailable.
+        batch: most requests per transaction.
     """
 
     def __init__(self, queue: WriteQueue, execute: Execute, *, patience: float, batch: int) -> None:
@@ -26,12 +31,12 @@ class InlineWriter:
         self._execute = execute
         self._patience = patience
         self._most = batch
-        self._batch: Sequence[Request] = ()  # tried again as it is
+        self._batch: Sequence[Request] = ()  # retried unchanged
         self._busy = False
         self._trouble = trio.Event()
 
     def wake(self) -> None:
-        """Execute what is queued, unless there is an outage."""
+        """Execute the queue, unless there is an outage."""
         if self._queue.outage is None:
             self._flush()
 
@@ -40,7 +45,7 @@ class InlineWriter:
         self._trouble.set()
 
     def _flush(self) -> None:
-        """Execute what waits. A receiver of a result may hand in the next request: the loop outside takes that."""
+        """Execute the queue. A receiver may queue another request meanwhile, which the outer loop executes."""
         if self._busy:
             return
         self._busy = True
@@ -57,7 +62,7 @@ class InlineWriter:
         except Outage as outage:
             queue.stall(outage.error)
             self._trouble.set()
-        except Exception as error:  # noqa: BLE001 - a supervision boundary: all who wait must hear that the writer died
+        except Exception as error:  # noqa: BLE001 - a supervision boundary: all waiting requests must be settled
             self._fail(error)
         finally:
             self._busy = False
@@ -67,7 +72,7 @@ class InlineWriter:
         self._trouble.set()
 
     async def serve(self) -> None:
-        """See every outage to its end, until cancelled or the store has failed; try a last time when cancelled."""
+        """Retry through every outage until cancelled or the store has failed; on a cancel try a last time."""
         queue = self._queue
         try:
             while queue.down is None:

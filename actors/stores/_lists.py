@@ -1,4 +1,4 @@
-"""Lists of runs: which numbers are on a page (from indexes alone), then the rows of that page."""
+"""Lists of runs: find the run numbers of a page from indexes alone, then read the rows of that page."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ._schema import TO_DO, WAITS
 from ._timestamps import milliseconds, moment
 
 LAST: Final = "\U0010ffff"
-"""What no other character sorts behind."""
+"""Sorts behind every other character."""
 
 PAGE_BYTES: Final = 8 * 2**20
-"""Bytes of rows after which a page ends: a row may hold a model's whole answer."""
+"""Bytes of rows after which a page ends, because a row may hold a whole answer of a model."""
 
 _LINE: Final = (
     "SELECT run_id, posted - consumed, dispatch = 'held', ended_at, waiting_since, title, info, row"
@@ -38,7 +38,7 @@ _COUNT_OTHERS: Final = (
 
 @attrs.define
 class _Where:
-    """Conditions of a statement, and their values."""
+    """The conditions of a statement, and their values."""
 
     conditions: list[str] = attrs.field(factory=lambda: ["1"])
     values: list[object] = attrs.field(factory=list)
@@ -49,7 +49,7 @@ class _Where:
 
 
 def page(connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None) -> RunPage:
-    """A page of runs, those behind a position."""
+    """Return a page of runs behind a position."""
     found, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
     for position in _positions(connection, query, behind):
         if len(found) >= query.limit or size >= PAGE_BYTES:
@@ -72,7 +72,7 @@ def page(connection: sqlite3.Connection, query: RunQuery, behind: _paging.Positi
 def _positions(
     connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None
 ) -> Iterator[_paging.Position]:
-    """The runs of a list behind a position, looked up a page at a time: a page with unreadable rows needs more."""
+    """Yield the runs of a list behind a position, one lookup per page: a page with unreadable rows needs more runs."""
     while True:
         found = _numbers(connection, query, behind)
         yield from found
@@ -84,7 +84,7 @@ def _positions(
 def _numbers(
     connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None
 ) -> Sequence[_paging.Position]:
-    """Position and number of the runs of a page, and of one more if there is one."""
+    """Return position and number of a page's runs, and of one more run if there is one."""
     where = _where(query)
     longest = query.order == "waiting_longest"
     if behind is not None:
@@ -110,7 +110,7 @@ def _where(query: RunQuery) -> _Where:
     if query.thread_id is not None:
         where.add("thread = (SELECT number FROM threads WHERE thread_id = ?)", query.thread_id)
     if query.prefix:
-        by_prefix = "number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)"  # by the index of the ids
+        by_prefix = "number IN (SELECT number FROM runs WHERE run_id >= ? AND run_id < ?)"  # uses the index of the ids
         where.add(by_prefix, query.prefix, query.prefix + LAST)
     if query.since is not None:
         where.add("created_at >= ?", milliseconds(query.since))
@@ -131,7 +131,7 @@ def _add_status(where: _Where, query: RunQuery) -> None:
 
 
 def _table(query: RunQuery) -> str:
-    """The runs, by the index that has the fewest of them to read. The planner does not know how many runs wait."""
+    """Return the table with the index that reads the fewest runs; the planner does not know how many runs wait."""
     if query.thread_id is not None:
         return "runs INDEXED BY runs_thread"
     if query.order == "waiting_longest":
@@ -154,7 +154,7 @@ def _table(query: RunQuery) -> str:
 
 
 def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
-    """A line of a list (the id of a run whose rows can not be read), and how many bytes of rows were read for it."""
+    """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
     found = connection.execute(_LINE, (number,)).fetchone()
     run_id, *_, blob, row = found
     size = len(blob) + len(row)
@@ -168,7 +168,7 @@ def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str
 def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...]) -> tuple[RunSummary, int]:
     _, pending, held, ended, since, title, blob, row = found
     info = codec.load(RunInfo, blob)
-    if title != info.title:  # of an older file: its title was made from its first event
+    if title != info.title:  # an older file: the title was derived from the first event
         info = replace(info, title=title)
     asked, count, size = _asked(connection, number) if ended is None else ((), 0, 0)
     summary = RunSummary(
@@ -185,25 +185,25 @@ def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...
 
 
 def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[TicketSummary, ...], int, int]:
-    """The first open tickets, how many there are, and bytes."""
+    """Return the first open tickets, their total number, and the bytes read."""
     sql = f"SELECT brief {_OPEN_TICKETS} ORDER BY rowid LIMIT ?"
     briefs = [brief for (brief,) in connection.execute(sql, (number, ASKED + 1))]
     count = len(briefs)
     if count > ASKED:
         count = connection.execute(f"SELECT count(*) {_OPEN_TICKETS}", (number,)).fetchone()[0]
-    known = [brief for brief in briefs[:ASKED] if brief is not None]  # of a damaged row of an older file there is none
+    known = [brief for brief in briefs[:ASKED] if brief is not None]  # a damaged row of an older file has no brief
     return tuple(codec.load(TicketSummary, brief) for brief in known), count, sum(map(len, known))
 
 
 def counts(connection: sqlite3.Connection) -> RunCounts:
-    """How many runs are not done."""
+    """Return how many runs are not done."""
     others = dict(connection.execute(_COUNT_OTHERS).fetchall())
     (waiting,) = connection.execute(_COUNT_WAITING).fetchone()
     return RunCounts(created=others.get("created", 0), running=others.get("running", 0), waiting=waiting)
 
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
-    """The lines of these runs, in this order."""
+    """Return the lines of these runs, in this order."""
     found, unreadable = list[RunSummary](), list[str]()
     for run_id in run_ids:
         number = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()

@@ -1,9 +1,9 @@
-"""One process owns a file: an OS lock on `<db>.lock`, which also says who holds it and where to talk to them.
+"""One process owns a file: an OS lock on `<db>.lock`, which also names the owner and the address of its gateway.
 
-The lock goes with the process, whatever kills it. The lock file itself stays: deleting it would let two processes lock
-two different files of one name. It lies beside the file that the path leads to, not beside a symbolic link. Names that
-are no symbolic links (hard links, bind mounts) have lock files of their own: for them there is the lock on the inode
-(`_open_file.py`). This one says who the owner is, also to earlier releases.
+Theory of operation. The lock ends with the process, whatever killed it. The lock file itself stays: deleting it would
+let two processes lock two different files of one name. It is beside the file that the path resolves to, not beside a
+symbolic link. Other names (hard links, bind mounts) have lock files of their own; for these there is the lock on the
+inode (`_open_file.py`). This lock names the owner, also for earlier releases.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from ..errors import StoreOpenError
 from ._open_file import REFUSED, is_owned, refused
 
 _LARGEST: Final = 4096
-"""Bytes of a lock file that are read: more is none of ours."""
+"""Bytes read of a lock file; a larger file is not ours."""
 _LOOKED_AT: Final = 0.5
-"""Seconds for which somebody may look who has the lock, in the way of who takes it; it takes them microseconds."""
+"""Seconds to wait for a reader of the lock file, which holds a shared lock for microseconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Owner:
-    """Who has a file open.
+    """The process that has a file open.
 
     Attributes:
-        pid: the process; 0 if it has not said.
-        url: of its gateway, if it has one. token_file: where its token is kept.
+        pid: the process; 0 if unknown.
+        url: of its gateway, if it has one.
+        token_file: where the gateway's token is kept.
     """
 
     pid: int
@@ -44,10 +45,10 @@ class Owner:
 
 
 def resolved(database: Path) -> Path:
-    """The absolute path of the file, through all symbolic links (also one that leads to no file yet).
+    """Return the absolute path of the file, through all symbolic links (also one that leads to no file yet).
 
     Raises:
-        StoreOpenError: the links lead in a circle.
+        StoreOpenError: the links form a loop.
     """
     try:
         return database.resolve()
@@ -56,7 +57,7 @@ def resolved(database: Path) -> Path:
 
 
 def lock_path(database: Path) -> Path:
-    """Where the lock of a database is: beside the file that the path leads to."""
+    """Return the path of a database's lock file: beside the file that the path resolves to."""
     real = resolved(database)
     return real.with_name(f"{real.name}.lock")
 
@@ -65,21 +66,22 @@ class FileLock:
     """The lock of one database, held from `acquire` to `release`."""
 
     def __init__(self, database: Path, lock: Callable[[int, int], None] = fcntl.flock) -> None:
-        """`lock`: how a descriptor is locked; another one in tests of file systems without locks."""
+        """`lock`: locks a descriptor; replaced in tests of file systems without locks."""
         self._database = database
         self._lock = lock
         self._descriptor: int | None = None
 
     def __repr__(self) -> str:
-        """Whose lock it is and whether it is held."""
+        """Return the lock file and whether it is held."""
         return f"<FileLock {lock_path(self._database)}: {'free' if self._descriptor is None else 'held'}>"
 
     def acquire(self) -> None:
-        """Take the lock and say who has it.
+        """Take the lock and write the owner into the lock file.
 
         Raises:
-            StoreOpenError: another process (or another store of this one) has it, the file can not be made, or its file
-                system has no locks.
+            StoreOpenError: another process (or another store of this process) has the lock, the file cannot be created,
+                or its
+                file system has no locks.
         """
         path = lock_path(self._database)
         try:
@@ -101,9 +103,9 @@ class FileLock:
         self.announce(Owner(pid=os.getpid()))
 
     def announce(self, owner: Owner) -> None:
-        """Write into the lock file who holds it, for those who come later.
+        """Write the owner into the lock file, for processes that come later.
 
-        A courtesy: a disk without room leaves it unsaid, and takes the lock from nobody.
+        Best effort: a full disk leaves it unwritten, and does not affect the lock.
         """
         if self._descriptor is None:
             return
@@ -113,7 +115,7 @@ class FileLock:
             os.pwrite(self._descriptor, data, 0)
 
     def release(self) -> None:
-        """Let go. Doing it twice is harmless."""
+        """Release the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):
@@ -121,7 +123,7 @@ class FileLock:
             os.close(descriptor)
 
     def forget(self) -> None:
-        """Close the descriptor of a forked child: the lock and what it says are its parent's."""
+        """Close the descriptor in a forked child: lock and content belong to the parent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):
@@ -136,14 +138,15 @@ def _in_child() -> None:
         lock.forget()
 
 
-os.register_at_fork(after_in_child=_in_child)  # a lock lasts as long as any copy of its descriptor
+os.register_at_fork(after_in_child=_in_child)  # a flock lasts as long as any copy of its descriptor
 
 
 def _take(descriptor: int, path: Path, lock: Callable[[int, int], None]) -> None:
-    """Lock it. `owner_of` holds a shared lock for some microseconds: that is waited for, an owner is not.
+    """Lock the descriptor. `owner_of` holds a shared lock for microseconds, which is waited for; an owner is not.
 
     Raises:
-        BlockingIOError: it has an owner. OSError: it can not be locked.
+        BlockingIOError: the file has an owner.
+        OSError: the file cannot be locked.
     """
     until = time.monotonic() + _LOOKED_AT
     while True:
@@ -170,10 +173,10 @@ def _has_owner(path: Path) -> bool:
 
 
 def owner_of(database: Path) -> Owner | None:
-    """Who has the database open now, under whatever name; None if no process has.
+    """Return the process that has the database open now, under any name; None if there is none.
 
     Raises:
-        StoreOpenError: the lock file can not be read.
+        StoreOpenError: the lock file cannot be read.
     """
     beside = _owner_beside(lock_path(database))
     if beside is not None:
@@ -212,7 +215,7 @@ def _read(descriptor: int) -> Owner:
 
 
 def in_use(database: Path, owner: Owner) -> str:
-    """That the file has an owner, and the ways out."""
+    """Return that the file has an owner, and what to do."""
     who = f"process {owner.pid}" if owner.pid else "another process"
     if owner.pid == os.getpid():
         return f"{database} is open already in this process (pid {owner.pid}); use that runtime, or close it first"

@@ -39,12 +39,12 @@ from ._timestamps import milliseconds, moment
 
 @attrs.define(eq=False)
 class ThreadRecord:
-    """A thread: its history, its state keys, who works on it and who waits for it (oldest first).
+    """A thread: its history, its state keys, its active run and its held runs (oldest first).
 
     Attributes:
-        owner, created_at, created: as in `ThreadInfo`, which calls the last one `runs`.
-        runs: the runs that are left, by id, oldest first.
-        gone: facts -> the first pruned run with these facts, while messages are left.
+        owner, created_at, created: as in `ThreadInfo`, where `created` is `runs`.
+        runs: the remaining runs, by id, oldest first.
+        gone: facts -> the first pruned run with these facts, while messages remain.
         late: number of a run that ended before it was admitted -> its input, until its turn has come.
     """
 
@@ -61,7 +61,7 @@ class ThreadRecord:
     late: dict[int, tuple[Message, ...]] = attrs.field(factory=dict)
 
     def place(self, before: int | None) -> None:
-        """Append the input of runs that ended in the line: of those that stood before the run of this number."""
+        """Append the input of runs that ended while held, of those before the run of this number."""
         for number in sorted(self.late):
             if before is None or number < before:
                 self.append(message for message in self.late.pop(number) if message.id not in self.ids)
@@ -73,7 +73,7 @@ class ThreadRecord:
             self.ids.add(message.id)
 
     def remove(self, run: RunTables) -> int:
-        """Remove a pruned run, and what no run that is left or to come can see; how many messages that was."""
+        """Remove a pruned run and everything that no run can read any more; returns the number of removed messages."""
         info = run.info
         del self.runs[info.run_id]
         self.late.pop(run.number, None)
@@ -86,7 +86,7 @@ class ThreadRecord:
         return removed
 
     def repeated(self, messages: Sequence[Message]) -> str | None:
-        """The first id that the thread has already, or that comes twice."""
+        """Return the first id that the thread already has, or that occurs twice; None if all are new."""
         new: set[str] = set()
         for message in messages:
             if message.id in self.ids or message.id in new:
@@ -101,11 +101,15 @@ class RunTables:
 
     Attributes:
         number: in the order of creation.
-        token: of the newest claim. broken: the token whose commits fail since one of them could not be written.
+        token: of the newest claim.
+        broken: the token whose commits fail since one of them could not be written.
         consumed: position of the newest consumed inbox item.
-        newest_ticket: call -> ticket id. ids, targets: command id, target key -> position in the inbox.
-        ended: milliseconds; None while the run is not done. since: milliseconds; None while the run does not wait.
-        open_tickets: the tickets that are open, in their order. record: what the commits carry of the record.
+        ended: milliseconds; None while the run is not done.
+        since: milliseconds; None while the run does not wait.
+        open_tickets: the open tickets, in order.
+        newest_ticket: call -> ticket id.
+        ids, targets: command id, target key -> position in the inbox.
+        record: the record's part of each commit.
     """
 
     number: int
@@ -130,12 +134,12 @@ class RunTables:
 
     @property
     def pending(self) -> int:
-        """How many accepted commands nobody has consumed."""
+        """The number of accepted, unconsumed commands."""
         return len(self.inbox) - self.consumed
 
     @property
     def at_rest(self) -> bool:
-        """True if it is done, or waits and nobody has to act on anything."""
+        """True if the run is done, or waits and needs no owner."""
         waits = self.row.status is RunStatus.WAITING and not self.row.restless and not self.pending
         return waits or self.ended is not None
 
@@ -145,14 +149,14 @@ class RunTables:
         return self.info.run_id in self.thread.held
 
     def note_open(self, ticket: Ticket) -> None:
-        """A ticket has been written."""
+        """Note a written ticket."""
         if ticket.status == "open":
             self.open_tickets[ticket.ticket_id] = ticket
         else:
             self.open_tickets.pop(ticket.ticket_id, None)
 
     def note_wait(self, at: datetime) -> None:
-        """The row has been written at this time: since when does the run wait?"""
+        """Update since when the run waits, after its row was written at this time."""
         if self.row.status is not RunStatus.WAITING:
             self.since = None
             return
@@ -160,7 +164,7 @@ class RunTables:
         self.since = min([began, *(milliseconds(one.requested_at) for one in self.open_tickets.values())])
 
     def summary(self) -> RunSummary:
-        """The run's line in a list."""
+        """Return the run's line in a list."""
         opened = () if self.ended is not None else tuple(self.open_tickets.values())
         return RunSummary(
             info=self.info,
@@ -174,7 +178,7 @@ class RunTables:
         )
 
     def outline(self) -> RunOutline:
-        """The run without its calls, tickets and commands."""
+        """Return the run without its calls, tickets and commands."""
         row = self.row
         return RunOutline(
             info=self.info,
@@ -189,15 +193,15 @@ class RunTables:
         )
 
     def ticket(self, target: str) -> Ticket | None:
-        """The ticket with that id, else the newest of the call with that id."""
+        """Return the ticket with that id, else the newest of the call with that id."""
         return self.tickets.get(target) or self.tickets.get(self.newest_ticket.get(target, ""))
 
     def unconsumed(self) -> tuple[InboxItem, ...]:
-        """The accepted commands that nobody has consumed, in order."""
+        """Return the accepted, unconsumed commands, in order."""
         return self.journal(self.consumed)
 
     def journal(self, after: int) -> tuple[InboxItem, ...]:
-        """The accepted commands after a position, in order."""
+        """Return the accepted commands after a position, in order."""
         items = enumerate(self.inbox[after:], after + 1)
         return tuple(InboxItem(position=position, command=command) for position, (command, _) in items)
 
@@ -208,15 +212,15 @@ class RunTables:
             history.put(KeyVersion(self.number, step, write))
 
     def state_now(self) -> tuple[StateWrite, ...]:
-        """The newest values of the run's and its thread's keys."""
+        """Return the newest values of the run's and its thread's keys."""
         return in_order((*self.state.newest(self.number), *self.thread.state.newest(self.number)))
 
     def state_at(self, step: int) -> tuple[StateWrite, ...]:
-        """The newest values that are not after the end of a step."""
+        """Return the newest values as of the end of a step."""
         return in_order((*self.state.at(self.number, step), *self.thread.state.at(self.number, step)))
 
     def facts(self, command: Command) -> CommandContext:
-        """What the judge needs to know."""
+        """Return the facts for the judge."""
         known = self.ids.get(command.command_id)
         ticket = call = None
         if command.decision is not None:
@@ -313,7 +317,7 @@ class MemoryTables:
         return Created(claim=claim, held=behind is not None, behind=behind)
 
     def _copied(self, new: NewRun, thread: ThreadRecord) -> Sequence[Message]:
-        """The history that a fork's new thread begins with."""
+        """Return the history with which a fork's new thread begins."""
         if new.thread_parent is None or thread.messages:
             return ()
         parent, position = new.thread_parent
@@ -321,7 +325,7 @@ class MemoryTables:
         return () if source is None else source.messages[:position]
 
     def claim(self, run_id: str) -> Claim | None:
-        """A new token; the run may be written again. None if there is no such run or it is done."""
+        """Return a new claim, with which the run may be written again. None if no run has this id or it is done."""
         run = self.runs.get(run_id)
         if run is None or run.ended is not None:
             return None
@@ -329,7 +333,7 @@ class MemoryTables:
         return Claim(run_id=run_id, token=run.token)
 
     def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
-        """Write a commit if everything about it is in order."""
+        """Write a valid commit; returns its receipt."""
         run = self.runs.get(commit.run_id)
         if run is None or claim.token != run.token or run.broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
@@ -371,7 +375,7 @@ class MemoryTables:
         run.note_wait(commit.at)
 
     def _end(self, run: RunTables, commit: Commit) -> str | None:
-        """The run is done: the oldest one that its thread holds back may work."""
+        """Handle the end of a run: its thread's oldest held run may work."""
         run.ended = milliseconds(commit.at)
         del self.open[run.info.run_id]
         thread = run.thread
@@ -391,7 +395,7 @@ class MemoryTables:
         """Judge a command and journal it if accepted.
 
         Raises:
-            UnknownRun: no such run.
+            UnknownRun: no run has this id.
         """
         run = self.runs.get(run_id)
         if run is None:
@@ -410,7 +414,7 @@ class MemoryTables:
         return PostResult(answer, InboxItem(position=position, command=command))
 
     def prune(self, before: int, limit: int) -> PruneSlice:
-        """Forget up to `limit` runs that ended before `before` (milliseconds); of their threads, what nobody sees."""
+        """Delete up to `limit` runs that ended before `before` (milliseconds), and unused parts of their threads."""
         old = list(islice(self._old(before), limit))
         messages = 0
         for run in old:
@@ -421,7 +425,7 @@ class MemoryTables:
         return PruneSlice(len(old), messages, more=len(old) == limit)
 
     def forecast(self, before: int) -> Pruned:
-        """What a prune would forget."""
+        """Return what a prune would delete."""
         old = list(self._old(before))
         counts = Counter(run.info.thread_id for run in old)
         empty = [self.threads[name] for name, count in counts.items() if count == len(self.threads[name].runs)]
@@ -431,7 +435,7 @@ class MemoryTables:
         return (run for run in self.runs.values() if run.ended is not None and run.ended < before)
 
     def thread(self, thread_id: str) -> ThreadInfo | None:
-        """To whom a thread belongs."""
+        """Return the facts of a thread."""
         thread = self.threads.get(thread_id)
         if thread is None:
             return None

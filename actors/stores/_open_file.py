@@ -2,19 +2,19 @@
 
 Theory of operation. A file has many names: symbolic and hard links, bind mounts, `./runs.db` before and after a change
 of the working directory. So the path is resolved once, at opening, and from then on the process holds a descriptor of
-the inode itself. That descriptor serves three purposes:
+the inode. That descriptor has three purposes:
 
-* The owner's lock lies on the inode. It is an open-file-description lock (`F_OFD_SETLK`) on one byte far behind the
-  range that SQLite locks. Neither `flock` nor a POSIX lock would do: POSIX drops all locks of a process on a file with
-  the first descriptor of that file that the process closes, SQLite's among them
+* It carries the owner's lock on the inode: an open-file-description lock (`F_OFD_SETLK`) on one byte far behind the
+  range that SQLite locks. `flock` and POSIX locks are unsuitable: POSIX drops all locks of a process on a file with the
+  first descriptor of that file that the process closes, SQLite's among them
   (https://www.sqlite.org/howtocorrupt.html, section 2.2); and where `flock` and byte ranges are one mechanism (the
-  BSDs, network file systems) a lock on the whole file would shut SQLite's own connections out. The system drops the
-  lock with the last descriptor, whatever killed the process. A forked child closes its copies at once, so that a child
-  which outlives its parent does not keep the file.
+  BSDs, network file systems) a lock on the whole file would exclude SQLite's own connections. The system drops the lock
+  with the last descriptor, whatever killed the process. A forked child closes its copies at once, so that a child which
+  outlives its parent does not keep the file.
 * It stays open until the last store of the process has closed its connections, for the reason above: a file in use is
   opened and closed by SQLite alone.
-* It says which file the names have to lead to: `check` compares. A file that was removed or replaced would take every
-  commit, and give none of them to the next start.
+* It identifies the file that the names have to lead to: `check` compares. A file that was removed or replaced would
+  accept every commit and show none of them to the next start.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ import attrs
 from ..errors import StoreDown, StoreOpenError
 
 _BYTE: Final = 1 << 62
-"""The byte that the owner locks: behind every byte that a file can have, and behind SQLite's (1 GiB and 512 bytes)."""
+"""The byte that the owner locks: behind every byte of a file, and behind SQLite's range (1 GiB and 512 bytes)."""
 
 _OFD: Final = sys.platform == "linux" and struct.calcsize("P") == 8
-"""True where the layout of `struct flock` below holds. Elsewhere the lock beside the resolved path has to do."""
+"""True where the layout of `struct flock` below is valid. Elsewhere only the lock beside the resolved path protects."""
 
 REFUSED: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a file system says that has no locks."""
+"""Errors of file systems without locks."""
 
 Key = tuple[int, int]
 """Device and inode."""
@@ -52,7 +52,7 @@ class FileGone(StoreDown):
 
 @attrs.define(eq=False)
 class _Inode:
-    """What the process has open of one file."""
+    """The open descriptors of one file in this process."""
 
     descriptors: list[int]
     users: int = 0
@@ -64,12 +64,12 @@ _guard: Final = threading.Lock()
 
 
 def _in_child() -> None:
-    """A forked child lets go of everything: it has no POSIX locks to lose, and its parent keeps those on the inode."""
+    """Close all descriptors in a forked child: it has no POSIX locks to lose, and its parent keeps the inode's."""
     for inode in _inodes.values():
         for descriptor in inode.descriptors:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-        inode.descriptors.clear()  # their numbers may become those of other files
+        inode.descriptors.clear()  # the system may reuse their numbers
     _inodes.clear()
 
 
@@ -78,7 +78,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def key_of(found: os.stat_result) -> Key:
-    """Device and inode."""
+    """Return device and inode."""
     return found.st_dev, found.st_ino
 
 
@@ -91,10 +91,10 @@ class OpenFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or share what is open.
+        """Open the file, or share the open descriptors.
 
         Raises:
-            OSError: it can not be opened.
+            OSError: the file cannot be opened.
         """
         self.path = path
         with _guard:
@@ -109,7 +109,7 @@ class OpenFile:
         self._names: list[tuple[str, Key]] = [(str(path), self._key)]
 
     def __repr__(self) -> str:
-        """Which file, and whether it is open."""
+        """Return the path, and whether the file is open."""
         return f"<Hold of {self.path}: {'closed' if self._inode is None else 'open'}>"
 
     @property
@@ -118,20 +118,20 @@ class OpenFile:
         return self._inode is not None and self._inode.owned
 
     def read(self, size: int, offset: int) -> bytes:
-        """Bytes of the file, past SQLite.
+        """Read bytes of the file without SQLite.
 
         Raises:
-            OSError: they can not be read.
+            OSError: the bytes cannot be read.
         """
         assert self._inode is not None  # noqa: S101 - closed last
         return os.pread(self._inode.descriptors[0], size, offset)
 
     def own(self) -> bool:
-        """Lock the inode; False if another process, or another store of this one, has it.
+        """Lock the inode. Returns False if another process, or another store of this process, has the lock.
 
         Raises:
             StoreOpenError: the file system has no locks, or the file was replaced just now.
-            OSError: the file can not be locked.
+            OSError: the file cannot be locked.
         """
         assert self._inode is not None  # noqa: S101 - closed last
         with _guard:
@@ -148,17 +148,17 @@ class OpenFile:
         return True
 
     def watch(self) -> None:
-        """From now on `check` looks at the WAL and its index, too: SQLite has made them, and keeps them to the end."""
+        """Let `check` also compare the WAL and its index, which SQLite has created and keeps to the end."""
         for suffix in ("-wal", "-shm"):
             name = f"{self.path}{suffix}"
             with contextlib.suppress(FileNotFoundError):
                 self._names.append((name, key_of(os.stat(name))))
 
     def check(self) -> None:
-        """Do the names still lead to the open files? Costs some microseconds per name.
+        """Check that the names still lead to the open files. Costs some microseconds per name.
 
         Raises:
-            Gone: a file was removed, renamed or replaced.
+            FileGone: a file was removed, renamed or replaced.
         """
         for name, key in self._names:
             try:
@@ -166,12 +166,12 @@ class OpenFile:
             except (FileNotFoundError, NotADirectoryError):
                 raise FileGone(_gone(name, "removed or renamed")) from None
             except OSError:
-                continue  # says nothing about the file
+                continue  # such an error tells nothing about the file
             if key_of(found) != key:
                 raise FileGone(_gone(name, "replaced"))
 
     def close(self) -> None:
-        """Let go, after the connections. Doing it twice is harmless."""
+        """Release the share, after the connections are closed. Idempotent."""
         inode, self._inode = self._inode, None
         if inode is None:
             return
@@ -197,7 +197,7 @@ def _open(path: Path) -> Key:
 
 
 def is_owned(path: Path) -> bool:
-    """True if a store has locked the file that this path leads to, under whatever name. Nothing is locked for that."""
+    """Return True if a store has locked the file of this path, under any name. Takes no lock."""
     if not _OFD:
         return False
     try:
@@ -224,7 +224,7 @@ def _lock(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
-        if error.errno == errno.EINVAL:  # a kernel without these locks: the one beside the resolved path has to do
+        if error.errno == errno.EINVAL:  # a kernel without these locks: the lock beside the resolved path remains
             return True
         if error.errno in REFUSED:
             raise StoreOpenError(refused(path, error)) from error
@@ -240,13 +240,13 @@ def _unlock(inode: _Inode) -> None:
 
 
 def _asked(descriptor: int) -> bool:
-    """Would a lock be refused?"""
+    """Return True if a lock would be refused."""
     answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_RDLCK))
     return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
 
 
 def refused(path: Path, error: OSError) -> str:
-    """That a file system has no locks, and the way out."""
+    """Return that a file system has no locks, and what to do."""
     return (
         f"{path}: its file system refuses locks ({error.strerror}), and without one two processes could write the same "
         "file; keep the database on a local disk"

@@ -1,10 +1,10 @@
-"""What passes and what does not: the errors of a disk, of SQLite and of the system, and whether a file is damaged.
+"""Classify errors of disk, SQLite and system: temporary or permanent, and whether a file is damaged.
 
-Theory of operation. Nothing that may pass ends a store or a run: no room, no memory, no descriptor, no thread, a lock,
-a read or a write that failed. Two things never pass: a file that is gone (`_inode.Gone`), and one that is damaged.
-SQLite says "malformed" for damage and for a failed read alike (a read that ends in EIO becomes SQLITE_CORRUPT, and one
-that comes back short is filled with zeros). So that word is a suspicion, and `examine` settles it: with a new
-connection, which has nothing in its cache, SQLite checks the whole file.
+Theory of operation. A temporary error never ends a store or a run: no space, no memory, no descriptor, no thread, a
+lock, a failed read or write. Two errors are permanent: a file that was removed or replaced (`FileGone`), and a damaged
+one. SQLite reports "malformed" for damage and for a failed read alike (a read that ends in EIO becomes SQLITE_CORRUPT,
+and a short read is filled with zeros). So that report is a suspicion, and `examine` decides: with a new connection,
+whose cache is empty, SQLite checks the whole file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import StoreError, StoreUnavailable
 from ._open_file import OpenFile
 
 SUSPECT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Result codes that say "damaged", of what may be a failed read."""
+"""Result codes that report damage, which may be a failed read."""
 
 _CODES: Final = frozenset(
     {
@@ -52,33 +52,33 @@ _NUMBERS: Final = frozenset(
 )
 
 _CHUNK: Final = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 class Damaged(StoreError):
-    """SQLite's check of the whole file has found damage; no waiting heals that."""
+    """SQLite's check of the whole file found damage, which no wait heals."""
 
 
 class UnreadableData(StoreUnavailable):
-    """What was read makes no sense, and the file has not been found damaged."""
+    """A read returned invalid data, and the file is not known to be damaged."""
 
 
 class NoThread(StoreUnavailable):
-    """The system gives no thread; nothing was done."""
+    """The system gave no thread; nothing was done."""
 
 
 def primary_code(error: BaseException) -> int:
-    """SQLite's primary result code; 0 if the error has none."""
+    """Return SQLite's primary result code; 0 if the error has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def is_suspect(error: BaseException) -> bool:
-    """True for an error that says that the file is damaged."""
+    """Return True for an error that reports damage of the file."""
     return isinstance(error, sqlite3.Error) and primary_code(error) in SUSPECT
 
 
 def passes(error: BaseException | None) -> bool:
-    """True if the same call may work later, though nobody changes what was asked for."""
+    """Return True if the same call may work later without a change."""
     while error is not None:
         if isinstance(error, MemoryError | StoreUnavailable):
             return True
@@ -91,7 +91,7 @@ def passes(error: BaseException | None) -> bool:
 
 
 def is_outage(error: BaseException) -> bool:
-    """True for an error of the whole store, met in writing; false for one of the request that was written.
+    """Return True for a write error of the whole store; False for an error of one request.
 
     SQLite raises plain DatabaseError and InternalError for the whole store, too.
     """
@@ -100,7 +100,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
-    """A connection to a file, without transactions of its own. `mode`: rw or ro. `busy`: seconds to wait for a lock."""
+    """Return a connection without implicit transactions. `mode`: rw or ro. `busy`: seconds to wait for a lock."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -112,10 +112,12 @@ def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
 
 
 def examine(hold: OpenFile, busy: float) -> str | None:
-    """What SQLite's check of the whole file finds; None if the file is sound. Reads all of the file, maybe twice.
+    """Return what SQLite's check of the whole file finds; None if the file is sound.
+
+    Reads the whole file, possibly twice.
 
     Raises:
-        Misread: the check could not be made: the file can not be read now, or is locked.
+        UnreadableData: the check was impossible: the file cannot be read now, or is locked.
     """
     try:
         try:
@@ -145,7 +147,7 @@ def _read_through(hold: OpenFile) -> None:
     """Read the file and its WAL to their ends.
 
     Raises:
-        OSError: a part of them can not be read.
+        OSError: a part cannot be read.
     """
     offset = 0
     while data := hold.read(_CHUNK, offset):

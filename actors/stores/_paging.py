@@ -1,4 +1,4 @@
-"""Pages of events, bounded in bytes; and queries for lists of runs, checked, with their opaque cursors."""
+"""Pages of events, bounded in bytes; queries for lists of runs, validated, with opaque cursors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 
 
 def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
-    """The frames up to the one that brings them to `max_bytes`; what follows is not asked for."""
+    """Return the frames up to the one that reaches `max_bytes`; later frames are not fetched."""
     if max_bytes is None:
         return tuple(frames)
     taken, size = [], 0
@@ -27,7 +27,7 @@ def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
 
 
 Position = tuple[int, int]
-"""Where a page ends: when the run began to wait (0 in the order of age), and its number, in the order of creation."""
+"""The end of a page: when the run began to wait (0 in the order of age), and its number, in the order of creation."""
 
 
 def _digest(query: RunQuery) -> str:
@@ -40,15 +40,15 @@ def _digest(query: RunQuery) -> str:
 
 
 def encode(query: RunQuery, position: Position) -> str:
-    """The cursor of the page that follows a run."""
+    """Return the cursor of the page after a run."""
     return base64.urlsafe_b64encode(msgspec.json.encode([_digest(query), *position])).decode()
 
 
 def start(query: RunQuery) -> Position | None:
-    """Behind which position the page begins; None for the first page.
+    """Return the position behind which the page begins; None for the first page.
 
     Raises:
-        UsageError: limit out of range, a value can not be, or the cursor is not one of this query.
+        UsageError: a value is invalid, or the cursor belongs to another query.
     """
     query.check()
     if query.cursor is None:

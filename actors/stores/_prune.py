@@ -1,11 +1,14 @@
-"""Deleting done runs from a SQLite file, in slices: each is a part of one transaction of the writer, and short.
+"""Delete done runs from a SQLite file, in slices: each is part of one transaction of the writer, and short.
 
-Theory of operation. A run is pruned by one statement: its row goes, its id joins `pruned`, and its number joins
-`garbage`, so that it is gone at once and whole for every reader. What other tables hold under that number is deleted by
-later slices, also those of a later process: numbers are never reused, so that a reader can find none of it. A thread
-whose last run goes gets a new number, and the old one joins `garbage` likewise: its messages and state keys are out of
-reach at once, and a run that is started in the thread meanwhile begins anew. At last the free pages are given back to
-the file system, a few per slice.
+Theory of operation. A run is pruned by one statement: its row is deleted, its id joins `pruned`, and its number joins
+`garbage`, so that it is invisible at once and whole for every reader. Rows of other tables under that number are
+deleted
+by later slices, also of a later process: numbers are never reused, so no reader can find these rows. A thread whose
+last
+run is pruned gets a new number, and the old one joins `garbage` likewise: its messages and state keys are unreachable
+at
+once, and a run started in the thread meanwhile begins without them. Finally free pages are returned to the file system,
+a few per slice.
 """
 
 from __future__ import annotations
@@ -22,16 +25,16 @@ from ..contract.rows import RunInfo
 from ._requests import PruneSlice
 
 SLICE: Final = 0.02
-"""Seconds that one slice may take: others wait for it."""
+"""Seconds for one slice, because other requests wait meanwhile."""
 _ROWS: Final = 64
-"""Rows per statement: a slice ends soon after its time is over."""
+"""Rows per statement, so that a slice ends soon after its time."""
 _PAGES: Final = 16
-"""Free pages per statement that are given back: each may move a page from the end of the file."""
+"""Free pages returned per statement; each may move a page from the end of the file."""
 INCREMENTAL: Final = 2
-"""`PRAGMA auto_vacuum` of a file that can give pages back without being written anew."""
+"""`PRAGMA auto_vacuum` of a file that can return pages without a rewrite."""
 
 _RUN_TABLES: Final = ("events", "record", "calls", "tickets", "inbox")
-# The runs that are left see what they wrote themselves, and of what was written before the oldest of them the newest.
+# The remaining runs read their own writes, and of earlier writes only the newest.
 _DROP_HIDDEN: Final = (
     "DELETE FROM state WHERE thread = :thread AND run < :oldest AND rowid NOT IN"
     " (SELECT max(rowid) FROM state WHERE thread = :thread AND run < :oldest GROUP BY key)"
@@ -41,7 +44,7 @@ _ENDED: Final = "FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?"
 
 
 def sweep(connection: sqlite3.Connection, before: int) -> PruneSlice:
-    """One slice of work, inside the open transaction: what was pruned earlier first, then further runs."""
+    """Do one slice of work, inside the open transaction: garbage of earlier slices first, then further runs."""
     until = time.perf_counter() + SLICE
     runs = messages = 0
     for found in _work(connection, before):
@@ -90,7 +93,7 @@ def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None
 
 
 def _take_vacant(connection: sqlite3.Connection) -> PruneSlice | None:
-    """Threads whose runs were all pruned by an older release, which left the messages."""
+    """Empty threads whose runs were all pruned by an older release, which left the messages."""
     found = connection.execute("SELECT number FROM threads WHERE vacant LIMIT ?", (_ROWS,)).fetchall()
     for (thread,) in found:
         _empty(connection, thread)
@@ -98,14 +101,14 @@ def _take_vacant(connection: sqlite3.Connection) -> PruneSlice | None:
 
 
 def _empty(connection: sqlite3.Connection, thread: int) -> None:
-    """The thread has no run left: its content is garbage, under its old number."""
+    """Turn the content of a thread without runs into garbage, under its old number."""
     connection.execute("INSERT OR IGNORE INTO garbage(kind, number) VALUES ('thread', ?)", (thread,))
     connection.execute("DELETE FROM members WHERE thread = ?", (thread,))
     connection.execute(_RENUMBER, (thread,))
 
 
 def _clear(connection: sqlite3.Connection) -> PruneSlice | None:
-    """Delete some rows of one thing that is garbage."""
+    """Delete some rows of one garbage number."""
     found = connection.execute("SELECT kind, number FROM garbage LIMIT 1").fetchone()
     if found is None:
         return None
@@ -146,12 +149,12 @@ def _oldest_run(connection: sqlite3.Connection, thread: int) -> int | None:
 def _info(blob: bytes) -> RunInfo | None:
     try:
         return codec.load(RunInfo, blob)
-    except SchemaError:  # a run that can not be read can be deleted
+    except SchemaError:  # an unreadable run can still be deleted
         return None
 
 
 def _facts(info: RunInfo) -> str:
-    """Members of a thread with the same facts are one: what visibility depends on."""
+    """Return the facts on which visibility depends: members of a thread with equal facts count as one."""
     return codec.dump([info.by, info.agent, info.session_id, info.workspace]).decode()
 
 
@@ -159,23 +162,23 @@ def _facts(info: RunInfo) -> str:
 
 
 def incremental(connection: sqlite3.Connection) -> bool:
-    """True if the file can give free pages back."""
+    """Return True if the file can return free pages."""
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
 
 
 def free_pages(connection: sqlite3.Connection) -> int:
-    """Pages of the file that hold nothing."""
+    """Return the number of free pages in the file."""
     return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
 
 
 def sizes(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Bytes of the file, and how many of them are free."""
+    """Return the bytes of the file, and how many of them are free."""
     page = int(connection.execute("PRAGMA page_size").fetchone()[0])
     return int(connection.execute("PRAGMA page_count").fetchone()[0]) * page, free_pages(connection) * page
 
 
 def forecast(connection: sqlite3.Connection, before: int) -> Pruned:
-    """What a prune would delete. Reads the lengths of what there is, not the content."""
+    """Return what a prune would delete. Reads the lengths of rows, not their content."""
     old = "SELECT number FROM runs WHERE ended_at < :before"
     threads = (
         f"SELECT thread FROM runs WHERE ended_at < :before EXCEPT SELECT thread FROM runs WHERE number NOT IN ({old})"  # noqa: S608 - constants

@@ -1,4 +1,4 @@
-"""Queries: each is one short read transaction, a snapshot that is given up before the caller gets the result."""
+"""Queries: each is one short read transaction, a snapshot that is released before the caller gets the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .faults import READ, Faults
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# The newest row of a key has the largest rowid; of the older ones no value is read.
+# The newest row of a key has the largest rowid; the values of older rows are not read.
 _NEWEST: Final = (
     "SELECT run, thread, key, revision, value FROM state WHERE rowid IN ("
     "SELECT max(rowid) FROM state WHERE run = :run AND thread IS NULL{own} GROUP BY key"
@@ -46,14 +46,14 @@ _STATE_AT: Final = _NEWEST.format(
 )
 
 _IDLE_READERS: Final = 4
-"""Connections that are kept open for the next reader: as many as read at once."""
+"""Connections kept open for the next reader: as many as read at once."""
 
 BELIEVED: Final = 30.0
-"""Seconds for which a file that was checked counts as sound: readers that fail at once do not all check it."""
+"""Seconds for which a checked file counts as sound, so that readers that fail together do not all check it."""
 
 
 class ReadConnections:
-    """Connections that can only read. Usable from any thread; a connection serves one reader at a time."""
+    """Read-only connections. Usable from any thread; a connection serves one reader at a time."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ReadConnections:
         faults: Faults | None = None,
         examine: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`connect` makes a connection, `examine` checks the whole file: what is wrong with it; None if it is sound."""
+        """`connect` opens a connection; `examine` checks the whole file: the damage, or None if it is sound."""
         self._connect, self._faults, self._examine = connect, faults, examine
         self._examining = threading.Lock()
         self._sound_until = -math.inf
@@ -73,14 +73,16 @@ class ReadConnections:
         """Run a query in one read transaction.
 
         Raises:
-            StoreUnavailable: the file does not answer. StoreError: it is damaged. StoreDown: the store is closed.
+            StoreUnavailable: the file does not answer.
+            StoreError: the file is damaged.
+            StoreDown: the store is closed.
         """
         try:
             with self._snapshot() as connection:
                 if self._faults is not None:
                     self._faults(READ)
                 return query(connection, *args, **kwargs)
-        except StoreOpenError as error:  # of a new connection
+        except StoreOpenError as error:  # raised by opening a new connection
             if passes(error):
                 raise StoreUnavailable(f"the store does not answer now: {error}; try again") from error
             raise
@@ -94,7 +96,7 @@ class ReadConnections:
             raise StoreError(f"a row of the store can not be read: {error}") from error
 
     def _looked_at(self, error: Exception) -> StoreError:
-        """What SQLite's word that the file is damaged came to: one reader checks the file, the others wait for that."""
+        """Return the error for a report of damage: one reader checks the file, the others wait for its finding."""
         with self._examining:
             try:
                 finding = None if time.monotonic() < self._sound_until else self._examine()
@@ -117,7 +119,7 @@ class ReadConnections:
             connection.execute("BEGIN")
             yield connection
         except (sqlite3.Error, OSError, MemoryError):
-            connection.close()  # what was misread is in its cache
+            connection.close()  # its cache may hold the misread page
             raise
         except BaseException:  # a statement that is not finished would hold on to this snapshot
             connection.close()
@@ -144,7 +146,7 @@ class ReadConnections:
             connection.close()
 
     def close(self) -> None:
-        """Close what is idle; a connection that reads now is closed after that."""
+        """Close idle connections; a connection in use is closed after its read."""
         self._closed = True
         self._close_idle(0)
 
@@ -154,10 +156,10 @@ def _words(error: Exception) -> str:
 
 
 def epoch(connection: sqlite3.Connection) -> str:
-    """The name of the log.
+    """Return the epoch.
 
     Raises:
-        StoreError: it has none.
+        StoreError: the file has none.
     """
     found = connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()
     if found is None:
@@ -166,32 +168,32 @@ def epoch(connection: sqlite3.Connection) -> str:
 
 
 def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
-    """All runs that are not done, oldest first, each with whether it is held."""
+    """Return all runs that are not done, oldest first, each with whether it is held."""
     sql = f"SELECT run_id, dispatch = 'held' FROM {OPEN} WHERE ended_at IS NULL ORDER BY number"  # noqa: S608 - a constant
     return tuple((name, bool(held)) for name, held in connection.execute(sql))
 
 
 def to_do(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
-    """Runs that are not at rest, oldest first, each with whether it is held."""
+    """Return the runs that are not at rest, oldest first, each with whether it is held."""
     sql = f"SELECT run_id, dispatch = 'held' FROM runs INDEXED BY runs_to_do WHERE {TO_DO} ORDER BY number"  # noqa: S608 - constants
     return tuple((name, bool(held)) for name, held in connection.execute(sql))
 
 
 def next_due(connection: sqlite3.Connection) -> datetime | None:
-    """When the earliest timer of a waiting run fires."""
+    """Return when the earliest timer of a waiting run fires."""
     sql = f"SELECT next_due FROM runs INDEXED BY runs_due WHERE {DUE} ORDER BY next_due LIMIT 1"  # noqa: S608 - constants
     found = connection.execute(sql).fetchone()
     return None if found is None else moment(found[0])
 
 
 def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[str]:
-    """Waiting runs whose timer has fired, earliest first."""
+    """Return the waiting runs whose timer has fired, earliest first."""
     sql = f"SELECT run_id FROM runs INDEXED BY runs_due WHERE {DUE} AND next_due <= ? ORDER BY next_due LIMIT ?"  # noqa: S608 - constants
     return tuple(name for (name,) in connection.execute(sql, (milliseconds(now), limit)))
 
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
-    """A run's rows."""
+    """Return a run's rows."""
     sql = "SELECT number, thread, step, consumed, info, row FROM runs WHERE run_id = ?"
     found = connection.execute(sql, (run_id,)).fetchone()
     if found is None:
@@ -211,7 +213,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
 
 
 def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
-    """What a run's own row says, also if a part of it can not be read."""
+    """Return a run's own row, also if a part of it is unreadable."""
     sql = (
         "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held' AND ended_at IS NULL,"
         " created_at, info, row,"
@@ -244,7 +246,7 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
 
 
 def _readable(cls: type[T], blob: bytes) -> T | None:
-    """A row; None if it can not be read."""
+    """Return a row; None if it is unreadable."""
     try:
         return codec.load(cls, blob)
     except SchemaError:
@@ -252,13 +254,13 @@ def _readable(cls: type[T], blob: bytes) -> T | None:
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:
-    """The ticket with that id, else the newest of the call with that id."""
+    """Return the ticket with that id, else the newest of the call with that id."""
     found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     return None if found is None else find_ticket(connection, found[0], target)
 
 
 def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
-    """To whom a thread belongs."""
+    """Return the facts of a thread."""
     sql = "SELECT number, owner, created_at, runs FROM threads WHERE thread_id = ?"
     found = connection.execute(sql, (thread_id,)).fetchone()
     if found is None:
@@ -276,7 +278,7 @@ def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tup
 
 
 def _tickets(connection: sqlite3.Connection, number: int, calls: frozenset[str] | None) -> tuple[Ticket, ...]:
-    """All tickets, or the open ones and those of the calls, as they were made."""
+    """Return all tickets, or the open ones and those of the calls, in the order of their creation."""
     if calls is None:
         found = connection.execute("SELECT rowid, body FROM tickets WHERE run = ? ORDER BY rowid", (number,)).fetchall()
     else:
@@ -296,10 +298,10 @@ def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[
 
 
 def state_at(connection: sqlite3.Connection, run_id: str, step: int) -> tuple[StateWrite, ...]:
-    """State keys as they were at the end of a step.
+    """Return the state keys as of the end of a step.
 
     Raises:
-        UnknownRun: no such run.
+        UnknownRun: no run has this id.
     """
     found = connection.execute("SELECT number, thread FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
@@ -311,7 +313,7 @@ def state_at(connection: sqlite3.Connection, run_id: str, step: int) -> tuple[St
 def _state(
     connection: sqlite3.Connection, number: int, thread: int, which: str, step: int = 0
 ) -> tuple[StateWrite, ...]:
-    """The newest value of each of the run's and its thread's keys; what others wrote has no revision of this run."""
+    """Return the newest value of each of the run's and its thread's keys; values of other runs have revision 0."""
     rows = connection.execute(which, {"run": number, "thread": thread, "step": step}).fetchall()
     return tuple(
         StateWrite(
@@ -327,23 +329,24 @@ def _state(
 def events(
     connection: sqlite3.Connection, run_id: str, after: int, limit: int, max_bytes: int | None
 ) -> Sequence[bytes]:
-    """A page of encoded events, in order."""
+    """Return a page of encoded events, in order."""
     sql = (
         "SELECT frame FROM events WHERE run = (SELECT number FROM runs WHERE run_id = ?) AND seq > ?"
         " ORDER BY seq LIMIT ?"
     )
-    with closing(connection.execute(sql, (run_id, after, limit))) as rows:  # read row by row, as far as the page goes
+    # read row by row, only to the end of the page
+    with closing(connection.execute(sql, (run_id, after, limit))) as rows:
         return _paging.page((frame for (frame,) in rows), max_bytes)
 
 
 def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]:
-    """Every accepted command of a run, in order."""
+    """Return every accepted command of a run, in order."""
     found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     return () if found is None else _inbox(connection, found[0], 0)
 
 
 def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
-    """A page of a run's record. What came in through the inbox is kept there only."""
+    """Return a page of a run's record. Commands are stored in the inbox only, and filled in from there."""
     sql = (
         "SELECT last, body FROM record WHERE run = (SELECT number FROM runs WHERE run_id = ?)"
         " ORDER BY rowid LIMIT ? OFFSET ?"
@@ -354,6 +357,6 @@ def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:
-    """A thread's history, in order."""
+    """Return a thread's history, in order."""
     sql = "SELECT body FROM messages WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) ORDER BY pos"
     return tuple(codec.load(Message, body) for (body,) in connection.execute(sql, (thread_id,)).fetchall())

@@ -1,8 +1,8 @@
 """The record of a run as bytes, and back: `[[milliseconds, "CallReturned", {...}], ...]` in the envelope of all rows.
 
-What has its default is left out, as in rows. A command stays in the inbox, where it is kept word for word, and is
-written here by its position. Other values are written whole, though most of them are in a row, too: the row of a call
-may change after the commit that carries the input, and a message may never be written.
+Fields with their default are left out, as in rows. A command is stored in the inbox, word for word, and written here as
+its position. Other values are written whole, although most of them are also in a row: a call's row may change after the
+commit that carries the input, and a message may never be written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VERDICTS: Final = {kind.__name__: kind for kind in get_args(Verdict)}
 
 
 def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
-    """Entries as bytes; what has no form in JSON makes one `RecordGap` of them, and harms no commit."""
+    """Encode entries; entries that cannot be encoded become one `RecordGap`, so that the commit succeeds."""
     try:
         return codec.dump_data([_plain(one) for one in taken])
     except MemoryError:
@@ -58,10 +58,10 @@ def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
 
 
 def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
-    """Entries from their bytes. `items`: all commands of the run.
+    """Decode entries. `items`: all commands of the run.
 
     Raises:
-        SchemaError: these are no entries; or a newer release wrote them.
+        SchemaError: the bytes are not entries; or a newer release wrote them.
     """
     found = codec.load(list[Any], body)
     try:
@@ -87,7 +87,7 @@ def _taken(data: list[Any], items: Items) -> RecordEntry:
 
 @cache
 def _form(hint: Any) -> tuple[Write, Read]:
-    """How a value of a type is written, and read."""
+    """Return writer and reader for the values of a type."""
     special = _SPECIAL.get(hint)
     if special is not None:
         return special
@@ -138,7 +138,7 @@ def _same(value: object) -> Any:
 
 
 def _number(value: float) -> float | str:
-    """JSON has no infinities."""
+    """Return a float as JSON; an infinity as text, because JSON has none."""
     return value if math.isfinite(value) else repr(float(value))
 
 
@@ -147,7 +147,7 @@ def _verdict(value: object) -> list[Any]:
 
 
 def _keys(keys: Keys) -> list[Any]:
-    """Of a reducer, a function, it is kept that there is one: what it returned is in `RecordEntry.reduced`."""
+    """Return state keys as JSON; of a reducer only its existence, because its results are in `RecordEntry.reduced`."""
     return [[key.scope, key.name, known.persistent, known.reduce is not None] for key, known in keys.items()]
 
 

@@ -1,6 +1,6 @@
-"""What a store is asked to write: a closed set of requests, and how each one learns what became of it.
+"""The requests to a store: a closed set, and how each is settled.
 
-A request is made in the trio thread, executed wherever the store writes, and settled in the trio thread again.
+A request is created in the trio thread, executed where the store writes, and settled in the trio thread, exactly once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Result(Generic[T]):
-    """What one asking request came to: a value, or the error that its asker gets."""
+    """The result of a request whose task waits: a value, or the error for that task."""
 
     value: T | None = None
     error: Exception | None = None
@@ -29,7 +29,7 @@ class Result(Generic[T]):
 
 @attrs.define(eq=False)
 class CommitRequest:
-    """A run's commit. `blobs` is what an encoding store made of it, `error` why it could not (refused in its turn)."""
+    """A run's commit. `blobs` is its encoded form, `error` the failure of encoding (reported in the commit's turn)."""
 
     claim: Claim
     commit: Commit
@@ -39,7 +39,7 @@ class CommitRequest:
     error: Exception | None = None
 
     def settle(self, result: Receipt, hooks: StoreHooks) -> None:
-        """Tell the runtime of the durable events, then hand the receipt over."""
+        """Report the durable events to the runtime, then deliver the receipt."""
         try:
             if result.kind == "committed":
                 hooks.committed(self.commit.run_id, result.last, self.frames)
@@ -47,7 +47,7 @@ class CommitRequest:
             self.deliver(result)
 
     def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
-        """Settle it as down."""
+        """Settle the request as down."""
         self.settle(Receipt(kind="down", error=error), hooks)
 
 
@@ -59,20 +59,21 @@ class PendingRequest(Generic[T]):
     done: trio.Event | None = attrs.field(default=None, init=False)
 
     def settle(self, result: Result[T], hooks: StoreHooks) -> None:
-        """Keep the result and wake the task that waits, if it waits already."""
+        """Store the result and wake the task if it waits already."""
         self.result = result
         if self.done is not None:
             self.done.set()
 
     def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
-        """Settle it as down."""
+        """Settle the request as down."""
         self.settle(Result(error=error), hooks)
 
     async def answer(self) -> T:
-        """Wait for the result, shielded: what is queued gets written. The store's end bounds it.
+        """Wait for the result, shielded, because a queued request gets written. The store's end bounds the wait.
 
         Raises:
-            StoreDown: unknown whether it was written. Whatever else the request was refused with.
+            StoreDown: unknown whether the request was written.
+            Exception: the error with which the request was refused.
         """
         if self.result is None:
             self.done = trio.Event()
@@ -83,7 +84,7 @@ class PendingRequest(Generic[T]):
         assert self.result is not None  # noqa: S101 - settle() set it before it set the event
         if self.result.error is not None:
             raise self.result.error
-        return self.result.value  # type: ignore[return-value]  # T may be Optional itself, so there is nothing to check
+        return self.result.value  # T may itself be Optional, so None is a valid value
 
 
 @attrs.define(eq=False)
@@ -95,7 +96,7 @@ class CreateRequest(PendingRequest[Created]):
     blobs: object = None
 
     def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
-        """Tell the runtime of the durable event, then wake the creator."""
+        """Report the durable event to the runtime, then wake the creator."""
         try:
             if result.value is not None and result.value.existing is None:
                 hooks.committed(self.new.info.run_id, 1, (self.frame,))
@@ -105,7 +106,7 @@ class CreateRequest(PendingRequest[Created]):
 
 @attrs.define(eq=False)
 class ClaimRequest(PendingRequest[Claim | None]):
-    """A new fencing token for a run."""
+    """A request for a new fencing token of a run."""
 
     run_id: str
 
@@ -127,7 +128,7 @@ class PostRequest(PendingRequest[PostResult]):
     judge: Judge
 
     def settle(self, result: Result[PostResult], hooks: StoreHooks) -> None:
-        """Tell the runtime of the journaled command, then wake the poster."""
+        """Report the journaled command to the runtime, then wake the caller of `post`."""
         try:
             if result.value is not None and result.value.item is not None:
                 hooks.posted(self.run_id, result.value.item)
@@ -137,7 +138,7 @@ class PostRequest(PendingRequest[PostResult]):
 
 @attrs.frozen
 class PruneSlice:
-    """What one slice of a prune came to; `more`: another one is needed."""
+    """The result of one slice of a prune; `more`: another slice is needed."""
 
     runs: int = 0
     messages: int = 0
@@ -151,7 +152,7 @@ class PruneRequest(PendingRequest[PruneSlice]):
     before: int
 
     def settle(self, result: Result[PruneSlice], hooks: StoreHooks) -> None:
-        """Tell the runtime that runs are gone, then wake the task that prunes."""
+        """Report the deletion to the runtime, then wake the pruning task."""
         try:
             if result.value is not None and result.value.runs:
                 hooks.pruned()

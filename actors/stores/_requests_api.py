@@ -1,4 +1,4 @@
-"""The public commands, the same for every store that takes requests: check, hand in, wait shielded."""
+"""The public methods that write, the same for every store with requests: check, queue, wait shielded."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ._timestamps import milliseconds
 class RequestStore(Store):
     """A store whose writes are requests.
 
-    Cancellation: a command either hears Cancelled before anything was handed in, or waits (shielded) and returns its
+    Cancellation: a method either raises Cancelled before its request is queued, or waits (shielded) and returns the
     result.
     """
 
     @abc.abstractmethod
     def _put(self, request: Request) -> None:
-        """Take a request; it is settled exactly once, maybe before this returns."""
+        """Queue a request; it is settled exactly once, possibly before this returns."""
 
     @abc.abstractmethod
     def _refuse(self) -> None:
-        """Raise StoreUnavailable or StoreDown if an asking caller would wait for the end of an outage."""
+        """Raise StoreUnavailable or StoreDown if the caller would have to wait for the end of an outage."""
 
     async def create_run(self, new: NewRun, frame: bytes) -> Created:
-        """Write a run and claim it; durable when this returns. See `Store.create_run`."""
+        """Write a run and claim it; durable on return. See `Store.create_run`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse()
         request = CreateRequest(new, frame)
@@ -40,7 +40,7 @@ class RequestStore(Store):
         return await request.answer()
 
     async def claim(self, run_id: str) -> Claim | None:
-        """Take a run; a new fencing token. See `Store.claim`."""
+        """Claim a run with a new fencing token. See `Store.claim`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse()
         request = ClaimRequest(run_id)
@@ -48,11 +48,11 @@ class RequestStore(Store):
         return await request.answer()
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; never waits, never raises for what the store does. See `Store.submit`."""
+        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
         self._put(CommitRequest(claim, commit, frames, deliver))
 
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
-        """Judge a command and journal it if accepted; durable when this returns. See `Store.post`."""
+        """Judge a command and journal it if accepted; durable on return. See `Store.post`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse()
         request = PostRequest(run_id, command, judge)
@@ -61,11 +61,11 @@ class RequestStore(Store):
 
     @abc.abstractmethod
     async def _sizes(self) -> tuple[int, int]:
-        """Bytes of the storage, and how many of them are free."""
+        """Return the bytes of the storage, and how many of them are free."""
 
     @abc.abstractmethod
     async def _forecast(self, before: datetime) -> Pruned:
-        """What a prune would delete."""
+        """Return what a prune would delete."""
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
         """Delete done runs that ended before a time, in short transactions. See `Store.prune`."""

@@ -1,9 +1,10 @@
-"""The tables of the SQLite file, and how a file of an older release becomes one of this release.
+"""The tables of the SQLite file, and the migrations from files of older releases.
 
-`PRAGMA application_id` says that the file is ours, `PRAGMA user_version` how many of the migrations it has. Each
-migration is one transaction. Rowid tables with unique indexes: WITHOUT ROWID doubles the file at pages of 4 KiB.
-Times are milliseconds since 1970, UTC; bodies are rows of `contract.codec`; `run` is `runs.number`, `thread` is
-`threads.number`.
+`PRAGMA application_id` marks the file as ours, `PRAGMA user_version` is the number of applied migrations. Each
+migration
+is one transaction. Rowid tables with unique indexes, because WITHOUT ROWID doubles the file at pages of 4 KiB. Times
+are
+milliseconds since 1970, UTC; bodies are rows of `contract.codec`; `run` is `runs.number`, `thread` is `threads.number`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ APPLICATION_ID: Final = 0x47724E72
 
 @attrs.frozen(kw_only=True)
 class Migration:
-    """How a file gets from one schema version to the next: statements, executed in one transaction."""
+    """The step from one schema version to the next: statements, executed in one transaction."""
 
     summary: str
     statements: tuple[str, ...]
@@ -83,9 +84,9 @@ _FIRST: Final = Migration(
 
 _WAS_TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed)"
 TO_DO: Final = f"{_WAS_TO_DO[:-1]} OR leaving)"
-"""Not at rest: somebody has to work on it. One that waited may be on its way out: it rests no more."""
+"""Not at rest: the run needs an owner. A waiting run that is ending does not rest, either."""
 DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
-"""Waits, and not for people alone."""
+"""Waits for a timer, not for people alone."""
 
 _SECOND: Final = Migration(
     summary="the log has a name; opening costs what there is to do, not what waits",
@@ -120,7 +121,7 @@ _FOURTH: Final = Migration(
 
 WAITS: Final = "waiting_since IS NOT NULL"
 _ABOUT: Final = "agent, started_by, created_at, search"
-"""What a list can be filtered by and never changes: indexes hold it, so that a filter does not read whole rows."""
+"""Immutable columns that lists filter by: indexes contain them, so that a filter reads no whole rows."""
 _OLDEST_OPEN: Final = "SELECT min(requested_at) FROM tickets WHERE run = runs.number AND tickets.status = 'open'"
 _WAITING: Final = "status = 'waiting'"
 
@@ -199,24 +200,24 @@ _SEVENTH: Final = Migration(
 )
 
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
-"""At every opening: a claim's token is above its generation's base, so all older claims are void at once."""
+"""Run at every opening: the tokens of new claims are above the generation's base, so all older claims are void."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
-"""The base: a generation has room for four milliards of tokens."""
+"""The base of a generation, which has room for 2**32 tokens."""
 
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
-"""For a copy: from here on it may grow other events than the original, under the same sequences."""
+"""For a copy: from here on it may have other events than the original under the same sequences."""
 
 MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
-"""In order, never changed once released: the n-th makes version n out of version n - 1."""
+"""In order, never changed once released: the n-th makes version n from version n - 1."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """How many migrations the file has; 0 for a new one."""
+    """Return the number of migrations applied to the file; 0 for a new one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring the file to the newest version, one transaction per migration; nothing is half done after a crash.
+    """Bring the file to the newest version, one transaction per migration; a crash leaves no migration half done.
 
     Raises:
         sqlite3.Error: a statement failed; that migration has changed nothing.

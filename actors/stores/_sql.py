@@ -1,4 +1,7 @@
-"""Statements: how the rows of a run get into the tables and out of them. No transactions, no threads, no decisions."""
+"""Statements: how the rows of a run are written to the tables and read from them.
+
+No transactions, threads or decisions.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ from ._timestamps import milliseconds
 Row = tuple[Any, ...]
 
 OPEN: Final = "runs INDEXED BY runs_open"
-"""The runs that are not done. Left to itself the planner reads all runs that there ever were, for their order."""
+"""The runs that are not done. Without INDEXED BY the planner reads all runs of the file, for their order."""
 
 _CHUNKS: Final = (128, 64, 32, 16, 8, 4, 2, 1)
-"""Events per statement. Every statement gives up the interpreter's lock, and getting it back can take 5 ms while the
-trio thread computes: fewer statements keep a commit's latency low under load."""
+"""Events per statement.
+
+Every statement releases the interpreter's lock, and getting it back can take 5 ms while the trio thread computes: fewer
+statements keep a commit's latency low under load.
+"""
 
 _INSERT_EVENTS: Final = {
     size: "INSERT INTO events(run, seq, frame) VALUES " + ", ".join(["(?, ?, ?)"] * size)  # noqa: S608 - constants
@@ -81,15 +87,17 @@ _COPY_MESSAGES: Final = (
 
 @attrs.frozen
 class EncodedRows:
-    """The encoded rows of a commit or of a new run, each with what its columns need. Made in the trio thread.
+    """The encoded rows of a commit or of a new run, each with its columns. Made in the trio thread.
 
     Attributes:
-        row: of the run. info: of a new run.
-        calls: (call id, step, index, status, body). tickets: (ticket id, call id, status,
-            when it was opened, brief, body).
-        messages: (id, step, body). state: (whether of the thread, key, revision, value).
+        row: of the run.
+        calls: (call id, step, index, status, body).
+        tickets: (ticket id, call id, status, time of opening, brief, body).
+        messages: (id, step, body).
+        state: (whether of the thread, key, revision, value).
         size: bytes of all of it, and of the frames.
-        taken: what the record gets; empty if that is nothing.
+        info: of a new run.
+        taken: for the record; empty if there is nothing.
     """
 
     row: bytes
@@ -106,7 +114,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     """Encode the rows of a commit.
 
     Raises:
-        TypeError: something in it has no form in JSON. Whatever else an encoder raises for a strange value.
+        TypeError: a value has no form in JSON. Other exceptions of an encoder for a strange value pass.
     """
     dump = codec.dump
     row = dump(apart(commit.row) if commit.row.sent else commit.row)
@@ -122,7 +130,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
 
 
 def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
-    """Encode the rows of a new run. Raises what `encode_commit` raises."""
+    """Encode the rows of a new run. Raises as `encode_commit` does."""
     row, info = codec.dump(new.row), codec.dump(new.info)
     messages, state = _encode_messages(new.messages), _encode_state(new.state)
     taken = dump_taken(new.taken) if new.taken else b""
@@ -149,7 +157,10 @@ def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int,
 
 
 def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Commit, blob: bytes) -> bool:
-    """Write the run row; False if the claim is old, the commit does not follow, or it ends with commands unread."""
+    """Write the run row.
+
+    Returns False if the claim is old, the commit does not follow, or it ends with unread commands.
+    """
     row = commit.row
     consumed = max(row.inbox, commit.consumed)
     due = None if row.next_due is None else milliseconds(row.next_due)
@@ -167,7 +178,7 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
 def insert_run(
     connection: sqlite3.Connection, new: NewRun, blobs: EncodedRows, *, thread: int, token: int, held: bool
 ) -> int:
-    """Write a new run; its number."""
+    """Write a new run and return its number."""
     info, row = new.info, new.row
     due = None if row.next_due is None else milliseconds(row.next_due)
     values: Row = (info.run_id, thread, info.agent, row.status.value, row.stage.value, row.step)
@@ -177,12 +188,12 @@ def insert_run(
 
 
 def add_events(connection: sqlite3.Connection, values: Sequence[object]) -> None:
-    """Append events: run, sequence and frame of the first, of the second, and so on, in one flat sequence."""
+    """Append events: run, sequence and frame of each, in one flat sequence."""
     _add(connection, _INSERT_EVENTS, values)
 
 
 def add_record(connection: sqlite3.Connection, values: Sequence[object]) -> None:
-    """Append to records: run, sequence of the newest event and body, flat as for events."""
+    """Append to records: run, sequence of the newest event and body of each, flat as for events."""
     _add(connection, _INSERT_RECORD, values)
 
 
@@ -207,19 +218,22 @@ def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int
 
 
 def wait_since(connection: sqlite3.Connection, number: int) -> None:
-    """Of a waiting run, after its tickets are written: since when it waits."""
+    """Update since when a waiting run waits, after its tickets were written."""
     connection.execute(_SINCE, (number,))
 
 
 def find_thread(connection: sqlite3.Connection, thread_id: str) -> tuple[int, int] | None:
-    """The thread's number, and how many runs were ever created in it; None if there is no such thread."""
+    """Return the thread's number, and how many runs were ever created in it; None if there is no such thread."""
     sql = "SELECT number, runs FROM threads WHERE thread_id = ?"
     found: tuple[int, int] | None = connection.execute(sql, (thread_id,)).fetchone()
     return found
 
 
 def join_thread(connection: sqlite3.Connection, thread: int | None, info: RunInfo) -> int:
-    """Count one more run of the thread, which is made if it is new (None): the run's principal owns it; its number."""
+    """Count one more run of the thread and return its number.
+
+    A new thread (None) is created, owned by the run's principal.
+    """
     if thread is not None:
         connection.execute("UPDATE threads SET runs = runs + 1, vacant = 0 WHERE number = ?", (thread,))
         return thread
@@ -229,17 +243,17 @@ def join_thread(connection: sqlite3.Connection, thread: int | None, info: RunInf
 
 
 def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
-    """The run that works on the thread."""
+    """Return the run that works on the thread, or None."""
     sql = f"SELECT run_id FROM {OPEN} WHERE thread = ? AND ended_at IS NULL AND dispatch = 'ready' LIMIT 1"  # noqa: S608 - a constant
     found = connection.execute(sql, (thread,)).fetchone()
     return None if found is None else str(found[0])
 
 
 def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequence[Message]) -> str | None:
-    """Let the oldest held run of the thread work, if the run that has ended was the active one; its id.
+    """Let the oldest held run of the thread work, if the ended run was the active one; returns its id.
 
-    `left`: input of the run that has ended, if it was never admitted. It is appended now, and so is that of the runs
-    that ended in the line before the one that may work now. That of a held run waits for its turn in its row.
+    `left`: input of the ended run, if it was never admitted. It is appended now, and so is the input of runs that ended
+    while held, up to the run that may work now. The input of a held run stays in its row until its turn.
     """
     dispatch = connection.execute("SELECT dispatch FROM runs WHERE number = ?", (number,)).fetchone()[0]
     if dispatch == "held":
@@ -256,7 +270,7 @@ def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequ
 
 
 def _append_late(connection: sqlite3.Connection, thread: int, after: int, before: int) -> None:
-    """Append the input of runs between these numbers that ended while the thread held them back."""
+    """Append the input of runs between these numbers that ended while the thread held them."""
     sql = (
         "SELECT number, run_id, row FROM runs WHERE thread = ? AND number > ? AND number < ?"
         " AND dispatch = 'held' AND ended_at IS NOT NULL ORDER BY number"
@@ -274,7 +288,7 @@ def _append(connection: sqlite3.Connection, thread: int, number: int, messages: 
 
 
 def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str, int]) -> frozenset[str]:
-    """Begin a new thread as a copy of another one's first messages; all ids that the thread has then."""
+    """Begin a new thread as a copy of another thread's first messages; returns all message ids of the thread."""
     sql = "SELECT id FROM messages WHERE thread = ?"
     if connection.execute(f"{sql} LIMIT 1", (thread,)).fetchone() is not None:
         return frozenset()
@@ -298,7 +312,7 @@ def add_command(
 
 
 def find_ticket(connection: sqlite3.Connection, number: int, target: str) -> Ticket | None:
-    """The ticket with that id, else the newest of the call with that id."""
+    """Return the ticket with that id, else the newest of the call with that id."""
     for column in ("ticket_id", "call_id"):
         sql = f"SELECT body FROM tickets WHERE run = ? AND {column} = ? ORDER BY rowid DESC LIMIT 1"  # noqa: S608
         found = connection.execute(sql, (number, target)).fetchone()
@@ -308,28 +322,28 @@ def find_ticket(connection: sqlite3.Connection, number: int, target: str) -> Tic
 
 
 def find_call(connection: sqlite3.Connection, number: int, call_id: str) -> CallRow | None:
-    """The call with that id."""
+    """Return the call with that id, or None."""
     sql = "SELECT body FROM calls WHERE run = ? AND call_id = ?"
     found = connection.execute(sql, (number, call_id)).fetchone()
     return None if found is None else codec.load(CallRow, found[0])
 
 
 def find_command(connection: sqlite3.Connection, number: int, command_id: str) -> tuple[Command, CommandResult] | None:
-    """The accepted command with that id, and its answer."""
+    """Return the accepted command with that id, and its result; or None."""
     sql = "SELECT body, answer FROM inbox WHERE run = ? AND command_id = ?"
     found = connection.execute(sql, (number, command_id)).fetchone()
     return None if found is None else (codec.load(Command, found[0]), codec.load(CommandResult, found[1]))
 
 
 def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[int, Command] | None:
-    """The accepted decision that occupies a target, with its position."""
+    """Return the accepted decision that occupies a target, with its position; or None."""
     sql = "SELECT position, body FROM inbox WHERE run = ? AND target_key = ?"
     found = connection.execute(sql, (number, key)).fetchone()
     return None if found is None else (int(found[0]), codec.load(Command, found[1]))
 
 
 def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: bytes) -> RunRow:
-    """A run's row from its bytes, with the texts of input that waits, which are in the inbox."""
+    """Return a run's row from its bytes, with the texts of pending input, which are in the inbox."""
     row = codec.load(RunRow, blob)
     texts: dict[str, str] = {}
     for one in row.sent:
@@ -339,13 +353,13 @@ def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: byt
 
 
 def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[int, int]:
-    """How many texts that were sent wait for a step of the run, and their bytes."""
+    """Return how many sent texts wait for a step of the run, and their bytes."""
     sql = "SELECT body FROM inbox WHERE run = ? AND position > ? AND kind = 'send'"
     unread = (codec.load(Command, body) for (body,) in connection.execute(sql, (number, consumed)))
     return waiting(find_row(connection, number), unread)
 
 
 def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
-    """The run's row as it is stored: without the texts that are in the inbox."""
+    """Return the run's row as stored: without the texts that are in the inbox."""
     found = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
     return codec.load(RunRow, found[0])

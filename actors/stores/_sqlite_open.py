@@ -1,4 +1,4 @@
-"""Opening a SQLite file: what must be right about it, and a clear word for everything that is not."""
+"""Open a SQLite file: check everything that must be right about it, and explain every fault."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _HEADER: Final = 100
 """Bytes of the header of a SQLite file (https://www.sqlite.org/fileformat.html)."""
 
 CHECKED_WHOLE: Final = 16 * 2**20
-"""Bytes up to which a file that was not closed is checked at opening (some 50 ms); a larger one by `greenroom db`."""
+"""Bytes up to which an uncleanly closed file is checked at opening (about 50 ms); a larger one by `greenroom db`."""
 
 AUTOCHECKPOINT: Final = 4000
-"""Pages of WAL between checkpoints (16 MB): a fourth of the default's fsyncs."""
+"""Pages of WAL between checkpoints (16 MB): a quarter of the default's fsyncs."""
 
 JOURNAL_LIMIT: Final = 64 * 2**20
-"""Bytes that the WAL is cut back to after a burst."""
+"""Bytes to which the WAL is truncated after a burst."""
 
 OLDEST_SQLITE: Final = (3, 35, 0)
-"""RETURNING and upsert are needed."""
+"""Required for RETURNING and upsert."""
 
 _SETTINGS: Final = (
     "PRAGMA synchronous = FULL",
@@ -42,14 +42,14 @@ _SETTINGS: Final = (
 
 
 def begin_using(path: Path, *, own: bool) -> OpenFile:
-    """Take a share in the file; the first store of the process looks at its header. `own`: also lock the inode.
+    """Take a share in the file; the first store of the process checks its header. `own`: also lock the inode.
 
     Args:
         path: resolved.
         own: this store writes.
 
     Raises:
-        StoreOpenError: not a database, cut off, owned under another name, or it can not be opened.
+        StoreOpenError: not a database, truncated, owned under another name, or it cannot be opened.
     """
     try:
         hold = OpenFile(path)
@@ -80,10 +80,10 @@ def _own(path: Path, hold: OpenFile) -> None:
 
 
 def make_ready(path: Path) -> None:
-    """Make the file, or look whether it can be written.
+    """Create the file, or check that it can be written.
 
     Raises:
-        StoreOpenError: with what is wrong with it, and the way out.
+        StoreOpenError: the message has the fault and what to do.
     """
     _check_library()
     _check_file(path)
@@ -92,13 +92,14 @@ def make_ready(path: Path) -> None:
 def open_writer(
     hold: OpenFile, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS, compact: bool = False
 ) -> sqlite3.Connection:
-    """The one connection that writes: migrated, WAL, every older claim void.
+    """Open the one connection that writes: migrated, in WAL mode, with every older claim void.
 
-    Call it with the lock held, after `make_ready` and `begin_using`. `busy` is how many seconds a statement waits for a
-    foreign lock, `compact`: write the file anew if it can not give free pages back, however large it is.
+    Call it with the lock held, after `make_ready` and `begin_using`. `busy`: seconds that a statement waits for a
+    foreign
+    lock. `compact`: rewrite the file if it cannot return free pages, however large it is.
 
     Raises:
-        StoreOpenError: with what is wrong with the file, and the way out.
+        StoreOpenError: the message has the fault of the file and what to do.
     """
     path = hold.path
     unclean = _unclean(path)
@@ -117,10 +118,10 @@ def open_writer(
 
 
 def open_reader(hold: OpenFile, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
-    """A connection that can not write, of a file with our tables. Call it after `begin_using`.
+    """Open a connection that cannot write, of a file with our tables. Call it after `begin_using`.
 
     Raises:
-        StoreOpenError: with what is wrong with the file, and the way out.
+        StoreOpenError: the message has the fault of the file and what to do.
     """
     path = hold.path
     hold.check()
@@ -136,7 +137,7 @@ def open_reader(hold: OpenFile, *, busy: float, versions: int = len(MIGRATIONS))
 
 @contextlib.contextmanager
 def _explained(hold: OpenFile, busy: float) -> Iterator[None]:
-    """Foreign errors in our words. That a file is damaged is said after a check of the whole file has said so."""
+    """Translate foreign errors. Damage is reported only if a check of the whole file confirms it."""
     try:
         yield
     except sqlite3.Error as error:
@@ -156,10 +157,11 @@ def _explained(hold: OpenFile, busy: float) -> Iterator[None]:
 
 
 def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> None:
-    """Let a file of an older release give free pages back, too: for that it has to be written anew, once.
+    """Rewrite a file of an older release once, so that it can return free pages, too.
 
-    A small one costs some milliseconds, so that is done unasked. A large one is left for `compact=True`: writing it
-    takes seconds, and room for a second copy on the disk.
+    A small file costs some milliseconds and is rewritten unasked. A large one is left for `compact=True`: the rewrite
+    takes
+    seconds, and disk space for a second copy.
     """
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL:
         return
@@ -174,7 +176,8 @@ def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> Non
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file; one with tables stays as it is until VACUUM
+    # affects a new file; one with tables is unchanged until VACUUM
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreOpenError(f"{path}: this place can not do WAL ({mode}); use a local disk, not a network mount")
@@ -183,7 +186,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_old(connection: sqlite3.Connection, path: Path, versions: int) -> None:
-    """A reader can not migrate."""
+    """Refuse a file of an older version, because a reader cannot migrate."""
     if (version := version_of(connection)) < versions:
         raise StoreOpenError(f"{path} has schema version {version}, needed is {versions}; open it for writing once")
 
@@ -195,7 +198,7 @@ def _check_library() -> None:
 
 
 def look_for(path: Path) -> None:
-    """Is there a file to be read?
+    """Check that there is a file to read.
 
     Raises:
         StoreOpenError: there is none.
@@ -223,7 +226,7 @@ def _check_file(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """An empty file that only its owner can read, whose name survives the loss of power."""
+    """Create an empty file that only its owner can read, and make its name survive a loss of power."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -233,7 +236,7 @@ def _make(path: Path) -> None:
 
 
 def _unclean(path: Path) -> bool:
-    """True if the file was not closed in order."""
+    """Return True if the file was not closed cleanly."""
     wal = path.with_name(f"{path.name}-wal")
     return wal.exists() and wal.stat().st_size > 0
 
@@ -258,7 +261,7 @@ def _check_header(path: Path, hold: OpenFile) -> None:
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path, versions: int) -> bool:
-    """Whose file is it, and of which release? True for a new one."""
+    """Check that the file is ours and its version known. Returns True for a new file."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = version_of(connection)
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -274,13 +277,13 @@ def _check_kind(connection: sqlite3.Connection, path: Path, versions: int) -> bo
 
 
 def _check_pages(connection: sqlite3.Connection, hold: OpenFile, busy: float) -> None:
-    """After an unclean end: is a file of moderate size whole?"""
+    """Check a file of moderate size after an unclean end."""
     if hold.path.stat().st_size > CHECKED_WHOLE:
         return
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found == "ok":
         return
-    finding = examine(hold, busy)  # with another connection: a page that was misread stays in the cache of this one
+    finding = examine(hold, busy)  # with another connection, because a misread page stays in the cache of this one
     if finding is None:
         raise StoreOpenError(f"{hold.path} was misread ({found}), and is sound; look at the disk") from UnreadableData(
             "it was misread"
@@ -300,6 +303,6 @@ _WORDS: Final = {
 
 
 def explain(path: Path, error: sqlite3.Error) -> str:
-    """What is wrong with the file, and the way out."""
+    """Return what is wrong with the file, and what to do."""
     words = _WORDS.get(primary_code(error), "can not be used")
     return f"{path} {words} ({error})"

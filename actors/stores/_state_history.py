@@ -1,4 +1,4 @@
-"""State keys as the memory store keeps them: of each key, the newest value of each step that wrote it, in order."""
+"""State keys in the memory store: per key the newest value of each step that wrote it, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..contract.state import StateWrite
 
 
 class KeyVersion(NamedTuple):
-    """What a run (by its number) wrote at a step."""
+    """A write of a run (by its number) at a step."""
 
     run: int
     step: int
@@ -28,19 +28,19 @@ class StateHistory:
         return sum(map(len, self._entries.values()))
 
     def put(self, entry: KeyVersion) -> None:
-        """The newest write; what the run wrote to the key at the same step is gone."""
+        """Add the newest write; it replaces a write of the same run to the key at the same step."""
         entries = self._entries.setdefault(entry.write.key, [])
         if entries and entries[-1][:2] == entry[:2]:
             entries.pop()
         entries.append(entry)
 
     def newest(self, run: int) -> Iterator[StateWrite]:
-        """The newest value of each key, as that run knows it."""
+        """Yield the newest value of each key, with revisions as that run sees them."""
         for entries in self._entries.values():
             yield _as_known(entries[-1], run)
 
     def at(self, run: int, step: int) -> Iterator[StateWrite]:
-        """The same, of what that run wrote up to the end of a step, and of what others wrote before it.
+        """Yield the values as of the end of a run's step, including earlier values of other runs.
 
         One run at a time works on a thread, in the order of their numbers.
         """
@@ -50,9 +50,9 @@ class StateHistory:
                 yield _as_known(found, run)
 
     def forget(self, oldest: int | None) -> None:
-        """Forget what no run sees if `oldest` is the oldest that there is; None: there is none.
+        """Drop the values that no run can read if `oldest` is the oldest remaining run; None: there is none.
 
-        Each run sees what it wrote itself, and of what was written before it the newest.
+        Each run reads its own writes, and of earlier writes only the newest.
         """
         for key, entries in self._entries.items():
             before = sum(1 for one in entries if oldest is None or one.run < oldest)
@@ -60,7 +60,7 @@ class StateHistory:
 
 
 def in_order(writes: Iterable[StateWrite]) -> tuple[StateWrite, ...]:
-    """By scope and name."""
+    """Return the writes ordered by scope and name."""
     return tuple(sorted(writes, key=lambda write: (write.scope, write.key)))
 
 

@@ -1,9 +1,9 @@
-"""The writer thread: whatever all runs have queued becomes one transaction, with no timer and no delay when idle.
+"""The writer thread: all queued requests become one transaction, with no timer and no delay when idle.
 
-Theory of operation. The thread takes all requests that wait, writes them and hands all results back with one
+Theory of operation. The thread takes all waiting requests, writes them and returns all results with one
 `run_sync_soon`. While it writes, the next batch gathers: the group grows with the load by itself. In an outage the
-thread tries the same batch again; when its patience is over, or it dies of anything else, its end is reported to the
-trio thread, which shuts the queue.
+thread retries the same batch; when its patience is over, or it dies of another error, its end is reported to the trio
+thread, which shuts the queue.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ._write_queue import LARGEST_BATCH, Execute, WriteQueue, failed, pauses
 from .faults import Outage
 
 LOOK: Final = 2.0
-"""Seconds after which an idle writer looks whether its file is where it was: a file that is gone is noticed by then."""
+"""Seconds after which an idle writer checks its file: a removed file is noticed within this time."""
 
 LONGEST_STOP: Final = 60.0
-"""Seconds that closing waits for a thread that hangs in the disk; then it is left to itself."""
+"""Seconds that closing waits for a thread that hangs in the disk; then the thread is abandoned."""
 
 
 class ThreadWriter:
     """Executes requests in a thread of its own. Made in the trio thread, for one opening of the store.
 
     Args:
-        queue: where the requests are.
-        execute: writes them, in the thread.
-        patience: seconds for which a store that does not answer is tried again.
-        look: called in the thread every `LOOK` seconds while nothing is written; what it raises ends the store.
+        queue: holds the requests.
+        execute: writes a batch, in the thread.
+        patience: seconds of retries while the store is unavailable.
+        look: called in the thread every `LOOK` seconds while idle; an exception ends the store.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class ThreadWriter:
         self._deserted = False
 
     def wake(self) -> None:
-        """Nothing: the thread waits for the queue itself."""
+        """Do nothing: the thread waits on the queue itself."""
 
     def stop(self) -> None:
-        """Let the thread write what is queued, and end. In an outage it tries once more."""
+        """Let the thread write the queue, and end. In an outage it tries once more."""
         self._stop.set()
         self._queue.end()
 
     async def serve(self) -> None:
-        """Run the thread until cancelled or the store has failed; then let it write what is queued."""
+        """Run the thread until cancelled or the store has failed; then let it write the queue."""
         if not await self._begin():
             return
         try:
@@ -69,7 +69,7 @@ class ThreadWriter:
             self._deserted = not self._ended.is_set()
 
     async def _begin(self) -> bool:
-        """Start the thread. A system that gives none now is waited for, as long as for a disk; False: then shut."""
+        """Start the thread. If the system has none now, retry as for a disk; returns False once the queue is shut."""
         until = trio.current_time() + self._patience
         for pause in pauses():
             try:

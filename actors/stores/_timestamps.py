@@ -1,4 +1,4 @@
-"""Times as stores keep them: whole milliseconds since 1970, UTC."""
+"""Times in stores: whole milliseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def milliseconds(moment: datetime) -> int:
-    """An aware time as milliseconds; parts of one are dropped."""
+    """Return an aware time as whole milliseconds, rounded down."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def moment(number: int) -> datetime:
-    """Milliseconds as an aware time, UTC."""
+    """Return milliseconds as an aware time, UTC."""
     return _EPOCH + number * _MILLISECOND

@@ -1,8 +1,8 @@
-"""Requests into transactions: everything that waits becomes one, and one bad request harms nobody but its own run.
+"""Write requests as transactions: all waiting requests become one, and an invalid request affects only its own run.
 
-Theory of operation. A batch is first written straight through. If a request turns out not to be writable, all is rolled
+Theory of operation. A batch is first written straight through. If a request cannot be written, everything is rolled
 back and written again with a savepoint around each request (slower, and rare). An error of the whole store rolls
-everything back and is raised as Outage: the caller tries the same batch again later, so a transaction is all of its
+everything back and is raised as Outage: the caller retries the same batch later, so a transaction is all of its
 requests, in order, or none.
 """
 
@@ -39,17 +39,20 @@ from .faults import Faults, InjectedCrash, Outage
 
 
 class _Unwritable(Exception):
-    """A request failed half-way in a batch that has no savepoints."""
+    """A request failed in a batch without savepoints."""
 
 
 @attrs.define(eq=False)
 class _Changes:
-    """What a transaction changes in the writer's memory, once it is durable.
+    """Changes of the writer's memory, applied once the transaction is durable.
 
     Attributes:
-        known: run -> number and thread. broken: number -> the token whose commits fail. gone: runs that have ended.
-        events: that are still to be written: run, sequence, frame, and so on. written: how many were.
-        record: what is still to be written of records: run, sequence, body, and so on.
+        known: run -> number and thread.
+        broken: number -> the token whose commits fail.
+        gone: runs that have ended.
+        events: not yet written: run, sequence, frame, and so on.
+        record: not yet written: run, sequence, body, and so on.
+        written: the number of written events.
     """
 
     known: dict[str, tuple[int, int]] = attrs.field(factory=dict)
@@ -74,13 +77,14 @@ class TransactionWriter:
         in_place: Callable[[], None] = lambda: None,
         examine: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Begin with nothing known.
+        """Begin with empty caches.
 
         Args:
             connection: of the writer.
             faults: see `faults.POINTS`.
             in_place: raises if the file is no longer where the next start looks for it.
-            examine: what a check of the whole file finds; None if it is sound. Raises Misread.
+            examine: returns the damage that a check of the whole file finds; None if it is sound. Raises
+                UnreadableData.
         """
         self._connection = connection
         self._in_place, self._examine = in_place, examine
@@ -93,12 +97,13 @@ class TransactionWriter:
         self.statistics = StoreStatistics()
 
     def execute(self, batch: Sequence[Request]) -> Sequence[Any]:
-        """Write a batch as one transaction; one result per request, in order.
+        """Write a batch as one transaction; returns one result per request, in order.
 
         Raises:
-            Outage: the whole store does not answer; nothing was written. Damaged: and it never will. Gone: the file is
-                not where it was; what was written is not acknowledged.
-            InjectedCrash, or what else a fault raises after the commit: the connection is to be thrown away.
+            Outage: the whole store is unavailable; nothing was written.
+            Damaged: the file is damaged.
+            FileGone: the file was removed or replaced; written requests are not acknowledged.
+            InjectedCrash, or any other exception of a fault after the commit: discard the connection.
         """
         if self._suspicion is not None:
             self._look_closer(self._suspicion)
@@ -108,10 +113,11 @@ class TransactionWriter:
             return self._attempt(batch, careful=True)
 
     def _look_closer(self, error: Exception) -> None:
-        """SQLite has said that the file is damaged, which it also says of a page that could not be read.
+        """Examine the file after a report of damage, which SQLite also gives for an unreadable page.
 
         Raises:
-            Damaged: it is. Outage: that can not be seen now.
+            Damaged: the file is damaged.
+            Outage: the check is impossible now.
         """
         try:
             finding = self._examine()
@@ -120,12 +126,12 @@ class TransactionWriter:
         if finding is not None:
             raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
         self._suspicion = None
-        self._connection.execute("PRAGMA shrink_memory")  # a page that was misread must not stay in the cache
+        self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
 
     def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
         self._changes = _Changes()
         try:
-            self._roll_back()  # of the attempt before, if its own has failed
+            self._roll_back()  # of the previous attempt, if its own rollback failed
             self._fault("begin")
             self._connection.execute("BEGIN IMMEDIATE")
             results = [self._guarded(request) if careful else self._straight(request) for request in batch]
@@ -143,7 +149,7 @@ class TransactionWriter:
                     UnreadableData(f"what was read makes no sense ({error}); the file is being checked")
                 ) from error
             raise Outage(error) from error
-        self._in_place()  # after the commit: what is acknowledged was in its place when it was durable
+        self._in_place()  # checked after the commit: an acknowledged write was in place when it became durable
         self._fault("after_commit")
         self._remember()
         return results
@@ -153,7 +159,7 @@ class TransactionWriter:
             self._faults(point)
 
     def _roll_back(self) -> None:
-        """Undo what is open. After a grave error SQLite has done so itself, and says that there is nothing to undo."""
+        """Undo the open transaction. After a grave error SQLite has done so itself, and there is nothing to undo."""
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error, MemoryError):
                 self._connection.execute("ROLLBACK")
@@ -205,7 +211,7 @@ class TransactionWriter:
     def _add_events(self) -> None:
         """Write the events and records of the batch so far.
 
-        The fewer statements, the less the trio thread is in the way.
+        In few statements, because each one competes with the trio thread for the interpreter's lock.
         """
         events = self._changes.events
         if events:
@@ -218,7 +224,7 @@ class TransactionWriter:
             record.clear()
 
     def _refused(self, request: Request, error: Exception) -> Receipt | Result[Any]:
-        """The result of a request that can not be written."""
+        """Return the result of a request that cannot be written."""
         if isinstance(request, CommitRequest):
             number, _ = self._find(request.commit.run_id) or (0, 0)
             return self._broken_by(request, number, error)
@@ -227,7 +233,7 @@ class TransactionWriter:
         return Result(error=reason)
 
     def _broken_by(self, request: CommitRequest, number: int, error: Exception) -> Receipt:
-        """The commit has failed, and so will the later ones under its claim."""
+        """Return the receipt of a failed commit, and fail the later ones under its claim."""
         self._changes.broken[number] = request.claim.token
         with contextlib.suppress(ValueError):
             self._changes.gone.remove(request.commit.run_id)
@@ -240,7 +246,7 @@ class TransactionWriter:
         return Receipt(kind="failed", error=error)
 
     def _apply(self, request: Request) -> Receipt | Result[Any]:
-        """Write one request. What it raises was met in writing; refusals that need no rollback are results."""
+        """Write one request. Exceptions were met in writing; refusals that need no rollback are results."""
         match request:
             case CommitRequest():
                 return self._commit(request)
@@ -254,7 +260,7 @@ class TransactionWriter:
                 return Result(_prune.sweep(self._connection, before))
 
     def _find(self, run_id: str) -> tuple[int, int] | None:
-        """Number and thread of a run."""
+        """Return number and thread of a run, or None."""
         known = self._known.get(run_id) or self._changes.known.get(run_id)
         if known is not None:
             return known
@@ -269,10 +275,10 @@ class TransactionWriter:
         found = self._find(commit.run_id)
         number, thread = found or (0, 0)
         broken = self._changes.broken.get(number) or self._broken.get(number)
-        old = claim.token <= self._base  # given out before this opening
+        old = claim.token <= self._base  # a claim of an earlier opening
         if found is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
-        if isinstance(request.error, MemoryError):  # there was none to encode it with: now there may be
+        if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
             request.blobs, request.error = _sql.encode_commit(commit, request.frames), None
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
@@ -301,7 +307,7 @@ class TransactionWriter:
         return _sql.release(self._connection, number, thread, commit.row.pending_input)
 
     def _out_of_order(self, request: CommitRequest, number: int) -> Receipt | None:
-        """Why a commit did not meet its run as it expected; None if it does (and only the inbox can be in the way)."""
+        """Return the receipt of a commit that does not fit its run; None if only the inbox can be the reason."""
         claim, commit = request.claim, request.commit
         sql = "SELECT token, last_seq, ended_at FROM runs WHERE number = ?"
         token, last, ended = self._connection.execute(sql, (number,)).fetchone()
@@ -348,7 +354,7 @@ class TransactionWriter:
         return Result(Created(claim=claim, held=active is not None, behind=active))
 
     def _taken(self, info: RunInfo) -> Created | None:
-        """The run that has the id, or had it; None if the id is new."""
+        """Return the run that has or had the id; None if the id is new."""
         connection, run_id = self._connection, info.run_id
         sql = "SELECT dispatch = 'held' AND ended_at IS NULL, info FROM runs WHERE run_id = ?"
         existing = connection.execute(sql, (run_id,)).fetchone()
@@ -381,7 +387,7 @@ class TransactionWriter:
             answer = _commit_rules.judged(request.judge, facts, command)
         except (sqlite3.Error, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
         if answer.status != "accepted":
             return Result(PostResult(answer))
@@ -391,7 +397,7 @@ class TransactionWriter:
         return Result(PostResult(answer, item))
 
     def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:
-        """What the judge needs to know."""
+        """Return the facts for the judge."""
         connection = self._connection
         posted, consumed = inbox
         facts = CommandContext(
@@ -414,7 +420,7 @@ class TransactionWriter:
         return attrs.evolve(facts, prior=self._prior(number, facts, consumed))
 
     def _prior(self, number: int, facts: CommandContext, consumed: int) -> Command | None:
-        """The decision that has the target; an early one for the call counts for its ticket too until it is used."""
+        """Return the decision that has the target; until used, an early one for the call counts for its ticket, too."""
         key = facts.target_key
         found = None if key is None else _sql.find_target(self._connection, number, key)
         if found is not None:

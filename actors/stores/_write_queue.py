@@ -1,10 +1,10 @@
 """The queue between a store and its writer: requests in, results out, in order, also through an outage.
 
-Theory of operation. `put` accepts a request and wakes the writer. The writer, a strategy that is made anew for each
-opening, takes requests from the queue, executes them as one transaction and settles them in the order in which they
-came. If the whole store does not answer, the writer tries the same batch again with growing pauses, while commands are
-refused at once. When its patience is over, or when it has died of anything else, the queue is shut: each waiting and
-each later request is settled as "down".
+Theory of operation. `put` accepts a request and wakes the writer. The writer, a strategy made anew for each opening,
+takes requests from the queue, executes them as one transaction and settles them in order. If the whole store is
+unavailable, the writer retries the same batch with growing pauses, while commands are refused at once. When its
+patience
+is over, or it dies of another error, the queue is shut: each waiting and each later request is settled as "down".
 
 Only `take`, `executed` and `end` may be called outside of the trio thread.
 """
@@ -21,22 +21,22 @@ from ._outages import Damaged
 from ._requests import Request
 
 FIRST_PAUSE: Final = 0.05
-"""Seconds until the first new try: most locks are gone by then."""
+"""Seconds until the first retry; most locks are released by then."""
 LONGEST_PAUSE: Final = 2.0
-"""Seconds between tries: a disk that has room again is noticed within this time."""
+"""Seconds between retries: a disk with space again is noticed within this time."""
 
 PATIENCE: Final = 30.0
-"""Seconds for which a store that does not answer is tried again: enough to make room on a disk."""
+"""Seconds of retries while the store is unavailable: enough to make space on a disk."""
 
 LARGEST_BATCH: Final = 1_000
-"""Requests per transaction: the first of them waits for the last."""
+"""Most requests per transaction, because the first waits for the last."""
 
 Execute = Callable[[Sequence[Request]], Sequence[Any]]
-"""Write requests as one transaction: one result each. Raises Outage; any other exception is the death of the writer."""
+"""Writes requests as one transaction: one result each. Raises Outage; any other exception ends the writer."""
 
 
 def pauses() -> Iterator[float]:
-    """Seconds to wait before each new try."""
+    """Yield the seconds to wait before each retry."""
     pause = FIRST_PAUSE
     while True:
         yield pause
@@ -44,12 +44,12 @@ def pauses() -> Iterator[float]:
 
 
 def closed() -> StoreDown:
-    """The error of a store that is not open."""
+    """Return the error of a store that is not open."""
     return StoreDown("the store is not open; it serves while its run() is running")
 
 
 def failed(error: BaseException) -> StoreDown:
-    """The error of a store that has failed for good."""
+    """Return the error of a store that has failed for good."""
     if isinstance(error, StoreDown | Damaged):  # says the way out itself
         down = StoreDown(str(error))
     else:
@@ -62,40 +62,41 @@ class NullHooks(StoreHooks):
     """The hooks of a store that is not open: they do nothing."""
 
     def posted(self, run_id: str, item: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def committed(self, run_id: str, last: int, frames: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def pruned(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def unavailable(self, error: Exception | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Writer(Protocol):
-    """Executes what is queued, for one opening of the store."""
+    """Executes queued requests, for one opening of the store."""
 
     def wake(self) -> None:
-        """A request was queued."""
+        """React to a queued request."""
 
     def stop(self) -> None:
-        """The store has failed: write what is queued, then let `serve` return."""
+        """Write the queue, then let `serve` return: the store has failed."""
 
     async def serve(self) -> None:
-        """Write until cancelled or the store has failed, and what is queued at that moment."""
+        """Write until cancelled or the store has failed, and then the rest of the queue."""
 
 
 class WriteQueue:
-    """Takes requests in order and has them executed by a writer.
+    """Accepts requests in order and has them executed by a writer.
 
-    A queue is bounded by those who fill it: a run takes streamed text only when none of its commits is in flight, and a
-    command's task waits for the answer.
+    The callers bound the queue: a run takes streamed text only when none of its commits is in flight, and a command's
+    task
+    waits for the result.
 
     Attributes:
-        outage: why the whole store does not answer now; None if it does.
-        down: set when it never will (again).
+        outage: why the whole store is unavailable; None if it answers.
+        down: set once the store is closed or has failed for good.
         unsettled: requests that wait for their result.
     """
 
@@ -111,7 +112,8 @@ class WriteQueue:
         self.outage: Exception | None = None
         self.down: StoreDown | None = closed()
 
-    # --- for the store -----------------------------------------------------------------------------------------------
+    # --- the store's side
+    # ------------------------------------------------------------------------------------------------
 
     def open(self, hooks: StoreHooks) -> None:
         """Accept requests from now on."""
@@ -123,7 +125,7 @@ class WriteQueue:
         self._writer = self._make_writer(self)
 
     def put(self, request: Request) -> None:
-        """Queue a request; a writer in the calling task settles it before this returns, but in an outage."""
+        """Queue a request. A writer in the calling task settles it before this returns, except in an outage."""
         if self.down is not None:
             request.lose(self.down, self._hooks)
             return
@@ -135,7 +137,8 @@ class WriteQueue:
         """Refuse a command that would have to wait for the end of an outage.
 
         Raises:
-            StoreUnavailable: there is one. StoreDown: for good.
+            StoreUnavailable: there is an outage.
+            StoreDown: the store has failed for good.
         """
         if self.down is not None:
             raise StoreDown(str(self.down)) from self.down.__cause__
@@ -143,7 +146,7 @@ class WriteQueue:
             raise StoreUnavailable(f"the store does not answer now: {self.outage}; try again") from self.outage
 
     async def serve(self) -> NoReturn:
-        """Let the writer work until this is cancelled; then let it write what is queued, and shut.
+        """Let the writer work until cancelled; then let it write the queue, and shut.
 
         Raises:
             StoreDown: the store has failed for good.
@@ -154,13 +157,14 @@ class WriteQueue:
             self.shut(closed())
         raise StoreDown(str(self.down)) from self.down.__cause__ if self.down is not None else None
 
-    # --- for the writer ----------------------------------------------------------------------------------------------
+    # --- the writer's side
+    # -----------------------------------------------------------------------------------------------
 
     def take(self, most: int, *, wait: float | None = None) -> tuple[Sequence[Request], bool]:
-        """The next requests, at most so many; False beside those before `end`.
+        """Return the next requests, at most `most`; with False if they precede `end`.
 
         Args:
-            most: how many.
+            most: most requests to take.
             wait: seconds to wait for the first; None: do not wait.
         """
         batch: list[Request] = []
@@ -181,7 +185,7 @@ class WriteQueue:
         return batch, more
 
     def executed(self) -> None:
-        """The requests that were taken last are written; `settle` is to follow."""
+        """Note that the requests taken last are written; `settle` follows."""
         self._taken = ()
 
     def end(self) -> None:
@@ -189,32 +193,32 @@ class WriteQueue:
         self._waiting.put(None)
 
     def settle(self, batch: Sequence[Request], results: Sequence[Any]) -> None:
-        """Hand results over in commit order. A receiver that raises harms no other one, and ends the store."""
+        """Deliver results in commit order. A receiver that raises affects no other receiver, and ends the store."""
         failure = None
         for request, result in zip(batch, results, strict=True):
             self.unsettled -= 1
             try:
                 request.settle(result, self._hooks)
-            except Exception as error:  # noqa: BLE001 - a supervision boundary: the others' results must not be lost
+            except Exception as error:  # noqa: BLE001 - a supervision boundary: the other results must still be delivered
                 failure = failure or error
         if failure is not None and self.down is None:
             self.down = failed(failure)
             self._writer.stop()
 
     def stall(self, error: Exception) -> None:
-        """The whole store does not answer."""
+        """Note that the whole store is unavailable."""
         first, self.outage = self.outage is None, error
         if first:
             self._hooks.unavailable(error)
 
     def recover(self) -> None:
-        """The store answers again."""
+        """Note that the store answers again."""
         if self.outage is not None:
             self.outage = None
             self._hooks.unavailable(None)
 
     def shut(self, down: StoreDown) -> None:
-        """Settle each waiting and each later request as "down"; the first reason stays."""
+        """Settle each waiting and each later request as "down"; the first reason is kept."""
         if self.down is None:
             self.down = down
         lost, self._taken = list(self._taken), ()

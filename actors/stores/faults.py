@@ -1,4 +1,4 @@
-"""A port for planned failures: tests and chaos runs break a store at named points, without mocks."""
+"""Fault injection: tests and chaos runs make a store fail at named points, without mocks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from collections.abc import Callable
 from typing import Final
 
 Faults = Callable[[str], None]
-"""Called with the name of a point; raises to make the store fail there. A threaded store calls it in its writer."""
+"""Called with the name of a point; raises to make the store fail there.
+
+A threaded store calls it in its writer thread.
+"""
 
 POINTS: Final = ("begin", "write", "before_commit", "after_commit")
-"""In order: a transaction is to begin; a request of it is to be written; all is written; all is durable, untold."""
+"""In order: before a transaction; before each request; all written; all durable, not yet reported."""
 
 READ: Final = "read"
-"""A snapshot has been opened, and is to be read; in the thread that reads."""
+"""A snapshot is open and about to be read, in the reading thread."""
 
 OPEN: Final = "open"
-"""The file is to be opened."""
+"""The file is about to be opened."""
 
 
 def disk(name: str, text: str = "") -> sqlite3.Error:
-    """SQLite's error of this name, such as SQLITE_IOERR_READ: what a store raises that meets it, for faults.
+    """Return SQLite's error of this name, such as SQLITE_IOERR_READ, for faults.
 
     Raises:
         AttributeError: SQLite has no such error.
@@ -35,7 +38,7 @@ def disk(name: str, text: str = "") -> sqlite3.Error:
 
 
 def passing() -> dict[str, Exception]:
-    """An error of each kind that passes: a store that meets one waits, and tries again. New objects at each call."""
+    """Return one new error of each temporary kind: a store that meets one waits and retries."""
     found: dict[str, Exception] = {name: disk(name) for name in _PASSING}
     for number in _NUMBERS:
         found[errno.errorcode[number]] = OSError(number, os.strerror(number))
@@ -56,7 +59,7 @@ _PASSING: Final = (
     "SQLITE_IOERR_LOCK",
     "SQLITE_IOERR_NOMEM",
     "SQLITE_IOERR_SHMMAP",
-    "SQLITE_CORRUPT",  # of a file that is sound: a read that failed
+    "SQLITE_CORRUPT",  # for a sound file: a failed read
     "SQLITE_NOTADB",
 )
 _NUMBERS: Final = (
@@ -72,13 +75,13 @@ _NUMBERS: Final = (
 
 
 class InjectedCrash(Exception):
-    """The store's writer is to die at this point, as if its process had been killed."""
+    """The store's writer must die at this point, as in a killed process."""
 
 
 class Outage(Exception):
-    """The whole store does not answer (disk full, I/O, locked): nothing was written, and it may work later.
+    """The whole store is unavailable (disk full, I/O, locked): nothing was written, and a retry may work.
 
-    Raised by whoever executes requests; `error` is what the store said.
+    Raised by the code that executes requests; `error` is the store's own error.
     """
 
     def __init__(self, error: Exception) -> None:

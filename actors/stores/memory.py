@@ -1,4 +1,4 @@
-"""The store in memory: the full contract without a file. For tests and throw-away runs."""
+"""The store in memory: the full contract without a file. For tests and short-lived runs."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from ._write_queue import PATIENCE, WriteQueue
 from .faults import Faults, InjectedCrash, Outage
 
 PRUNED_AT_ONCE: Final = 1_000
-"""Runs per slice of a prune: others wait for some milliseconds."""
+"""Runs per slice of a prune: other requests wait for some milliseconds."""
 
 
 class MemoryStore(RequestStore):
     """Runs in memory, for one process, as long as this object lives.
 
     Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
-    `submit` returns (but for an outage that `faults` made). The object can be opened again and keeps its data, like a
-    file after a crash: earlier claims are void. Safe under virtual time. Nothing bounds it but memory; `prune` makes
-    room.
+    `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
+    file
+    after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
     """
 
     def __init__(self, *, patience: float = PATIENCE, faults: Faults | None = None) -> None:
-        """An empty store.
+        """Make an empty store.
 
         Args:
-            patience: seconds for which a failing store is tried again.
+            patience: seconds of retries while the store fails.
             faults: called at "before_commit" and "after_commit" of each write; raises to make the store fail there.
         """
         self._ledger = MemoryTables()
@@ -55,16 +55,20 @@ class MemoryStore(RequestStore):
         self._commits = self._events = self._posts = 0
 
     def __repr__(self) -> str:
-        """How many runs it holds, and whether it is open."""
+        """Return the number of runs, and whether the store is open."""
         return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._queue.down is None else 'closed'}>"
 
     @property
     def epoch(self) -> str:
-        """Names the log; of this object. See `Store.epoch`."""
+        """The identity of this object's logs. See `Store.epoch`."""
         return self._epoch
 
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`."""
+        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`.
+
+        Raises:
+            StoreOpenError: this store is open already.
+        """
         if self._serving:
             raise StoreOpenError("this store is open already; one runtime at a time")
         self._serving = True
@@ -91,7 +95,7 @@ class MemoryStore(RequestStore):
             faults("before_commit")
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:  # a test's own fault stands for a store that does not answer
+        except Exception as error:  # a test's fault counts as an unavailable store
             raise Outage(error) from error
         result = self._apply(batch[0])
         faults("after_commit")
@@ -107,7 +111,7 @@ class MemoryStore(RequestStore):
             return receipt
         try:
             return Result(self._asked(request))
-        except Exception as error:  # noqa: BLE001 - a judge may raise anything: its poster gets it, nobody else
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
 
     def _asked(self, request: CreateRequest | ClaimRequest | PostRequest | PruneRequest) -> Any:
@@ -124,34 +128,34 @@ class MemoryStore(RequestStore):
                 return self._ledger.prune(before, PRUNED_AT_ONCE)
 
     async def _read(self) -> MemoryTables:
-        """The rows, for one synchronous look."""
+        """Return the tables, for one synchronous read."""
         await trio.lowlevel.checkpoint()
         if self._queue.down is not None:
             raise StoreDown(str(self._queue.down))
         return self._ledger
 
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """All runs that are not done, oldest first, each with whether it is held."""
+        """Return all runs that are not done, oldest first, each with whether it is held."""
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
 
     async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Runs that are not at rest. See `Store.to_do`."""
+        """Return the runs that are not at rest. See `Store.to_do`."""
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if not run.at_rest)
 
     async def next_due(self) -> datetime | None:
-        """When the earliest timer of a waiting run fires."""
+        """Return when the earliest timer of a waiting run fires."""
         ledger = await self._read()
         return min((moment for moment, _ in ledger.timers()), default=None)
 
     async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Waiting runs whose timer has fired by `now`."""
+        """Return the waiting runs whose timer has fired by `now`."""
         ledger = await self._read()
         return tuple(name for moment, name in sorted(ledger.timers()) if moment <= now)[:limit]
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run. See `Store.load`."""
+        """Return one consistent snapshot of a run. See `Store.load`."""
         run = (await self._read()).runs.get(run_id)
         if run is None:
             return None
@@ -173,17 +177,17 @@ class MemoryStore(RequestStore):
         )
 
     async def outline(self, run_id: str) -> RunOutline | None:
-        """A run without its calls, tickets and commands. See `Store.outline`."""
+        """Return a run without its calls, tickets and commands. See `Store.outline`."""
         run = (await self._read()).runs.get(run_id)
         return None if run is None else run.outline()
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """One ticket, by its id or its call's. See `Store.ticket`."""
+        """Return one ticket, by its id or its call's. See `Store.ticket`."""
         run = (await self._read()).runs.get(run_id)
         return None if run is None else run.ticket(target)
 
     async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """To whom a thread belongs. See `Store.thread`."""
+        """Return the facts of a thread. See `Store.thread`."""
         return (await self._read()).thread(thread_id)
 
     async def _sizes(self) -> tuple[int, int]:

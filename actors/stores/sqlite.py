@@ -44,16 +44,18 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _PATIENT: Final = 1.0
-"""Seconds that a statement in a thread waits for a foreign lock, before it counts as an outage."""
+"""Seconds that a statement in a thread waits for a foreign lock before it counts as an outage."""
 _AT_ONCE: Final = 0.0
-"""The same in the trio thread, where waiting would stop everything."""
+"""As `_PATIENT`, in the trio thread, where waiting would stop everything."""
 
 _CLOSING: Final = 60.0
-"""Seconds that closing the file may take: the last checkpoint writes up to 16 MB."""
+"""Seconds for closing the file: the last checkpoint writes up to 16 MB."""
 
 _OPENING: Final = 5.0
-"""Seconds (of the patience) for which an opening, and a read of a store that only reads, is tried again when it meets
-what passes: a person may be waiting."""
+"""Seconds (of the patience) of retries for an opening and for reads of a read-only store.
+
+Short, because a person may be waiting.
+"""
 
 _READERS: Final = 4
 """Reads at once: more threads would only wait for the interpreter."""
@@ -62,19 +64,26 @@ _READERS: Final = 4
 class SQLiteStore(RequestStore):
     """Runs in a SQLite file.
 
-    WAL and synchronous=FULL: what is acknowledged survives the loss of power. One process owns the file, whatever its
-    name, by OS locks on its inode and on `<path>.lock`. One connection writes, and alone checkpoints; readers never
-    wait for it. The path is resolved when the store is opened: a later change of the working directory has no effect.
+    WAL and synchronous=FULL: acknowledged writes survive a loss of power. One process owns the file, under any name, by
+    OS
+    locks on its inode and on `<path>.lock`. One connection writes, and alone checkpoints; readers never wait for it.
+    The
+    path is resolved when the store is opened: a later change of the working directory has no effect.
 
-    writer="thread" gathers what all runs have queued into one transaction, in a thread. writer="inline" commits in the
-    calling task, by the same code without any thread: for tests under virtual time. There a receipt is delivered before
-    `submit` returns (but in an outage).
+    writer="thread" gathers the queued requests of all runs into one transaction, in a thread. writer="inline" commits
+    in the
+    calling task, by the same code without a thread: for tests under virtual time. There a receipt is delivered before
+    `submit` returns (except in an outage).
 
-    An error of the whole store (disk full, I/O, locked, no memory, no descriptor) is tried again for `patience` seconds
-    while receipts wait and commands raise StoreUnavailable; then the store is down. A read that meets one, or for which
-    the system gives no thread, raises StoreUnavailable. Two things are not waited for: a file that SQLite's check of
-    the whole file has found damaged, and one that was removed, renamed or replaced while it is open (noticed after each
-    transaction, before it is acknowledged, and every two seconds by an idle writer's thread).
+    An error of the whole store (disk full, I/O, locked, no memory, no descriptor) is retried for `patience` seconds
+    while
+    receipts wait and commands raise StoreUnavailable; then the store is down. A read that meets such an error, or for
+    which
+    the system gives no thread, raises StoreUnavailable. Two errors are not waited for: a file that SQLite's check of
+    the
+    whole file found damaged, and a file that was removed, renamed or replaced while open (noticed after each
+    transaction,
+    before it is acknowledged, and every two seconds by an idle writer's thread).
     """
 
     def __init__(
@@ -88,26 +97,27 @@ class SQLiteStore(RequestStore):
         faults: Faults | None = None,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> None:
-        """Nothing is opened before `run`.
+        """Prepare a store; nothing is opened before `run`.
 
         Args:
-            path: of the file; made (0600) if there is none.
+            path: of the file; created (0600) if missing.
             writer: "thread" or "inline".
-            patience: seconds for which a store that does not answer is tried again.
-            read_only: look only, without the lock; works while another process owns the file.
-            compact: if the file is of an older release, which could not give the room of pruned runs back to the file
-                system, write it anew at opening. That takes seconds for a large file, and room for a second copy.
+            patience: seconds of retries while the store is unavailable.
+            read_only: read without the lock; works while another process owns the file.
+            compact: rewrite a file of an older release at opening, so that it can return the space of pruned runs to
+                the file
+                system. That takes seconds for a large file, and disk space for a second copy.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
             migrations: for tests of migrations.
 
         Raises:
             UsageError: the writer is neither "thread" nor "inline".
-            StoreOpenError: the path is a folder, or SQLite's word for no file.
+            StoreOpenError: the path is a folder, or SQLite's name for a database in memory.
         """
         if writer not in ("thread", "inline"):
             raise unknown_value("writer", writer, ("thread", "inline"))
         self.path = Path(path)
-        if self.path.name == ":memory:":  # a file of that name would be made, and left behind
+        if self.path.name == ":memory:":  # SQLite would create a file of that name
             raise StoreOpenError(f"{self.path} is no file; runs are kept in memory if no path is given at all")
         if self.path.is_dir():
             raise StoreOpenError(f"{self.path} is a folder; name a file in it, such as {self.path / 'greenroom.db'}")
@@ -126,23 +136,23 @@ class SQLiteStore(RequestStore):
         self._queue = WriteQueue(self._make_writer)
 
     def __repr__(self) -> str:
-        """Where it is, how it writes, and whether it is open."""
+        """Return the path, the kind of writer, and whether the store is open."""
         how = "read-only" if self._read_only else "thread" if self.threaded else "inline"
         return f"<SQLiteStore {self.path}: {how}, {'closed' if self._readers is None else 'open'}>"
 
     @property
     def epoch(self) -> str:
-        """Names the log; kept in the file. See `Store.epoch`."""
+        """The identity of the logs; kept in the file. See `Store.epoch`."""
         return self._epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open the file and serve until cancelled; then write what is queued, close, and re-raise Cancelled.
+        """Open the file and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
         Raises:
-            StoreOpenError: the file can not be opened (before started); the message says why, and the way out.
-            StoreDown: failed for good; every pending and later receipt is "down".
+            StoreOpenError: the file cannot be opened (before started); the message has the reason and what to do.
+            StoreDown: the store failed for good; every pending and later receipt is "down".
         """
         if self._readers is not None:
             raise StoreOpenError(f"{self.path} is open already by this store; one runtime at a time")
@@ -159,13 +169,14 @@ class SQLiteStore(RequestStore):
                 try:
                     await self._aside(self._close, connection)
                 except NoThread:
-                    self._close(connection)  # a file that stays locked would be worse than a moment's wait
+                    # closing in the trio thread blocks for a moment, but a file left locked is worse
+                    self._close(connection)
 
     async def _opened(self) -> sqlite3.Connection | None:
-        """Open the file; what passes is waited for.
+        """Open the file; temporary errors are retried.
 
         Raises:
-            StoreOpenError: it can not be opened.
+            StoreOpenError: the file cannot be opened.
         """
         until = trio.current_time() + min(self._patience, _OPENING)
         for pause in pauses():
@@ -180,7 +191,7 @@ class SQLiteStore(RequestStore):
         raise AssertionError("pauses() never ends")
 
     def _open(self) -> sqlite3.Connection | None:
-        """The writer's connection; None if there is only to be read."""
+        """Return the writer's connection; None for a read-only store."""
         real, connection = resolved(self.path), None
         with ExitStack() as undo:
             try:
@@ -220,7 +231,7 @@ class SQLiteStore(RequestStore):
         return connection
 
     def _prepared(self, real: Path, undo: ExitStack) -> FileLock:
-        """The lock beside the file, which exists."""
+        """Return the lock beside the file; the file exists afterwards."""
         if not real.parent.is_dir():
             raise StoreOpenError(f"the folder {real.parent} does not exist; make it first")
         lock = FileLock(real)
@@ -231,7 +242,7 @@ class SQLiteStore(RequestStore):
 
     def _close(self, connection: sqlite3.Connection | None) -> None:
         readers, self._readers = self._readers, None
-        with ExitStack() as rest:  # in the order of the lines from below, each whatever the others raise
+        with ExitStack() as rest:  # callbacks run in reverse order, each even if others raise
             lock, self._lock = self._lock, None
             if lock is not None:
                 rest.callback(lock.release)
@@ -244,15 +255,15 @@ class SQLiteStore(RequestStore):
                 rest.callback(readers.close)
 
     def _look(self) -> None:
-        """Is the file where it was opened?"""
+        """Check that the file is where it was opened."""
         if self._hold is not None:
             self._hold.check()
 
     async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that waits for the disk: in a thread, or right here where threads must not be.
+        """Call a function that waits for the disk: in a thread, or directly where threads are not allowed.
 
         Raises:
-            NoThread: the system gives none (or no memory for one); nothing was called.
+            NoThread: the system gave no thread (or no memory for one); nothing was called.
         """
         if not self.threaded:
             await trio.lowlevel.checkpoint()
@@ -272,23 +283,23 @@ class SQLiteStore(RequestStore):
             raise NoThread(f"the system gives no thread to read the store with ({error}); try again") from error
 
     def announce(self, url: str | None, token_file: str | None = None) -> None:
-        """Write into the lock file where this process can be talked to; the CLI finds it there."""
+        """Write this process's gateway address into the lock file, where the CLI finds it."""
         if self._lock is not None:
             self._lock.announce(Owner(pid=os.getpid(), url=url, token_file=token_file))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _put(self, request: Request) -> None:
-        """Encode the rows now, in the trio thread: a value that changes later is written as it was."""
+        """Encode the rows now, in the trio thread, so that a value that changes later is written as it was."""
         if isinstance(request, CommitRequest):
             try:
                 request.blobs = _sql.encode_commit(request.commit, request.frames)
-            except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; its commit alone fails, in its turn
+            except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
                 request.error = error
         elif isinstance(request, CreateRequest):
             try:
                 request.blobs = _sql.encode_new(request.new, request.frame)
-            except Exception as error:  # whatever a value does while it is encoded, it is this run's
+            except Exception as error:  # a foreign value may raise anything; only this run fails
                 raise InvalidCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
         self._queue.put(request)
 
@@ -308,7 +319,7 @@ class SQLiteStore(RequestStore):
         return self._transactor.execute(batch)
 
     def statistics(self) -> StoreStatistics:
-        """Counts since the store was opened."""
+        """Return counts since the store was opened."""
         counts = StoreStatistics() if self._transactor is None else self._transactor.statistics
         return attrs.evolve(counts, queued=self._queue.unsettled)
 
@@ -317,7 +328,7 @@ class SQLiteStore(RequestStore):
     async def _read(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """One consistent snapshot; nothing is held when this returns."""
+        """Run a query on one consistent snapshot, which is released on return."""
         if self._readers is None:
             raise StoreDown("the store is not open; it serves while its run() is running")
         readers = self._readers
@@ -327,42 +338,42 @@ class SQLiteStore(RequestStore):
         for pause in pauses():
             try:
                 return await self._aside(lambda: readers.read(query, *args, **kwargs))
-            except StoreUnavailable:  # who only looks has no runtime around it that asks again
+            except StoreUnavailable:  # a read-only store has no runtime that retries
                 if trio.current_time() >= until:
                     raise
             await trio.sleep(min(pause, until - trio.current_time()))
         raise AssertionError("pauses() never ends")
 
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """All runs that are not done, oldest first, each with whether it is held."""
+        """Return all runs that are not done, oldest first, each with whether it is held."""
         return await self._read(_reads.open_runs)
 
     async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Runs that are not at rest. See `Store.to_do`."""
+        """Return the runs that are not at rest. See `Store.to_do`."""
         return await self._read(_reads.to_do)
 
     async def next_due(self) -> datetime | None:
-        """When the earliest timer of a waiting run fires."""
+        """Return when the earliest timer of a waiting run fires."""
         return await self._read(_reads.next_due)
 
     async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Waiting runs whose timer has fired by `now`."""
+        """Return the waiting runs whose timer has fired by `now`."""
         return await self._read(_reads.due, now, limit)
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run. See `Store.load`."""
+        """Return one consistent snapshot of a run. See `Store.load`."""
         return await self._read(_reads.load, run_id, calls)
 
     async def outline(self, run_id: str) -> RunOutline | None:
-        """A run without its calls, tickets and commands. See `Store.outline`."""
+        """Return a run without its calls, tickets and commands. See `Store.outline`."""
         return await self._read(_reads.outline, run_id)
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """One ticket, by its id or its call's. See `Store.ticket`."""
+        """Return one ticket, by its id or its call's. See `Store.ticket`."""
         return await self._read(_reads.ticket, run_id, target)
 
     async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """To whom a thread belongs. See `Store.thread`."""
+        """Return the facts of a thread. See `Store.thread`."""
         return await self._read(_reads.thread, thread_id)
 
     async def _sizes(self) -> tuple[int, int]:

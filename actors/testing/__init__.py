@@ -1,4 +1,4 @@
-"""What tests are made with: models that play a script or ask a function, and clocks."""
+"""Tools for tests: models that play a script or call a function, and clocks."""
 
 from greenroom.supervision.public import publish
 

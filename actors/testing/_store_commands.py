@@ -100,7 +100,7 @@ async def a_run_that_is_done_takes_no_command(store: Store, hooks: HookLog, me: 
 
 @scenario
 async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> None:
-    """Two decisions for one ticket, at the same time: the first is accepted, the other is told already_decided."""
+    """Of two simultaneous decisions about one ticket the first is accepted, the other is already_decided."""
     author = await create(store, new_run(me, me))
     waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     suspended = call_row("a", at=CallPosition.PARKED)
@@ -321,7 +321,7 @@ async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -
 
 @reopening
 async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None:
-    """Who owned a run before the store was opened writes nothing any more."""
+    """An owner from before the opening cannot write any more."""
     first = open_store()
     async with opened(first):
         author = await create(first, new_run(me, me))
@@ -337,7 +337,7 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
 
 @scenario
 async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -> None:
-    """Runs that wait for people are not to do, until somebody posts, or they are on their way out; timers are kept."""
+    """Runs that wait for people are not to do, until a command arrives or they are ending; timers are kept."""
 
     async def mine() -> list[str]:
         return [name for name, _ in await store.to_do() if name == me]
@@ -405,7 +405,7 @@ async def what_was_acknowledged_is_there_after_reopening(open_store: OpenStore, 
 
 @reopening
 async def a_closed_store_says_that_it_is_down(open_store: OpenStore, me: str) -> None:
-    """Before run and after it: commits are delivered "down", commands raise StoreDown, nobody waits."""
+    """Before run and after it: commits are delivered "down", commands raise StoreDown, and no call waits."""
     store = open_store()
     await refused(
         StoreDown, store.create_run(new_run(me, me), frame(me, 1)), "a store that does not run creates nothing"

@@ -59,7 +59,7 @@ async def creating_twice_returns_the_existing_run(store: Store, _: HookLog, me: 
 
 @scenario
 async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLog, me: str) -> None:
-    """Hooks hear of a new run's event and of those of every commit, in order, with the sequence of the newest."""
+    """Hooks receive a new run's event and those of every commit, in order, with the sequence of the newest."""
     author = await create(store, new_run(me, me))
     expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is told before the creator wakes")
     await author.write(2)
@@ -90,7 +90,7 @@ async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog,
 
 @scenario
 async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog, me: str) -> None:
-    """Held runs are released one at a time, oldest first; the end of a held one releases nobody."""
+    """Held runs are released one at a time, oldest first; the end of a held run releases none."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(4)]
     expect((await authors[1].end()).released, None, "the end of a held run releases nobody")
     expect((await authors[0].end()).released, f"{me}.2", "the end of the active run releases the oldest held one")

@@ -73,7 +73,7 @@ async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: H
 
 @scenario
 async def the_judge_of_a_text_is_told_what_waits(store: Store, _: HookLog, me: str) -> None:
-    """How many texts no step has heard, and their bytes: those that the run knows and those in its inbox."""
+    """The judge of new input knows the number and bytes of all waiting texts: in the run's row and in its inbox."""
     seen: list[tuple[int, int]] = []
 
     def noting(facts: CommandContext, command: Command) -> CommandResult:

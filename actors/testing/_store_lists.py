@@ -139,7 +139,7 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, 
 
 @scenario
 async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) -> None:
-    """Counts are of all runs by status, whatever the filters are; a held run is told as such."""
+    """Counts are of all runs by status, whatever the filters are; a held run is marked as held."""
 
     async def counted() -> RunCounts:
         page = await store.runs(RunQuery(agent=f"{me}.nobody", counts=True))

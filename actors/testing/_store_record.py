@@ -97,7 +97,7 @@ async def record_of_a_refused_commit_is_not_written(store: Store, _: HookLog, me
 
 @scenario
 async def record_that_has_no_form_harms_no_commit(store: Store, _: HookLog, me: str) -> None:
-    """A store that encodes replaces what it can not encode; a store that keeps objects keeps it."""
+    """A store that encodes replaces entries that it cannot encode; a store that keeps objects keeps them."""
     author = await create(store, new_run(me, f"{me}.t"))
     strange = CallReturned(call_id="c1", attempt=1, result=object(), shown="")
     await author.write(taken=_taken(strange))

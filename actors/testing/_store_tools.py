@@ -1,4 +1,4 @@
-"""What the scenarios of the store kit are written with: runs, commits and commands to make, and how to look."""
+"""Building blocks of the store kit's scenarios: runs, commits and commands to make, and checks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @attrs.define(eq=False)
 class HookLog:
-    """Hooks that write down what they are told."""
+    """Hooks that record their calls."""
 
     items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
     frames: list[tuple[str, int, tuple[bytes, ...]]] = attrs.field(factory=list)
@@ -48,43 +48,43 @@ class HookLog:
     sweeps: int = 0
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Keep it."""
+        """Record the item."""
         self.items.append((run_id, item))
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Keep them."""
+        """Record the frames."""
         self.frames.append((run_id, last, tuple(frames)))
 
     def pruned(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.sweeps += 1
 
     def unavailable(self, error: Exception | None) -> None:
-        """Keep it."""
+        """Record the outage."""
         self.outages.append(error)
 
 
 @attrs.define(eq=False)
 class SubmittedCommit:
-    """A submitted commit, and its receipt when it has come."""
+    """A submitted commit, with its receipt once it has arrived."""
 
     receipts: list[Receipt] = attrs.field(factory=list)
     arrived: trio.Event = attrs.field(factory=trio.Event)
 
     def deliver(self, receipt: Receipt) -> None:
-        """Keep the receipt."""
+        """Record the receipt."""
         self.receipts.append(receipt)
         self.arrived.set()
 
     async def receipt(self) -> Receipt:
-        """Wait for it; it must be the only one."""
+        """Wait for the receipt; exactly one must arrive."""
         await self.arrived.wait()
         expect(len(self.receipts), 1, "a commit has exactly one receipt")
         return self.receipts[0]
 
 
 def expect(actual: object, wanted: object, sentence: str) -> None:
-    """Compare.
+    """Compare two values.
 
     Raises:
         AssertionError: they differ; with the sentence and both values.
@@ -94,10 +94,10 @@ def expect(actual: object, wanted: object, sentence: str) -> None:
 
 
 async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
-    """Await something that must raise `kind`; the error.
+    """Await a call that must raise `kind`, and return the error.
 
     Raises:
-        AssertionError: it has raised nothing.
+        AssertionError: it raised nothing, or another error.
     """
     try:
         value = await call
@@ -125,12 +125,12 @@ async def opened(store: Store) -> AsyncIterator[HookLog]:
 
 
 def frame(run_id: str, sequence: int) -> bytes:
-    """Stands for an encoded event; the store passes it through."""
+    """Return a stand-in for an encoded event, which the store passes through."""
     return f'{{"id":"{run_id}-{sequence}"}}'.encode()
 
 
 def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
-    """A run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
+    """Return a run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
     info = {name: changes.pop(name) for name in ("agent", "created_at", "content") if name in changes}
     row = {name: changes.pop(name) for name in ("step", "stage") if name in changes}
     return NewRun(
@@ -151,12 +151,12 @@ def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
 
 
 def message(name: str, text: str = "") -> Message:
-    """A message of a thread."""
+    """Return a message of a thread."""
     return Message(id=name, role="user", content=text or name)
 
 
 def call_row(call_id: str, *, step: int = 1, index: int = 0, at: CallPosition = CallPosition.BODY) -> CallRow:
-    """A call's row."""
+    """Return a call's row."""
     request = CallRequest(call_id=call_id, tool="pay", arguments={"sum": 12})
     return CallRow(
         call_id=call_id,
@@ -171,7 +171,7 @@ def call_row(call_id: str, *, step: int = 1, index: int = 0, at: CallPosition = 
 
 
 def ticket_row(run_id: str, number: int, call_id: str) -> Ticket:
-    """An open ticket."""
+    """Return an open ticket."""
     return Ticket(
         ticket_id=f"{run_id}.t{number}",
         run_id=run_id,
@@ -185,18 +185,18 @@ def ticket_row(run_id: str, number: int, call_id: str) -> Ticket:
 
 
 def decide(command_id: str, target: str, *, by: str = "ann", result: object = None) -> Command:
-    """A decision to resume."""
+    """Return a decision to resume."""
     decision = Decision(target=target, action="resume", decision_id=command_id, result=result)
     return Command(command_id=command_id, kind="decide", decision=decision, by=by, posted_at=NOW)
 
 
 def say(command_id: str, text: str = "hello") -> Command:
-    """A steering message."""
+    """Return a command with new input."""
     return Command(command_id=command_id, kind="send", text=text, posted_at=NOW)
 
 
 def judge(facts: CommandContext, command: Command) -> CommandResult:
-    """The real judge, at `NOW`, content with all arguments."""
+    """Judge with the real rules, at `NOW`, accepting all arguments."""
     return CommandRules(now=NOW, check_arguments=lambda _tool, _arguments: None)(facts, command)
 
 
@@ -205,7 +205,8 @@ class Author:
     """The owner of a run: makes commits that follow each other.
 
     Attributes:
-        row: as of the newest commit that was made. token: of the claim.
+        row: as of the newest commit.
+        token: of the claim.
     """
 
     store: Store
@@ -214,11 +215,11 @@ class Author:
 
     @property
     def run_id(self) -> str:
-        """Whose commits."""
+        """The run of the commits."""
         return self.claim.run_id
 
     def make(self, events: int = 1, *, row: RunRow | None = None, **parts: Any) -> Commit:
-        """A commit that follows the newest one."""
+        """Return a commit that follows the newest one."""
         before = self.row
         self.row = replace(row or before, last_sequence=before.last_sequence + events)
         drafts = (EventDraft("run.step.started", {}),) * events
@@ -245,7 +246,7 @@ class Author:
 
 
 async def create(store: Store, new: NewRun) -> Author:
-    """Create a run and be its owner."""
+    """Create a run and return its owner."""
     created = await store.create_run(new, frame(new.info.run_id, 1))
     if created.claim is None:
         raise AssertionError(f"run {new.info.run_id} is new, so it is created and claimed")
@@ -253,7 +254,7 @@ async def create(store: Store, new: NewRun) -> Author:
 
 
 async def loaded(store: Store, run_id: str) -> RunRecord:
-    """The run, with all calls; it must be there."""
+    """Return the run, with all calls; it must exist."""
     record = await store.load(run_id, calls="all")
     if record is None:
         raise AssertionError(f"run {run_id} is in the store")
@@ -265,8 +266,9 @@ class Scenario:
     """One promise of the port. Call it with a factory; it raises AssertionError if the store breaks the promise.
 
     Attributes:
-        name: unique, an identifier. sentence: the promise.
-        reopens: it closes the store and opens the next over the same storage.
+        name: unique, an identifier.
+        sentence: the promise.
+        reopens: the scenario closes the store and opens the next over the same storage.
     """
 
     name: str
@@ -275,11 +277,11 @@ class Scenario:
     reopens: bool = False
 
     def __str__(self) -> str:
-        """The name, for test ids."""
+        """Return the name, for test ids."""
         return self.name
 
     async def __call__(self, open_store: OpenStore) -> None:
-        """Run it. All ids and dates are its own, so that scenarios can share a storage.
+        """Run the scenario with ids and dates of its own, so that scenarios can share a storage.
 
         Raises:
             AssertionError: the store breaks the promise.

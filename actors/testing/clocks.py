@@ -8,25 +8,25 @@ import trio
 
 
 class FakeWall:
-    """A wall clock that goes as trio's does, until it is set: by NTP, by a person, or by a machine that has slept.
+    """A wall clock that advances as trio's clock does until it is set: by NTP, by a person, or by a sleep.
 
-    wall = FakeWall()
-    async with gr.open_runtime(clock=Clock(wall)) as runtime:
-        wall.step(8 * 3600)  # eight hours pass, of which trio's clock has not seen any
+        wall = FakeWall()
+        async with gr.open_runtime(clock=Clock(wall)) as runtime:
+            wall.step(8 * 3600)  # eight hours pass, of which trio's clock has seen none
     """
 
     def __init__(self, start: datetime = datetime(2031, 5, 1, 12, tzinfo=UTC)) -> None:
-        """Must be made inside a trio run. `start`: what it says now, with a timezone."""
+        """Must be made inside a trio run. `start`: the present time of the clock, with time zone."""
         self._start = start - timedelta(seconds=trio.current_time())
 
     def __repr__(self) -> str:
-        """What it says."""
+        """Return the present time."""
         return f"<FakeWall: {self().isoformat()}>"
 
     def __call__(self) -> datetime:
-        """What it says now, UTC."""
+        """Return the present time, UTC."""
         return self._start.astimezone(UTC) + timedelta(seconds=trio.current_time())
 
     def step(self, seconds: float) -> None:
-        """Set it forward, or back (less than 0)."""
+        """Set the clock forward, or back (negative)."""
         self._start += timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Models for tests: one that reads its answers from a script, one that asks a function.
+"""Models for tests: one that plays a script, one that calls a function.
 
     model = ScriptedModel([
         call("refund", order="7", cents=500, id="c1"),      # one step = one answer: a str, a part, or a list of them
@@ -7,9 +7,9 @@
         "done",
     ])
 
-The script is indexed by `request.answers`, which the runtime carries in the request: how many answers and errors this
-run and agent have got so far. So concurrent runs, handoffs, forks and restarts each read the right step, and a step
-that was asked for but interrupted is read again.
+The script is indexed by `request.answers`, which the runtime carries in the request: the answers and errors that this
+run and agent have received so far. So concurrent runs, handoffs, forks and restarts each read the right step, and an
+interrupted step is read again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..contract.plain import JSONObject
 from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind, UsageError
 
 KEEP: Final = 1_000
-"""Requests that a test model keeps unless it is told otherwise: each holds on to the messages of its thread."""
+"""Default for the requests that a test model keeps; each refers to the messages of its thread."""
 RUNS: Final = 10_000
-"""Runs that a ScriptedModel knows at once, of those that have got all of its script and of the others."""
+"""Runs that a ScriptedModel remembers, each of those that have finished the script and of the others."""
 
 
 @attrs.frozen
@@ -84,7 +84,7 @@ class Delay:
 
 @attrs.frozen
 class Refuse:
-    """A refusal in place of an answer; see `refuse`."""
+    """A refusal instead of an answer; see `refuse`."""
 
     text: str
 
@@ -98,25 +98,25 @@ class Finish:
 
 Part = Text | Think | Call | Fail | Delay | Refuse | Finish
 Step = str | Part | Sequence[str | Part]
-"""One answer of a model: a str (its text), a part, or a list of them in the order in which they are streamed."""
+"""One answer of a model: a str (its text), a part, or a list of them in the order of streaming."""
 
 
 def text(s: str, usage: Usage | None = None) -> Text:
-    """The model says something. A `usage` replaces the counted one (`requests` is 1 if it says 0)."""
+    """Return a text of the answer. A `usage` replaces the counted one (`requests` counts as 1 if it is 0)."""
     return Text(s, usage)
 
 
 def think(s: str) -> Think:
-    """The model reasons; streamed as reasoning, no part of the answer's text."""
+    """Return reasoning, streamed as reasoning and not part of the answer's text."""
     return Think(s)
 
 
 def call(tool: str, values: JSONObject | None = None, /, *, id: str | None = None, **arguments: object) -> Call:  # noqa: A002
-    """The model calls a tool. Without an id the runtime makes one.
+    """Return a tool call. Without an id the runtime makes one.
 
     Args:
         tool: the tool's name.
-        values: arguments whose names can not be given as keywords, such as "id".
+        values: arguments whose names cannot be keywords, such as "id".
         id: the provider's id of the call.
         arguments: plain JSON data.
     """
@@ -124,15 +124,15 @@ def call(tool: str, values: JSONObject | None = None, /, *, id: str | None = Non
 
 
 def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # noqa: A002
-    """The model calls a tool with arguments that are no JSON object: the call fails, and the model is told why.
+    """Return a tool call whose arguments are not a JSON object: the call fails, and the model reads why.
 
     Args:
         tool: the tool's name.
-        arguments: what the model wrote, such as '{"a": 1'.
+        arguments: the model's text, such as '{"a": 1'.
         id: the provider's id of the call.
 
     Raises:
-        UsageError: the text is a JSON object after all.
+        UsageError: the text is a valid JSON object.
     """
     made = CallRequest.from_json(tool, arguments)
     if made.fault is None:
@@ -143,16 +143,16 @@ def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # n
 def fail(
     kind: ModelErrorKind, message: str | None = None, *, retry_after: float | None = None, usage: Usage | None = None
 ) -> Fail:
-    """The stream ends with a classified ModelError.
+    """Return the end of the stream by a classified ModelError.
 
     Args:
         kind: of ModelError.
         message: its text.
         retry_after: seconds that the provider asks to wait.
-        usage: what the request has cost.
+        usage: of the failed request.
 
     Raises:
-        UsageError: a part of it is none of a ModelError.
+        UsageError: an argument is invalid for a ModelError.
     """
     if kind not in MODEL_ERROR_KINDS:
         raise UsageError(
@@ -163,10 +163,10 @@ def fail(
 
 
 def finish(reason: FinishReason) -> Finish:
-    """Why the answer ends, such as "length" for one that was cut. Stands anywhere in a step; it streams nothing.
+    """Return why the answer ends, such as "length" for a cut answer. Anywhere in a step; streams nothing.
 
     Raises:
-        UsageError: the reason is not one of FinishReason.
+        UsageError: the reason is not a FinishReason.
     """
     if reason not in get_args(FinishReason):
         near = did_you_mean(reason, get_args(FinishReason))
@@ -175,7 +175,7 @@ def finish(reason: FinishReason) -> Finish:
 
 
 def delay(seconds: float) -> Delay:
-    """The model is silent for a while (`trio.sleep`: costs nothing under an autojump clock).
+    """Return a pause (`trio.sleep`: costs nothing under an autojump clock).
 
     Raises:
         UsageError: seconds is not a number, 0 or more.
@@ -186,12 +186,12 @@ def delay(seconds: float) -> Delay:
 
 
 def refuse(s: str) -> Refuse:
-    """The model refuses, and does nothing else."""
+    """Return a refusal, which is the whole answer."""
     return Refuse(s)
 
 
 class _TestModel(Model):
-    """What both test models have in common: they record the newest requests and stream the parts of one step."""
+    """Base of both test models: records the newest requests and streams the parts of one step."""
 
     def __init__(self, chunk: int | None, keep: int | None) -> None:
         if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
@@ -207,12 +207,12 @@ class _TestModel(Model):
 
     @property
     def requests(self) -> tuple[ModelRequest, ...]:
-        """What the runtime has sent, one record per model call, in order; of more than `keep`, the newest."""
+        """The received requests, one per model call, in order; at most the newest `keep`."""
         return tuple(self._requests)
 
     @property
     def asked(self) -> int:
-        """How many requests the model has had, whether they are kept or not."""
+        """The number of received requests, kept or not."""
         return self._asked
 
     @asynccontextmanager
@@ -220,7 +220,7 @@ class _TestModel(Model):
         """Answer one request; a checkpoint before each delta and before the response.
 
         Raises:
-            ModelError: the step says so, or there is none; from the iteration.
+            ModelError: the step fails, or the script has no more steps; from the iteration.
         """
         self._requests.append(request)
         self._asked += 1
@@ -254,22 +254,23 @@ class _TestModel(Model):
         yield _response(self.name, request, parts)
 
     def _note(self, request: ModelRequest, answers: int) -> None:
-        """The run that asks has got so many answers and errors."""
+        """Note how many answers and errors the asking run has received."""
 
 
 class ScriptedModel(_TestModel):
     """A model that plays a script.
 
-    Unless a step states its usage, it is counted in words: input = words of all messages of the request, output = words
+    Unless a step states its usage, usage is counted in words: input = words of all messages of the request, output =
+    words
     of texts and reasoning plus one per call.
 
     Args:
         steps: one per answer.
         chunk: characters per delta; None streams each text as one delta.
-        keep: of the requests, the newest so many are kept (1,000); None: all.
+        keep: how many of the newest requests are kept (1,000); None: all.
 
     Raises:
-        UsageError: a step is not one, with its index and why; or chunk or keep is out of range.
+        UsageError: a step is invalid, with its index and the reason; or chunk or keep is out of range.
     """
 
     name = "scripted"
@@ -284,19 +285,20 @@ class ScriptedModel(_TestModel):
         self._forgotten = 0
 
     def remaining(self, run_id: str) -> int:
-        """How many steps a run has not got yet (of its agents, the one that is furthest).
+        """Return how many steps a run has not received yet (of its agents, the most advanced one).
 
-        A run that has not asked has all of them to come; so has, among more than 10,000 runs, one that was forgotten.
+        For a run without a request that is the whole script; also for a forgotten one among more than 10,000 runs.
         """
         counts = [count for book in (self._playing, self._played) for (run, _), count in book.items() if run == run_id]
         return len(self._steps) - max(counts, default=0)
 
     def assert_complete(self) -> None:
-        """Every run (and agent) that has asked got the whole script, also those whose requests are not kept any more.
+        """Check that every run (and agent) that made a request received the whole script, also if no request is kept.
 
         Raises:
-            AssertionError: names the run and the steps that it did not get (of at most 100 runs); or the model was not
-                asked; or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
+            AssertionError: names the runs and their missing steps (of at most 100 runs); or the model had no request;
+                or more
+                than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
         if self._steps and not self._asked:
             raise AssertionError(f"nobody has asked the model; its script has {len(self._steps)} steps")
@@ -331,14 +333,14 @@ class ScriptedModel(_TestModel):
 
 
 class FunctionModel(_TestModel):
-    """A model that asks a function for each answer.
+    """A model that calls a function for each answer.
 
     Usage is counted as by `ScriptedModel`.
 
     Args:
-        fn: request -> one step, as in a script; sync or async. What it raises comes out of the stream.
+        fn: request -> one step, as in a script; sync or async. Its exceptions leave the stream.
         chunk: characters per delta; None streams each text as one delta.
-        keep: of the requests, the newest so many are kept (1,000); None: all.
+        keep: how many of the newest requests are kept (1,000); None: all.
 
     Raises:
         UsageError: chunk or keep is out of range.
@@ -364,7 +366,7 @@ class FunctionModel(_TestModel):
 
 
 def _parts(step: Any, where: str) -> tuple[Part, ...]:
-    """The parts of a step, checked."""
+    """Return the parts of a step, checked."""
     many = isinstance(step, Sequence) and not isinstance(step, str)
     parts = tuple(_part(one, where) for one in (step if many else (step,)))
     for position, part in enumerate(parts):

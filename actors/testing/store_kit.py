@@ -1,6 +1,6 @@
-"""The conformance suite of the Store port: what every store must do, as scenarios that anybody can run.
+"""The conformance suite of the Store port: the contract as scenarios that every store's author can run.
 
-A store's author gives a factory, `open_store`. Each call returns a store over the same storage, not yet running, so
+A store's author provides a factory, `open_store`. Each call returns a store over the same storage, not yet running, so
 that a scenario can close one and open the next. A store that keeps nothing between two openings leaves out the
 scenarios that need that (`reopens`).
 
@@ -9,7 +9,7 @@ scenarios that need that (`reopens`).
         await scenario(lambda: MyStore(tmp_path / "db"))
 
 `await check_store(open_store)` runs them all, one after the other, over one storage. A scenario fails with an
-AssertionError that says in a sentence what should have been. No scenario sleeps or reads a clock.
+AssertionError whose sentence states the broken promise. No scenario sleeps or reads a clock.
 """
 
 from __future__ import annotations

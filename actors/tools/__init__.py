@@ -1,4 +1,4 @@
-"""The tool layer: from a typed function to a call that a model can make and a person can stop."""
+"""Tools: from a typed function to a call that a model makes and a person can decide about."""
 
 from .arguments import ArgumentsError as ArgumentsError
 from .context import SyncToolContext as SyncToolContext

@@ -1,8 +1,8 @@
-"""A function's parameters as JSON: the schema that the model reads, the check of its arguments, the body's objects.
+"""A function's parameters as JSON: the schema for the model, the check of its arguments, and the body's objects.
 
-The signature is read once. Each parameter becomes a field of a msgspec struct, so schema, check and conversion can not
-disagree. Types are strict (an int is accepted for a float, nothing else is guessed). Arguments that the function does
-not have are refused; unknown keys inside nested classes follow the class (msgspec: ignored, unless it forbids them).
+The signature is read once. Each parameter becomes a field of a msgspec struct, so schema, check and conversion cannot
+disagree. Types are strict (an int is accepted for a float, nothing else is guessed). Unknown arguments are refused;
+unknown keys inside nested classes are handled by the class (msgspec: ignored, unless it forbids them).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_DEFAULT: Final = inspect.Parameter.empty
 
 
 class ArgumentsError(ValueError):
-    """Arguments do not fit the tool; the message says where and is meant for the model."""
+    """Arguments do not fit the tool; the message has the path and is meant for the model."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class Arguments:
 
     Attributes:
         schema: JSON Schema of the arguments object, self-contained. Shared; do not change it.
-        context: which context the first parameter wants; None if it wants none.
+        context: the context class of the first parameter; None if the function takes no context.
     """
 
     schema: JSONObject
@@ -51,22 +51,22 @@ class Arguments:
     _defaults: JSONObject
 
     def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """Keyword arguments as the annotated types. What is not given is left to the function's own defaults.
+        """Return keyword arguments in the annotated types. Missing arguments are left to the function's own defaults.
 
-        They share nothing with `arguments`, which are the record's: a body may do with its own what it likes.
+        The result shares nothing with `arguments`, which belong to the call's row: a body may change its own copy.
 
         Raises:
             ArgumentsError: names the path.
         """
         try:
             made = msgspec.convert(copied(arguments), self._struct)
-        except BaseException as error:  # what classes of the user's check while they are built may raise anything
+        except BaseException as error:  # validation in user classes may raise anything
             raise ArgumentsError(self._explain(message_of(failure_of_call(error)))) from error  # noqa: ASYNC104 - the border has raised what passes
         values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
         return {name: value for name, value in values if value is not msgspec.UNSET}
 
     def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """As `convert`, with the defaults filled in.
+        """Return the result of `convert` with the defaults filled in.
 
         Raises:
             ArgumentsError: names the path.
@@ -74,7 +74,7 @@ class Arguments:
         return {**self._defaults, **self.convert(arguments)}
 
     def check(self, arguments: JSONObject) -> str | None:
-        """None, or what is wrong with the arguments, with the path. Pure."""
+        """Return None, or the fault of the arguments with its path. Pure."""
         try:
             self.convert(arguments)
         except ArgumentsError as error:
@@ -93,11 +93,11 @@ def read_arguments(function: Callable[..., Any], name: str, namespace: JSONObjec
     Args:
         function: the tool's body.
         name: of the tool, for messages.
-        namespace: names that annotations may use beside the function's globals (those of the place where it is
-            defined).
+        namespace: names that annotations may use in addition to the function's globals (those of the place of
+            definition).
 
     Raises:
-        ToolDefinitionError: names the parameter and the way out.
+        ToolDefinitionError: names the parameter and says what to write.
     """
     reader = _Reader(function, name, namespace)
     parameters = _signature(function, name)
@@ -130,7 +130,7 @@ class _Reader:
         self.defaults: dict[str, Any] = {}
 
     def context(self, parameter: inspect.Parameter) -> type[ToolContext | SyncToolContext] | None:
-        """The context class if this first parameter takes the context."""
+        """Return the context class if this first parameter takes the context, else None."""
         annotation = parameter.annotation
         if annotation is inspect.Parameter.empty:
             return ToolContext if parameter.name == "ctx" else None
@@ -139,17 +139,17 @@ class _Reader:
     def _context_class(self, parameter: inspect.Parameter) -> type[ToolContext | SyncToolContext] | None:
         annotation = parameter.annotation
         if isinstance(annotation, str):
-            # Told by its name: the context, or what stands in its brackets, may be imported for type checkers only.
+            # Recognised by name, because the context or its type argument may be imported for type checkers only.
             match = _CONTEXT_TEXT.fullmatch(annotation)
             if match is not None:
                 return {cls.__name__: cls for cls in _CONTEXTS}[match["name"]]
-            with suppress(ToolDefinitionError):  # said where it is taken as an argument
+            with suppress(ToolDefinitionError):  # reported where the parameter is added as an argument
                 annotation = self._resolve(parameter.name, annotation)
         origin = get_origin(annotation) or annotation
         return next((cls for cls in _CONTEXTS if origin is cls), None)
 
     def add(self, parameter: inspect.Parameter, *, first: bool) -> None:
-        """Take one parameter as an argument of the tool."""
+        """Add one parameter as an argument of the tool."""
         name, kind = parameter.name, parameter.kind
         if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             stars = "*" if kind is inspect.Parameter.VAR_POSITIONAL else "**"
@@ -178,7 +178,7 @@ class _Reader:
         holder = types.SimpleNamespace(__annotations__={name: annotation})
         try:
             return typing.get_type_hints(holder, self.globals, self.namespace, include_extras=True)[name]
-        except Exception as error:  # an annotation is code of the user's: it may raise anything
+        except Exception as error:  # an annotation is user code and may raise anything
             raise self.fault(
                 name,
                 f"its annotation {annotation!r} can not be resolved ({error}); import or define the name at run time,"
@@ -223,12 +223,12 @@ class _Reader:
                 plain = msgspec.to_builtins(self.defaults[name], order="deterministic")
                 msgspec.convert(plain, self.fields[name])
             except (TypeError, ValueError):
-                return  # a sentinel, or a default that the model itself could not give: the schema just says "optional"
+                return  # a sentinel, or a default outside the schema: the argument is just optional
             part["default"] = plain
 
 
 def object_schema(struct: type[msgspec.Struct]) -> dict[str, JSONValue]:
-    """The JSON Schema of a struct with the object itself at the root; other classes stand under `$defs`."""
+    """Return the JSON Schema of a struct with the object itself at the root and other classes under `$defs`."""
     (root,), definitions = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/")))
     del schema["title"]

@@ -1,4 +1,4 @@
-"""The tools that a model is offered beside background tools: to see what still runs, and to end it."""
+"""The tools offered in addition to background tools: list live tasks, and cancel one."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ async def cancel_task(ctx: ToolContext, task_id: str) -> str:
 
 
 BUILTIN: Final = (list_tasks, cancel_task)
-"""In the order in which the model is told of them."""
+"""In the order in which the model is offered them."""

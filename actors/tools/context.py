@@ -1,7 +1,7 @@
-"""What a tool's body is told about its call, and how it speaks while it works.
+"""The contexts of tool bodies: the facts of a call, and reports while the body runs.
 
-The runtime makes the contexts. A unit test makes one itself: `ToolContext(deps=fake)` is enough, and what a body
-reports then goes nowhere.
+The runtime creates the contexts. A unit test creates one itself: `ToolContext(deps=fake)` is enough, and reports of the
+body are then dropped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ else:
 
 
 class Spawnable(Protocol):
-    """What `spawn` takes beside a name: a `Tool`."""
+    """A tool as `spawn` accepts it, apart from a name."""
 
     @property
     def name(self) -> str:
-        """What the model calls the tool by."""
+        """The tool's name for the model."""
 
     @property
     def background(self) -> bool:
@@ -109,7 +109,7 @@ def _text(value: object, where: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class _ContextBase(Generic[Deps]):
-    """The facts that both contexts carry."""
+    """The facts in both contexts."""
 
     deps: Deps = attrs.field(default=None)
     run_id: str = ""
@@ -122,23 +122,23 @@ class _ContextBase(Generic[Deps]):
 
     @property
     def idempotency_key(self) -> str:
-        """One key per call or task, the same in every attempt: the outside world recognises a repetition by it."""
+        """A key per call or task, equal in every attempt, by which an outside system can detect a repetition."""
         return idempotency_key(self.run_id, self.task_id or self.call_id)
 
 
 @attrs.frozen(kw_only=True)
 class ToolContext(_ContextBase[Deps]):
-    """What an async tool is given as its first parameter.
+    """The first parameter of an async tool.
 
     Attributes:
-        deps: what the run was started with.
-        run_id, thread_id, call_id: where we are.
-        task_id: in the background: of the task; else None.
-        attempt: counts from 1; a tool that is run again (after a crash, a suspension, a decision) sees a higher one.
-        decision: the newest answer to what the body has asked by a `Suspend`; None until then. Permissions (an
-            approval, that of a plugin's gate, to run a lost body again) are no answers; the gates are told of them.
-        state: state keys. What the body writes it reads; others see it when the body has returned.
-        report_progress, report_output: where the runtime takes reports; call `progress` and `output` instead.
+        deps: the dependencies of the run.
+        run_id, thread_id, call_id: the place of the call.
+        task_id: for a background task, its id; else None.
+        attempt: counts from 1; a body that runs again (after a crash, a suspension, a decision) sees a higher number.
+        decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
+            gate, the repetition of a lost body) are not answers; gates see those.
+        state: state keys. The body reads its own writes; others see them when the body has returned.
+        report_progress, report_output: set by the runtime; call `progress` and `output` instead.
         start_task, stop_task, see_tasks: set by the runtime; call `spawn`, `cancel_task` and `tasks` instead.
     """
 
@@ -149,75 +149,78 @@ class ToolContext(_ContextBase[Deps]):
     see_tasks: Callable[[], Awaitable[tuple[TaskView, ...]]] = attrs.field(default=_see_nothing, repr=False)
 
     async def progress(self, fraction: float, text: str = "") -> None:
-        """Tell how far the body is. Reports may be merged; the newest one wins. A checkpoint.
+        """Report the progress of the body. Reports may be merged; the newest one wins. A checkpoint.
 
         Args:
-            fraction: done so far, 0.0 to 1.0.
+            fraction: 0.0 to 1.0.
             text: a few words for people.
 
         Raises:
-            ValueError: the fraction is out of range, or the text is no str.
+            UsageError: the fraction is out of range, or the text is not a str.
         """
         fraction, text = _fraction(fraction), _text(text, "progress")
         await trio.lowlevel.checkpoint()
         await self.report_progress(fraction, text)
 
     async def output(self, chunk: str) -> None:
-        """Stream a piece of output to whoever follows the run; the model gets the return value, not this. A checkpoint.
+        """Stream a piece of output to followers of the run; the model gets the return value instead. A checkpoint.
 
-        Chunks keep their order and may be merged. Waits while too much is on its way.
+        Delivery: in order; chunks may be merged. Waits while too much output is unsaved.
 
         Raises:
-            ValueError: the chunk is no str.
+            UsageError: the chunk is not a str.
         """
         chunk = _text(chunk, "output")
         await trio.lowlevel.checkpoint()
         await self.report_output(chunk)
 
     async def spawn(self, tool: Spawnable | str, /, **arguments: object) -> str:
-        """Start a tool of the agent as a background task of this run, and go on beside it.
+        """Start a tool of the agent as a background task of this run and continue beside it.
 
-        The task belongs to the run, not to this call: it goes on when this body has ended, and its result comes to the
-        model as a message. It is stored that it runs before this returns. A body that is run again (after a crash, a
-        suspension) spawns the same tasks again: a spawn with the same tool and arguments, at the same place among such
-        spawns of its attempt, is the task that there is already, also if that has ended.
+        The task belongs to the run, not to this call: it continues when this body has ended, and the model gets its
+        result as a
+        message. The task is durable before this method returns. A body that runs again (after a crash, a suspension)
+        spawns the
+        same tasks again: a spawn with the same tool and arguments, with the same number among equal spawns of its
+        attempt, is
+        the existing task, even if that has ended.
 
-        Cancellation: the task may run; the same spawn again, in this attempt too, is that one.
+        Cancellation: the task may run; the same spawn again, also in this attempt, returns the same task.
 
         Args:
-            tool: of the agent; one that needs no approval, and is neither ordered nor exclusive.
+            tool: a tool of the agent that needs no approval and is neither ordered nor exclusive.
             arguments: as the model would give them, JSON data.
 
         Returns:
             The task's id.
 
         Raises:
-            ToolError: it can not be spawned: there is no such tool, it needs an approval, the arguments do not fit, or
-                the run has as many tasks as it may have (`Agent(max_tasks=...)`).
-            UsageError: nobody runs tasks here: the context was made by hand.
+            ToolError: the task is refused: unknown tool, approval needed, invalid arguments, or too many tasks
+                (`Agent(max_tasks=...)`).
+            UsageError: the context was made by hand and has no runtime.
         """
         await trio.lowlevel.checkpoint()
         return await self.start_task(_named(tool), arguments)
 
     async def cancel_task(self, task_id: str) -> bool:
-        """Cancel a background task of this run. Its clean-up has its tool's grace; how it ended comes as a message.
+        """Cancel a background task of this run. Its clean-up has its tool's grace; its outcome comes as a message.
 
         Returns:
-            True if the task lived.
+            True if the task was alive.
 
         Raises:
             ToolError: the run has no owner any more.
-            UsageError: nobody runs tasks here: the context was made by hand.
+            UsageError: the context was made by hand and has no runtime.
         """
         await trio.lowlevel.checkpoint()
         return await self.stop_task(task_id)
 
     async def tasks(self) -> tuple[TaskView, ...]:
-        """The background tasks of this run that live now, oldest first.
+        """Return the live background tasks of this run, oldest first.
 
         Raises:
             ToolError: the run has no owner any more.
-            UsageError: nobody runs tasks here: the context was made by hand.
+            UsageError: the context was made by hand and has no runtime.
         """
         await trio.lowlevel.checkpoint()
         return await self.see_tasks()
@@ -225,19 +228,19 @@ class ToolContext(_ContextBase[Deps]):
 
 @attrs.frozen(kw_only=True)
 class SyncToolContext(_ContextBase[Deps]):
-    """What a sync tool is given as its first parameter: the same facts, plain functions. It works in a worker thread.
+    """The first parameter of a sync tool: the same facts, plain functions. The body runs in a worker thread.
 
-    A thread can not be cancelled from outside. `progress`, `output` and `check_cancelled` are where it hears of it:
-    they raise `trio.Cancelled` once the call has been cancelled or has timed out. A body that calls one of them now and
-    then ends in time.
+    A thread cannot be cancelled from outside. `progress`, `output` and `check_cancelled` raise `trio.Cancelled` once
+    the
+    call was cancelled or has timed out. A body that calls one of them regularly ends in time.
 
     Attributes:
-        deps: what the run was started with.
-        run_id, thread_id, call_id: where we are.
-        task_id: in the background: of the task; else None.
+        deps: the dependencies of the run.
+        run_id, thread_id, call_id: the place of the call.
+        task_id: for a background task, its id; else None.
         attempt: counts from 1.
-        decision: the newest answer to what the body has asked by a `Suspend`; None until then. Permissions (an
-            approval, that of a plugin's gate, to run a lost body again) are no answers; the gates are told of them.
+        decision: the newest answer to a `Suspend` of this body; None until then. Permissions (an approval, a plugin's
+            gate, the repetition of a lost body) are not answers; gates see those.
         state: as in `ToolContext`.
         report_progress, report_output, heed, start_task, stop_task, see_tasks: set by the runtime.
     """
@@ -250,11 +253,11 @@ class SyncToolContext(_ContextBase[Deps]):
     see_tasks: Callable[[], tuple[TaskView, ...]] = attrs.field(default=_see_none, repr=False)
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Tell how far the body is; as `ToolContext.progress`.
+        """Report the progress of the body; as `ToolContext.progress`.
 
         Raises:
-            ValueError: the fraction is out of range, or the text is no str.
-            trio.Cancelled: the call has been cancelled.
+            UsageError: the fraction is out of range, or the text is not a str.
+            trio.Cancelled: the call was cancelled.
         """
         fraction, text = _fraction(fraction), _text(text, "progress")
         self.heed()
@@ -264,8 +267,8 @@ class SyncToolContext(_ContextBase[Deps]):
         """Stream a piece of output; as `ToolContext.output`.
 
         Raises:
-            ValueError: the chunk is no str.
-            trio.Cancelled: the call has been cancelled.
+            UsageError: the chunk is not a str.
+            trio.Cancelled: the call was cancelled.
         """
         chunk = _text(chunk, "output")
         self.heed()
@@ -275,9 +278,9 @@ class SyncToolContext(_ContextBase[Deps]):
         """Start a tool of the agent as a background task of this run; as `ToolContext.spawn`.
 
         Raises:
-            ToolError: it can not be spawned, and why.
-            UsageError: nobody runs tasks here: the context was made by hand.
-            trio.Cancelled: the call has been cancelled.
+            ToolError: the task is refused, with the reason.
+            UsageError: the context was made by hand and has no runtime.
+            trio.Cancelled: the call was cancelled.
         """
         self.heed()
         return self.start_task(_named(tool), arguments)
@@ -287,27 +290,27 @@ class SyncToolContext(_ContextBase[Deps]):
 
         Raises:
             ToolError: the run has no owner any more.
-            UsageError: nobody runs tasks here: the context was made by hand.
-            trio.Cancelled: the call has been cancelled.
+            UsageError: the context was made by hand and has no runtime.
+            trio.Cancelled: the call was cancelled.
         """
         self.heed()
         return self.stop_task(task_id)
 
     def tasks(self) -> tuple[TaskView, ...]:
-        """The background tasks of this run that live now; as `ToolContext.tasks`.
+        """Return the live background tasks of this run; as `ToolContext.tasks`.
 
         Raises:
             ToolError: the run has no owner any more.
-            UsageError: nobody runs tasks here: the context was made by hand.
-            trio.Cancelled: the call has been cancelled.
+            UsageError: the context was made by hand and has no runtime.
+            trio.Cancelled: the call was cancelled.
         """
         self.heed()
         return self.see_tasks()
 
     def check_cancelled(self) -> None:
-        """End here if nobody wants the result any more.
+        """End the body here if its call was cancelled.
 
         Raises:
-            trio.Cancelled: the call has been cancelled.
+            trio.Cancelled: the call was cancelled.
         """
         self.heed()

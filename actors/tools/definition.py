@@ -1,4 +1,4 @@
-"""`tool`: a typed function becomes something that a model can call. What is wrong with it is said at its definition."""
+"""`tool`: turn a typed function into a tool for a model. Every fault is reported at the definition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Predicate = Callable[[ToolContext, JSONObject], bool | Awaitable[bool]]
 """(ctx, arguments as the body gets them, defaults filled in) -> whether a person must approve."""
 
 EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "deploy", "secret")
-"""The effect classes that policies know; a tool may name its own."""
+"""The effect classes that policies know; a tool may use another identifier."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
@@ -44,7 +44,7 @@ _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
 
 
 class ToolOptions(TypedDict, total=False):
-    """The options of `tool`; see there."""
+    """The options of `tool`, documented there."""
 
     name: str
     description: str
@@ -62,22 +62,25 @@ class ToolOptions(TypedDict, total=False):
 
 @attrs.frozen(eq=False, kw_only=True)
 class Tool(Generic[P, R_co]):
-    """A function that a model can call; made by `tool`. Calling it calls the function itself, as in a unit test.
+    """A function that a model can call; made by `tool`.
+
+    Calling the object calls the function itself, as in a unit test.
 
     Attributes:
-        name: what the model calls it by.
-        description: what the model reads; the first paragraph of the docstring unless given.
-        needs_approval: True, False, or a predicate that is asked per call.
-        replay: "safe" if the runtime may run it again after a crash without asking.
+        function: the body.
+        name: the name for the model.
+        description: the description for the model; default: the first paragraph of the docstring.
+        needs_approval: True, False, or a predicate that is called per call.
+        replay: "safe" if the runtime may run the body again after a crash without a question.
         effect: its effect class.
         concurrency: shared, ordered or exclusive.
-        timeout: seconds that one attempt may take; None for no limit.
-        on_error: "return" tells the model of a failure, "raise" ends the run.
+        timeout: seconds for one attempt; None for no limit.
+        on_error: "return" answers the model with the failure, "raise" ends the run.
         on_timeout: the same for a timeout; None: as `on_error`.
-        on_conflict: what happens when another call wrote the same state key: "keep" the result and drop what this call
-            wrote, or "retry" it.
-        grace: seconds that it gets to end after a cancel.
-        background: a call ends at once, and the body goes on as a task of the run.
+        on_conflict: if another call wrote the same state key: "keep" the result and drop this call's writes, or
+            "retry".
+        grace: seconds for the body to end after a cancel.
+        background: a call ends at once, and the body runs as a task of the run.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
 
@@ -102,7 +105,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def __wrapped__(self) -> Callable[P, R_co]:
-        """The function; `inspect.signature(tool)` and `help` look here."""
+        """The function, for `inspect.signature(tool)` and `help`."""
         return self.function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -111,7 +114,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def takes_context(self) -> bool:
-        """The first parameter is the context."""
+        """True if the first parameter is the context."""
         return self._arguments.context is not None
 
     @property
@@ -121,24 +124,24 @@ class Tool(Generic[P, R_co]):
 
     @property
     def gate(self) -> GateKind:
-        """What the engine must know of `needs_approval`."""
+        """`needs_approval` as the engine sees it."""
         if isinstance(self.needs_approval, bool):
             return "always" if self.needs_approval else "never"
         return "ask"
 
     @property
     def ends_on_timeout(self) -> bool:
-        """A timeout ends the run: `on_timeout` says so, or says nothing and `on_error` does."""
+        """True if a timeout ends the run: by `on_timeout`, or by `on_error` if that is None."""
         return (self.on_timeout or self.on_error) == "raise"
 
     @property
     def info(self) -> ToolInfo:
-        """What the model is told."""
+        """The tool as the model sees it."""
         return ToolInfo(name=self.name, description=self.description, schema=self.schema)
 
     @property
     def spec(self) -> ToolSpec:
-        """What the engine is told."""
+        """The tool as the engine sees it."""
         return ToolSpec(
             name=self.name,
             effect=self.effect,
@@ -154,22 +157,22 @@ class Tool(Generic[P, R_co]):
         )
 
     def check(self, arguments: JSONObject) -> str | None:
-        """None, or what is wrong with the arguments, with the path. Pure."""
+        """Return None, or the fault of the arguments with its path. Pure."""
         return self._arguments.check(arguments)
 
     def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """JSON arguments as keyword arguments of the annotated types; what is not given is left to the defaults.
+        """Return JSON arguments as keyword arguments in the annotated types; missing ones are left to the defaults.
 
         Raises:
-            ArgumentsError: they do not fit; the message names the path.
+            ArgumentsError: the arguments do not fit; the message names the path.
         """
         return self._arguments.convert(arguments)
 
     def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
-        """As `convert`, with the function's defaults filled in: what a predicate is shown.
+        """Return the result of `convert` with the function's defaults filled in, as a predicate gets it.
 
         Raises:
-            ArgumentsError: they do not fit; the message names the path.
+            ArgumentsError: the arguments do not fit; the message names the path.
         """
         return self._arguments.complete(arguments)
 
@@ -216,7 +219,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
         ToolDefinitionError: the function can not be a tool as it stands, or an option is wrong; names what and the way
             out.
     """
-    # Annotations may name what is local to the place where the tool is defined.
+    # annotations may use local names of the place of definition
     namespace = sys._getframe(1).f_locals
     if function is None:
         return lambda body: _define(body, options, namespace)
@@ -312,7 +315,7 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
 
 
 def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:
-    """A policy that asks for "write" must not miss a tool that says "writes"."""
+    """Refuse an identifier close to a known class: a policy for "write" must not miss a tool with "writes"."""
     near = get_close_matches(effect.lower(), EFFECTS, 1, cutoff=0.75)
     if effect not in EFFECTS and near:
         known = ", ".join(EFFECTS)

@@ -1,4 +1,4 @@
-"""Reading a Google-style docstring: what a tool does, and what each argument means. The model is told both."""
+"""Read a Google-style docstring for the model: the description of a tool, and of each argument."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<tex
 
 
 def first_paragraph(documented: object) -> str:
-    """The first paragraph of an object's own docstring as one line; empty if there is none."""
+    """Return the first paragraph of an object's own docstring as one line; "" if there is none."""
     text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
     return " ".join(text.split("\n\n", 1)[0].split())
 
 
 def parameter_texts(documented: object) -> dict[str, str]:
-    """Parameter name -> its text in the `Args:` section; a continued text is joined into one line."""
+    """Return parameter name -> its text in the `Args:` section; continued lines are joined into one."""
     lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
     starts = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]
     found: dict[str, list[str]] = {}

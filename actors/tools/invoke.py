@@ -1,7 +1,8 @@
-"""Running one call of a tool: the body, its time limit, its thread, and what its end means.
+"""Run one call of a tool: the body, its time limit, its thread, and the meaning of its end.
 
-`invoke` is the supervision boundary of user code. What a body does becomes one of four things: a value, a `Suspend`, a
-`ToolFailed` (with a text that is safe to show a model), or a cancellation on its way out.
+Theory of operation. `invoke` is the supervision boundary of user code. Every body ends in one of four ways: a value, a
+`Suspend`, a `ToolFailed` (with a text that is safe for a model), or a cancellation that passes. No exception of the
+body's own type leaves this module.
 """
 
 from __future__ import annotations
@@ -27,20 +28,19 @@ from .definition import Tool
 from .threads import ThreadBody, ThreadResult, run_body
 
 TEXT_LIMIT: Final = 2_000
-"""Characters of an unexpected exception's text that a model is shown: enough to act on, too little to fill its
-window."""
+"""Most characters of an unexpected exception that a model reads: enough to act on, too little to fill its context."""
 PREDICATE_TIMEOUT: Final = 30.0
-"""Seconds that a `needs_approval` predicate may take, as a plugin's hook by default."""
+"""Seconds for a `needs_approval` predicate, equal to the default of a plugin's hook."""
 
 FailureCode = Literal["tool_error", "tool_timeout", "invalid_arguments"]
 
 
 class ToolFailed(GreenroomError):
-    """A call has failed. `str(error)` is for the model, without a traceback; `__cause__` is what the body raised.
+    """A call has failed. `str(error)` is for the model, without a traceback; `__cause__` is the body's exception.
 
     Attributes:
         code: tool_error, tool_timeout or invalid_arguments.
-        fatal: the tool declares that this ends the run (`on_error` or `on_timeout` is "raise").
+        fatal: the tool declares that this failure ends the run (`on_error` or `on_timeout` is "raise").
     """
 
     def __init__(self, text: str, *, code: FailureCode, fatal: bool) -> None:
@@ -51,12 +51,12 @@ class ToolFailed(GreenroomError):
 
 @attrs.define(eq=False)
 class Invocation:
-    """What is to be known of a running call beside its result. Written by `invoke`, read by whoever started it.
+    """Facts about a running call beside its result. Written by `invoke`, read by its caller.
 
     Attributes:
-        stubborn: the body's thread did not end within its grace; it was left alone and its late result is dropped.
-        stack: where that thread stood when it was given up, outermost frame first, one `file:line:function` each.
-        ended: set when that thread ends after all.
+        stubborn: the body's thread did not end within its grace; it was abandoned and its late result is dropped.
+        stack: the stack of that thread when it was abandoned, outermost frame first, `file:line:function` each.
+        ended: set when that thread ends.
     """
 
     stubborn: bool = False
@@ -78,19 +78,19 @@ async def invoke(
     """Run a tool's body once with JSON arguments.
 
     Args:
-        tool: whose body.
+        tool: the tool.
         ctx: a `ToolContext` for an async tool, a `SyncToolContext` for a sync one.
         arguments: as the model (or a decision) gave them.
-        limiter: slots for worker threads; a thread keeps its slot until it ends, also when it has been given up.
-        record: is told when the thread turns out stubborn.
+        limiter: slots for worker threads; a thread keeps its slot until it ends, also when it was abandoned.
+        record: receives the facts about an abandoned thread.
 
     Returns:
-        What the body returned; a `Suspend` whether it was returned, raised, or the one error in a group.
+        The body's return value; a `Suspend` whether returned, raised, or alone in an exception group.
 
     Raises:
         ToolFailed: the body raised, ran out of time, or the arguments do not fit.
         trio.Cancelled: cancelled. A sync body had up to `tool.grace` seconds to end; if it ended in time its result is
-            returned instead (what has happened has happened), if not `record.stubborn` is set.
+            returned instead, because its effect has happened; if not, `record.stubborn` is set.
     """
     try:
         keywords = tool.convert(arguments)
@@ -105,7 +105,7 @@ async def invoke(
 
 
 def out_of_time(tool: Tool[..., object]) -> ToolFailed:
-    """What it means that a body has not ended in its time."""
+    """Return the failure of a body that exceeded its time limit."""
     text = f"The tool {tool.name!r} timed out after {tool.timeout or 0:g} s."
     return ToolFailed(text, code="tool_timeout", fatal=tool.ends_on_timeout)
 
@@ -129,9 +129,9 @@ async def _in_thread(
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done
-        await trio.lowlevel.checkpoint_if_cancelled()  # given up because of a cancel: here it goes on its way
+        await trio.lowlevel.checkpoint_if_cancelled()  # abandoned because of a cancel: the cancel is raised here
         ended = ThreadResult(error=RuntimeError("its thread was given up"))
-    if ended.error is not None:  # no signal is ever handled in a worker thread
+    if ended.error is not None:  # worker threads handle no signals, so a KeyboardInterrupt here is the body's own
         return _settle(tool, failure_of(ended.error))
     if inspect.iscoroutine(ended.value):
         ended.value.close()
@@ -140,7 +140,7 @@ async def _in_thread(
 
 
 def _wired(ctx: ToolContext | SyncToolContext, body: ThreadBody) -> ToolContext | SyncToolContext:
-    """The context of a thread: it hears of a cancellation when it reports, and nobody hears it once it is given up."""
+    """Return the context of a thread: reports check for a cancel, and are dropped once the thread is abandoned."""
     if not isinstance(ctx, SyncToolContext):
         return ctx
 
@@ -156,14 +156,14 @@ def _wired(ctx: ToolContext | SyncToolContext, body: ThreadBody) -> ToolContext 
 
 
 def _settle(tool: Tool[..., object], error: BaseException) -> Suspend:
-    """What a failure of a body means: a Suspend, or a ToolFailed."""
+    """Return a raised Suspend; raise any other exception of a body as ToolFailed."""
     if isinstance(error, Suspend):
         return error
     raise ToolFailed(shown_text(error), code="tool_error", fatal=tool.on_error == "raise") from error
 
 
 def shown_text(error: BaseException) -> str:
-    """What a model may read of a failure: a ToolError's own text, else type and message, bounded; never a traceback."""
+    """Return a failure's text for the model: a ToolError's own, else type and message, bounded; never a traceback."""
     if isinstance(error, ToolError):
         return _own_text(error)
     text = "; ".join(message_of(leaf) if isinstance(leaf, ToolError) else failure_text(leaf) for leaf in leaves(error))
@@ -180,12 +180,12 @@ def _own_text(error: ToolError) -> str:
 
 @attrs.frozen
 class ApprovalNeed:
-    """What a tool says to whether a person must approve a call.
+    """Whether a person must approve a call, according to its tool.
 
     Attributes:
-        needed: a person must.
-        doubt: its predicate has failed, and how; then a person must, to be on the safe side.
-        error: what the predicate has raised.
+        needed: a person must approve.
+        doubt: how the predicate failed; then approval is needed, to be safe.
+        error: the predicate's exception.
     """
 
     needed: bool
@@ -198,22 +198,21 @@ NO: Final = ApprovalNeed(False)
 
 
 def doubtful(tool: Tool[..., object], why: str, error: BaseException | None = None) -> ApprovalNeed:
-    """A tool's predicate has failed: a person is asked, and told so."""
+    """Return the need of an approval whose predicate failed; the ticket names the failure."""
     return ApprovalNeed(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
 
 
 def unanswered(tool: Tool[..., object]) -> ApprovalNeed:
-    """It did not answer in time."""
+    """Return the need of an approval whose predicate did not answer in time."""
     return doubtful(tool, f"it did not answer within {PREDICATE_TIMEOUT:g} s")
 
 
 async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: JSONObject) -> ApprovalNeed:
-    """Ask a tool whether a person must approve this call. Anything but a clear `False` means yes.
+    """Find out whether a person must approve this call. Anything but a clear `False` means yes.
 
-    A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and answers that are not
-    a bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick.
-
-    Cancelled passes.
+    A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and results that are not
+    a
+    bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick. Cancelled passes.
     """
     predicate = tool.needs_approval
     if isinstance(predicate, bool):
@@ -222,10 +221,10 @@ async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: J
         answer = predicate(ctx, tool.complete(arguments))
         with trio.move_on_after(PREDICATE_TIMEOUT) as limit:
             answer = await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - a judgement of user code, on the safe side
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure counts as "approval needed"
         failure = failure_of(error)
         return doubtful(tool, shown_text(failure), failure)  # noqa: ASYNC104 - the border has raised what passes
-    if limit.cancel_called:  # an answer that comes too late is none
+    if limit.cancel_called:  # a late answer does not count
         return unanswered(tool)
     if isinstance(answer, bool):
         return YES if answer else NO

@@ -1,11 +1,11 @@
-"""The mark of a tool's definition: what a person has approved, beside the arguments.
+"""The digest of a tool's definition: the part of an approved action beside the arguments.
 
-The mark covers what the model and people read of the tool (name, description, parameters), how the runtime treats it
-(effect, replay, needs_approval, background) and its code: the text of the function, from its `def` on, without its
-indentation. So the mark is the same in every process and under every release of Python for as long as that text is the
-same, and another one when a release changes the text. What the function calls is not covered. A function whose text is
-not to be had (typed into an interpreter, compiled away) is marked by its bytecode, which other releases of Python
-compile differently: people may be asked again after such an upgrade, never too seldom.
+The digest covers what the model and people read of the tool (name, description, parameters), how the runtime treats it
+(effect, replay, needs_approval, background) and its code: the source text of the function from its `def` on, without
+indentation. So the digest is equal in every process and under every release of Python as long as that text is equal,
+and changes when a release changes the text. Called functions are not covered. A function without available source
+(typed into an interpreter, compiled away) is digested by its bytecode, which other releases of Python compile
+differently: after such an upgrade people may be asked again, never too seldom.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..contract.ids import content_digest
 from .definition import Tool
 
 _DIGITS: Final = 16
-"""Hex digits of a mark: it tells releases of one tool apart, and the fingerprint over it is whole."""
+"""Hex digits of a digest: enough to distinguish releases of one tool; the fingerprint over it has full length."""
 _known: Final[WeakKeyDictionary[Callable[..., Any], object]] = WeakKeyDictionary()
 
 
 def definition_mark(tool: Tool[..., object]) -> str:
-    """The mark of a tool's definition (16 hex digits)."""
+    """Return the digest of a tool's definition (16 hex digits)."""
     parts = [tool.name, tool.description, tool.schema, tool.effect, tool.replay, tool.gate, tool.background]
     return content_digest([*parts, _code_of(tool.function)])[:_DIGITS]
 
 
 def _code_of(function: Callable[..., Any]) -> Any:
-    """The code as plain data; read once per function, for the text comes from a file."""
+    """Return the code as plain data; cached per function, because the source is read from a file."""
     found = _known.get(function)
     if found is None:
         body = inspect.unwrap(function)
@@ -52,7 +52,7 @@ def _text_of(function: Callable[..., Any]) -> str | None:
     except (SyntaxError, ValueError, RecursionError):  # a part of an expression, such as a lambda among arguments
         return "\n".join(lines)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        lines = lines[node.lineno - 1 :]  # the decorators' options are covered by themselves
+        lines = lines[node.lineno - 1 :]  # the decorators' options are digested separately
     return "\n".join(lines)
 
 
@@ -64,5 +64,5 @@ def _bytecode_of(code: CodeType | None) -> Any:
 
 
 def _shown(constant: object) -> str:
-    """The same text in every process, also of a set, whose order is another one each time."""
+    """Return text that is equal in every process, also for a set, whose order varies."""
     return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)

@@ -1,15 +1,15 @@
-"""One function in one worker thread: it can be given up, it can not be stopped.
+"""Run one function in one worker thread that can be abandoned but not stopped.
 
-Theory of operation. The thread and its waiting task share a `ThreadBody`, guarded by a lock that is only held for
-assignments. The body is in one of four states: waiting (not begun), working, ended, given up. When the waiting task is
-cancelled:
+Theory of operation. The thread and its waiting task share a `ThreadBody`, guarded by a lock that is held for
+assignments only. The body is in one of four states: waiting (not begun), working, ended, given up. When the waiting
+task is cancelled:
 
 * a body that has not begun never begins;
-* one that works gets `grace` seconds, shielded and bounded. If it ends in time its outcome counts, as if the cancel had
-  come a moment later (what has happened has happened); trio's cancellation is level-triggered and meets the caller at
+* a working body gets `grace` seconds, shielded and bounded. If it ends in time its outcome counts, as if the cancel had
+  come a moment later, because its effect has happened; trio's cancellation is level-triggered and meets the caller at
   its next checkpoint;
-* one that does not end is given up: its stack is taken, its late outcome and its late reports are dropped. Its token of
-  the limiter stays with the thread until that ends, so stubborn threads are counted.
+* a body that does not end is given up: its stack is recorded, its late outcome and reports are dropped. Its token of
+  the limiter stays with the thread until that ends, so abandoned threads are counted.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from greenroom.supervision.cleanup import Overrun, cleanup
 
 _HERE: Final = Path(__file__).parent
 _STACK_LIMIT: Final = 40
-"""Frames that are kept of a stubborn thread, innermost last: enough to find the place, small enough for an event."""
+"""Frames kept of an abandoned thread, innermost last: enough to find the place, small enough for an event."""
 
 NO_THREAD: Final = 0.1
-"""Seconds until the system is asked for a thread again."""
+"""Seconds between two tries to get a thread from the system."""
 
 
 @attrs.frozen
 class ThreadResult:
-    """How a body ended: its value, or what it raised."""
+    """The end of a body: its value, or its exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -46,7 +46,7 @@ class ThreadResult:
 
 @attrs.define(eq=False)
 class ThreadBody:
-    """A function on its way through a worker thread."""
+    """A function that runs in a worker thread."""
 
     _function: Callable[[], Any]
     _token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -57,14 +57,14 @@ class ThreadBody:
     _ended: ThreadResult | None = None
 
     def run(self) -> None:
-        """The worker thread's side."""
+        """Run the function: the worker thread's side."""
         with self._lock:
             if self._given_up:
                 return
             self._thread = threading.get_ident()
         try:
             ended = ThreadResult(value=self._function())
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - the boundary: the task that waits settles whatever it was
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - the boundary: the waiting task handles every outcome
             ended = ThreadResult(error=error)
         with self._lock:
             self._ended = None if self.given_up else ended
@@ -72,40 +72,40 @@ class ThreadBody:
             self._token.run_sync_soon(self.done.set)
 
     def give_up_unbegun(self) -> bool:
-        """True if the body has not begun, and now never will."""
+        """Return True if the body has not begun; then it never will."""
         with self._lock:
             self._given_up = self._thread is None
             return self._given_up
 
     def give_up(self) -> ThreadResult | None:
-        """Its outcome if it has ended; else None, and from now on nothing counts that it does."""
+        """Return the outcome if the body has ended; else None, and its later outcome is dropped."""
         with self._lock:
             self._given_up = self._ended is None
             return self._ended
 
     @property
     def begun(self) -> bool:
-        """A thread has taken it up."""
+        """True if a thread has begun the body."""
         return self._thread is not None
 
     @property
     def ended(self) -> bool:
-        """It has ended, and its outcome counts."""
+        """True if the body has ended and its outcome counts."""
         return self._ended is not None
 
     @property
     def given_up(self) -> bool:
-        """Nobody waits for it any more."""
+        """True if the body was abandoned."""
         return self._given_up
 
     def stack(self) -> tuple[str, ...]:
-        """Where the thread stands, outermost frame first, one `file:line:function` each."""
+        """Return the thread's stack, outermost frame first, `file:line:function` each."""
         frame = None if self._thread is None else sys._current_frames().get(self._thread)
         if frame is None:
             return ()
         frames = list(traceback.extract_stack(frame))
         start = next((number for number, one in enumerate(frames) if one.filename == __file__), 0)
-        # Between the thread's start and the body stands nothing but this package.
+        # only frames of this package lie between the thread's start and the body
         body = dropwhile(lambda one: Path(one.filename).parent == _HERE, frames[start:])
         return tuple([f"{one.filename}:{one.lineno}:{one.name}" for one in body][-_STACK_LIMIT:])
 
@@ -114,8 +114,8 @@ async def run_body(body: ThreadBody, *, limiter: trio.CapacityLimiter, grace: fl
     """Run a body in a worker thread.
 
     Returns:
-        How it ended. None if it was cancelled and did not end within `grace` seconds: it has been given up, and the
-        caller has a cancellation pending.
+        Its end. None if it was cancelled and did not end within `grace` seconds: it was abandoned, and the caller has a
+        cancellation pending.
 
     Raises:
         trio.Cancelled: cancelled before the body began; it never will.
@@ -132,7 +132,10 @@ async def run_body(body: ThreadBody, *, limiter: trio.CapacityLimiter, grace: fl
 
 
 async def _in_thread(body: ThreadBody, *, limiter: trio.CapacityLimiter, name: str) -> None:
-    """Wait for a thread if the system has none to give: the body has not begun, and its time limit bounds the wait."""
+    """Run the body; while the system has no thread, wait.
+
+    The body has not begun, and its time limit bounds the wait.
+    """
     while True:
         try:
             await trio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=limiter, thread_name=name)
