@@ -48,9 +48,7 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     """
     if builder.row.cursor in LEAVING:
         return
-    asks = builder.followed or bool(
-        builder.row.stubborn
-    )  # only the owner knows whether an overrun body is still alive
+    asks = builder.followed or bool(builder.row.stubborn)  # only the owner knows whether an overrun body is still alive
     in_flight = asks or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
     builder.row.termination, builder.changed = termination, True
