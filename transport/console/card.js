@@ -31,7 +31,7 @@ export class Card {
     Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
     this.tool = subjectOf(ticket);
     this.may = context.may && mayDecide(ticket, context.me);
-    this.ofRun = ticket.call_id === null; // the ticket holds the run: there is no call, and nothing to edit
+    this.ofRun = ticket.call_id === null; // it holds the run: there is no call, and nothing to edit
     this.element = this.#build(call);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.extra.addEventListener("input", () => this.#corrected());
@@ -58,7 +58,7 @@ export class Card {
     return element;
   }
 
-  /** The remaining time. */
+  /** The time that is left. */
   tick(now) {
     const { expires_at: until } = this.ticket;
     if (!until || this.settled) return;

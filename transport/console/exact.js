@@ -13,7 +13,7 @@ export function parseExact(text) {
   );
 }
 
-// Fields of a payload with values of tools and models, which users read, decide about and send back.
+// Fields of a payload that hold values of tools and models: what people read there, decide about and send back.
 const VALUES = new Set(["arguments", "result", "output", "parameters", "response_schema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 

@@ -159,9 +159,9 @@ export class RunModel {
   }
 
   completed({ message_id: id, role, text, large }, at) {
-    if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas have the full text
-    if (role === "user") return; // the input is shown already
-    if (!text && !this.messages.has(`message ${id}`)) return; // only tool calls, no text
+    if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
+    if (role === "user") return; // it stands there as input
+    if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
     const item = this.#message("message", id, at);
     this.said = text;
     this.touch(Object.assign(item, { text, role, live: false }));
@@ -204,7 +204,7 @@ export class RunModel {
 
   resumed({ call_id: id, status, mode, arguments: given }, at) {
     const item = this.#call(id, "", at);
-    if (given) Object.assign(item, { given, changed: "decision" }); // the decision changed its arguments
+    if (given) Object.assign(item, { given, changed: "decision" }); // the decision has given it others
     this.touch(Object.assign(item, { status, mode }));
   }
 
@@ -235,7 +235,7 @@ export class RunModel {
     if (result !== undefined) item.result = result;
   }
 
-  /** A background task is shown like a call, under its own id. */
+  /** A background task is drawn like a call, under its own id. */
   taskStarted({ task_id: id, tool, arguments: given, attempt }, at) {
     Object.assign(this.#call(id, tool, at), { tool, given, task: true });
     this.toolStarted({ call_id: id, attempt, status: "running" }, at);

@@ -14,7 +14,7 @@ export function stateOf({ stage, status, held, degraded, termination }) {
   return held ? "held" : stage;
 }
 
-/** The question of the oldest open ticket, as a key of the words and its values; null if there is none. */
+/** What the oldest open ticket asks, as a key of the words and its values; null if nothing is asked. */
 export function askOf({ asked, asked_count: count = 0 }, me) {
   const [ticket] = asked ?? [];
   if (!ticket) return null;
@@ -72,7 +72,7 @@ export class RunRow {
     this.tick();
   }
 
-  /** Update what depends on the time. */
+  /** What changes with the time. */
   tick(now = Date.now()) {
     const { waiting_since: since, created_at: created } = this.drawn;
     if (since) tell(this.when, wholeSeconds((now - Date.parse(since)) / 1000));

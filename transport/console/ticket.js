@@ -79,7 +79,7 @@ function fact(name, ...shown) {
   return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
 }
 
-/** What happens without a decision, and when. */
+/** What happens, and when, if nobody decides. */
 function expiry({ expires_at: until, on_expiry: then, call_id: call }) {
   const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
   const at = moment(Date.parse(until)) || oneLine(until, 40);
