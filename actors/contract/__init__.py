@@ -1,1 +1,1 @@
-"""The contract: frozen data that every part of Greenroom agrees on. Pure: no trio, no clock, no randomness."""
+"""The contract: frozen data shared by every part of Greenroom. Pure: no trio, no clock, no randomness."""

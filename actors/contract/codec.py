@@ -70,13 +70,14 @@ class NewerSchema(SchemaError):
 
 
 def dump(value: object) -> bytes:
-    """A row as bytes: `{"v": version, "d": data}`; fields that have their default are left out.
+    """Encode a row: `{"v": version, "d": data}`, without the fields that have their default.
 
-    A decision inside a row is written whole: it is of an attrs class, which users make, and msgspec knows no defaults
-    of those.
+    A decision inside a row is written whole, because it is an attrs class, which users create, and msgspec does not
+    know
+    the defaults of attrs classes.
 
     Raises:
-        TypeError: the value holds something that JSON has no form for.
+        TypeError: a value has no form in JSON.
     """
     return _PREFIX + _encode(value if isinstance(value, (Fields, Value)) else row_writer.unstructure(value)) + b"}"
 

@@ -29,9 +29,12 @@ converter: Final = make_converter()
 """Reads all data from outside (rows, commands, configuration) and writes values in full."""
 
 row_writer: Final = make_converter()
-"""Writes rows of attrs classes; msgspec writes structs itself. Both leave out what has its default: rows are a third to
-a half smaller, and faster to write and read. A release that changes a default must raise `SCHEMA_VERSION` and fill in
-the old one."""
+"""Writes rows of attrs classes; msgspec writes structs itself.
+
+Both leave out fields that have their default: rows are a third to a half smaller, and faster to write and read. A
+release that changes a default must raise `SCHEMA_VERSION` and
+fill in the old default.
+"""
 
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:

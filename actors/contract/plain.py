@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 JSONValue: TypeAlias = Any
-"""What JSON has a form for: dict, list, str, int, float, bool or None.
+"""A value with a form in JSON: dict, list, str, int, float, bool or None.
 
-To a type checker it is Any, and not the recursive union that it stands for: what user code reads from it has a form
-that only user code knows, and a cast at each step into it would say no more.
+Any for the type checker instead of a recursive union: only user code knows the form of its data, and casts at each
+access would add no information.
 """
 
 JSONObject: TypeAlias = Mapping[str, JSONValue]

@@ -1,16 +1,18 @@
-"""The two kinds of structs that rows and messages are, and how the engine makes the next row of a run.
+"""The two kinds of structs for rows and messages, and how the engine makes the next row of a run.
 
-Structs of msgspec, not attrs: they are made, copied, compared and encoded in C, and each step of a run makes dozens.
-Making one checks neither types nor ranges: values are checked where data comes in from outside (`converters.py`,
-`run/sanitize.py`). A field that has its default is left out of the encoded form.
+Rows are msgspec structs, not attrs classes: these are created, copied, compared and encoded in C, and each step of a
+run
+creates dozens. Their creation checks neither types nor ranges: data from outside is checked where it comes in
+(`converters.py`, `run/sanitize.py`). A field with its default is left out of the encoded form.
 
 A class of rows that the engine changes has two forms:
 
-    class RunFields(Fields):    the fields, which may be set
+    class RunFields(Fields):    the fields, mutable
     class RunRow(RunFields):    the same, frozen; it adds no field
 
-`opened` copies a row into the first form, and `sealed` turns that copy into the second: from then on the object refuses
-every assignment. Both forms have one layout, so that sealing changes the class of the object and copies nothing.
+`opened` copies a row into the mutable form, and `sealed` turns that copy into the frozen form: from then on the object
+refuses every assignment. Both forms have one memory layout, so sealing changes the class of the object and copies
+nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ Row = TypeVar("Row", bound="Fields")
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A value that is stored, or given to a model: equal by its fields, never changed.
+    """A stored value, or a value for a model: compared by its fields, immutable.
 
-    `msgspec.structs.replace(value, field=...)` makes another one. A value holds JSON data and other values: it is
-    part of no reference cycle, and the garbage collector need not look at it.
+    `msgspec.structs.replace(value, field=...)` makes another one. A value holds JSON data and other values: it is in no
+    reference cycle, so the garbage collector need not track it.
     """
 
 
 class Fields(msgspec.Struct, omit_defaults=True, gc=False):
-    """A value whose fields may be set. The subclass that is frozen is the row."""
+    """A mutable value. The frozen subclass is the row."""
 
 
 def opened(form: type[Open], row: Open) -> Open:

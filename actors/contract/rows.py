@@ -1,8 +1,9 @@
-"""Rows: the truth. What a store keeps of a run, and the commit that changes it.
+"""Rows: the private truth about a run in the store, and the commit that changes it.
 
-Rows are private and unredacted; events, ticket views and exports go through the redactor. A commit is one transaction:
-events, run row, changed calls and tickets, thread messages, state keys, consumed commands. Everything here costs what
-is new.
+Rows are private and unredacted; events, ticket views and exports pass the redactor. A commit is one transaction:
+events,
+run row, changed calls and tickets, thread messages, state keys, consumed commands. Its cost is the size of the change,
+not of the run.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ from .tasks import Lost, TaskRow
 
 
 class RunInfo(Value, frozen=True, kw_only=True):
-    """What never changes about a run; written once.
+    """The constant facts of a run, written once.
 
     Attributes:
         run_id: unique; the idempotency key of start.
         thread_id: the history that the run reads and appends to.
-        agent: key of the agent. agent_digest: its spec at start.
-        created_at: UTC. deadline: absolute, UTC; includes waiting.
-        by: the principal that asked.
-        content: digest of what was asked for, to tell the same start again from another one.
+        agent: key of the agent.
+        agent_digest: digest of its spec at start.
+        created_at: UTC.
+        deadline: absolute, UTC; waiting counts.
+        by: the principal that started the run.
+        content: digest of the start's arguments, which tells a repeated start from another one.
         forked_from, forked_step: where a fork begins.
         has_deps: the run was started with dependencies of its own.
-        title: one line for lists, redacted; empty for a run that was written before there were titles.
+        title: one line for lists, redacted; empty for a run written before titles existed.
     """
 
     run_id: str
@@ -62,18 +65,18 @@ class RunInfo(Value, frozen=True, kw_only=True):
 
 
 class CounterFields(Fields, kw_only=True):
-    """What stop conditions count; survives suspension and restart. A step sets these; `Counters` is the same, frozen.
+    """The counters for stop conditions, which survive suspension and restart. Mutable form of `Counters`.
 
     Attributes:
         rounds: finished steps.
-        errors: failed steps in a row, and failures of the model since the last step that was finished.
+        errors: failed steps in a row, and failures of the model since the last finished step.
         active_ms: milliseconds of active time up to `active_since`.
-        active_since: start of the present stretch of activity, UTC; None while waiting.
-        unowned_ms: milliseconds in which it would have been active if it had had an owner; not in `active_ms`.
+        active_since: start of the present active stretch, UTC; None while waiting.
+        unowned_ms: milliseconds that would have been active with an owner; not in `active_ms`.
         trail: fingerprints of the newest steps (for loop detection), newest last.
         answers: answers and errors from the model, for scripted models.
         output_retries: how often the final answer was asked for again.
-        messages, tickets: numbers given out so far.
+        messages, tickets: numbers used so far.
     """
 
     rounds: int = 0
@@ -89,11 +92,11 @@ class CounterFields(Fields, kw_only=True):
 
 
 class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
-    """The counters of a run, as they are stored. It adds no field (see `row_forms.py`)."""
+    """The counters of a run, as stored. Adds no field (see `row_forms.py`)."""
 
 
 class PendingCancel(Value, frozen=True, kw_only=True):
-    """A cancel that has been accepted."""
+    """An accepted cancel."""
 
     mode: Literal["now", "after_step"]
     by: str | None = None
@@ -101,7 +104,7 @@ class PendingCancel(Value, frozen=True, kw_only=True):
 
 
 class PendingPause(Value, frozen=True, kw_only=True):
-    """A pause that has been accepted and waits for the end of the step."""
+    """An accepted pause that waits for the end of the step."""
 
     command_id: str
     by: str | None = None
@@ -109,12 +112,14 @@ class PendingPause(Value, frozen=True, kw_only=True):
 
 
 class Inference(Value, frozen=True, kw_only=True):
-    """The model call in flight, or the one whose answer this step works on.
+    """The model request in flight, or the one whose answer this step works on.
 
     Attributes:
-        message_id: of the assistant message. attempt: counts from 1 per step.
-        failures: tries of this step that the model has failed; an interruption is none.
-        started_at: UTC. delay_ms: milliseconds from then to the moment at which the model is asked.
+        message_id: of the assistant message.
+        attempt: counts from 1 per step.
+        failures: failed requests of this step; an interruption does not count.
+        started_at: UTC.
+        delay_ms: milliseconds from `started_at` to the request.
         text_index, reasoning_index: the next delta's index.
     """
 
@@ -128,19 +133,19 @@ class Inference(Value, frozen=True, kw_only=True):
 
     @property
     def asked_at(self) -> datetime:
-        """When the model is asked: in the future while the run waits to ask again."""
+        """When the request is made: in the future during a back-off."""
         return self.started_at + timedelta(milliseconds=self.delay_ms) if self.delay_ms else self.started_at
 
 
 class ContextMessage(Value, frozen=True, kw_only=True):
-    """A message that a hook puts into the request of one step; the thread does not get it.
+    """A message that a hook adds to the request of one step; it does not join the thread.
 
     Attributes:
         content: the text.
         role: system or user.
         placement: "system" (after the instructions), "session" (before the thread), "conversation" (before the newest
             user message) or "suffix" (last).
-        priority: within a placement the lower one comes first.
+        priority: within a placement the lower priority comes first.
     """
 
     content: str
@@ -150,14 +155,14 @@ class ContextMessage(Value, frozen=True, kw_only=True):
 
 
 class RequestChanges(Value, frozen=True, kw_only=True):
-    """What the hooks of before_inference change about the model request of one step.
+    """Changes by before_inference hooks of the model request of one step.
 
     Attributes:
-        messages: put into the request, in their order within a placement.
+        messages: added to the request, in their order within a placement.
         include: only these tools are offered; None: all of the agent's.
-        exclude: not offered.
+        exclude: tools that are not offered.
         settings: override the agent's, field by field.
-        model: asked in place of the agent's, as "provider:name".
+        model: replaces the agent's, as "provider:name".
     """
 
     messages: tuple[ContextMessage, ...] = ()
@@ -167,11 +172,11 @@ class RequestChanges(Value, frozen=True, kw_only=True):
     model: str | None = None
 
     def offers(self, tool: str) -> bool:
-        """True if the tool is offered in this step."""
+        """Return True if the tool is offered in this step."""
         return tool not in self.exclude and (self.include is None or tool in self.include)
 
     def joined(self, more: RequestChanges) -> RequestChanges:
-        """Both: what only one can decide is decided by `more`; messages are in the order of their priorities."""
+        """Return both changes merged: `more` wins where only one can count; messages are ordered by priority."""
         include = self.include
         if more.include is not None:
             include = (*(include or ()), *more.include)
@@ -186,13 +191,14 @@ class RequestChanges(Value, frozen=True, kw_only=True):
 
 
 class SentText(Value, frozen=True, kw_only=True):
-    """Where the text of a message stands that somebody has sent and no step has heard: in the inbox, and only there.
+    """The place of a sent text that waits for the next step: it is stored in the inbox only.
 
     Attributes:
-        number: of the message. step: in which it came.
-        command_id: of the command that brought it.
+        number: of the message.
+        step: the step during which the text arrived.
+        command_id: of the command with the text.
         size: bytes of the text in UTF-8.
-        at: its place in `RunRow.pending_input`, in a row that is stored without the message.
+        at: index in `RunRow.pending_input`, in a row that is stored without the message.
     """
 
     number: int
@@ -203,32 +209,35 @@ class SentText(Value, frozen=True, kw_only=True):
 
 
 class RunFields(Fields, kw_only=True):
-    """What changes about a run. Small and constant in size. A step sets these; `RunRow` is the same, frozen.
+    """The changing facts of a run. Small and constant in size. Mutable form of `RunRow`.
 
     Attributes:
         stage: of the lifecycle table.
-        cursor: where the machine stands.
-        step: of the step that is being worked on, from 1; 0 before the first.
+        cursor: the machine's position.
+        step: the current step, from 1; 0 before the first.
         last_sequence: of the newest event.
         inbox: position of the newest consumed command.
-        begun: run_start began (so run_end is owed).
-        termination: why the run is on its way out; the step_end hooks of its last step are before that (`cursor`).
-        answer: the newest answer of the model, whole. answer_at: where its final text begins in it.
+        begun: run_start began, so run_end hooks will run.
+        termination: why the run is ending; the step_end hooks of its last step still see it running (`cursor`).
+        answer: the newest answer of the model, whole.
+        answer_at: where the final text begins in `answer`.
         output: the final output (JSON).
-        draft: the step's assistant message until the step's messages are appended to the thread.
-        pending_input: messages that wait for the next step, in their order. Of a run that ended before it was admitted:
-            for the moment in which its thread is free.
-        sent: of those, the ones whose text is in the inbox (see `pending_input.py`).
-        unheard: who has sent the newest input that waits there ("": nobody is named); None: what waits was not sent.
+        cancel: an accepted cancel.
+        draft: the step's assistant message, until the step's messages join the thread.
+        pending_input: messages for the next step, in order. For a run that ended before it was admitted: its input,
+            until
+            its thread is free.
+        sent: of those, the messages whose text is in the inbox (see `pending_input.py`).
+        unheard: the sender of the newest waiting input ("": none named); None: no waiting input was sent.
         early: decisions that came before their call's first ticket.
-        tasks: background tasks that live.
-        stubborn: what has overrun its grace and may still live.
-        unknown: calls and tasks that the end of the run cut, and whose effect may or may not have happened.
+        tasks: live background tasks.
+        stubborn: bodies that overran their grace and may still run.
+        unknown: calls and tasks that the end of the run cut off, and whose effect may or may not have happened.
         pause: a pause that has not taken effect yet.
         holds: the open tickets of the run itself; no step begins while there is one.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
-        request: what before_inference hooks changed about the request of this step.
+        request: changes of this step's request by before_inference hooks.
         finish: why the model ended its newest answer.
     """
 
@@ -263,7 +272,7 @@ class RunFields(Fields, kw_only=True):
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
-    """The row of a run; the newest one wins. It adds no field (see `row_forms.py`)."""
+    """The row of a run; the newest one wins. Adds no field (see `row_forms.py`)."""
 
     @property
     def status(self) -> RunStatus:
@@ -272,39 +281,44 @@ class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes on
 
     @property
     def restless(self) -> bool:
-        """True if it needs an owner though it waits: it is on its way out, or background tasks of it live."""
+        """True if a waiting run still needs an owner: it is ending, or has live background tasks."""
         return self.termination is not None or bool(self.tasks)
 
 
 class CallFields(Fields, kw_only=True):
-    """A tool call: everything private about it. `CallRow` is the same, frozen.
+    """The private facts of a tool call. Mutable form of `CallRow`.
 
     Attributes:
-        call_id: unique in the run. index: its place in the model's order, from 0. step: its step.
-        tool, arguments: what runs (the edited arguments if a decision carried some).
-        requested: as the model asked for it.
+        call_id: unique in the run.
+        index: position in the model's order, from 0.
+        step: its step.
+        tool, arguments: what runs (the edited arguments if a decision had some).
+        requested: the call as the model requested it.
         at: its position (`POSITIONS` in `calls.py`).
-        attempts: bodies started. A child message with another attempt is ignored.
-        resumed_at: bodies that had started when a decision last let it go on; None: no decision has.
-        outcome: how it ended: succeeded, failed or cancelled; None until then.
-        provisional: a gate said block, deny or set_result behind calls that had not run; it is asked again.
-        weighed: how many calls before it had settled when it was asked again and stayed provisional.
+        attempts: bodies started. A child input with another attempt is ignored.
+        resumed_at: bodies started when a decision last resumed the call; None: no decision has.
+        outcome: succeeded, failed or cancelled; None before the end.
+        provisional: a gate said block, deny or set_result while earlier calls had not run; it is asked again.
+        weighed: how many earlier calls had settled when the gate was asked again and stayed provisional.
         approved: fingerprint that a decision has approved.
-        decision: the newest decision; the gates are told. told: the newest answer to what the body itself has asked.
+        decision: the newest decision, for the gates.
+        told: the newest answer to a question of the body itself.
         asked: the newest ticket is a question of the body.
         ticket: the newest ticket.
-        result: the full result (JSON). shown: the text the model gets. code: of a failure.
-        edited: the arguments are not the model's. edited_at: bodies that had started when somebody edited them last.
+        result: the full result (JSON).
+        shown: the model's text about the result.
+        code: of a failure.
+        edited: the arguments are not the model's.
+        edited_at: bodies started at the newest edit.
         started_at: when the newest body started, UTC.
-        batch: what it wrote to state keys, until that is merged.
-        verdict_at: revision of the state on which its gates allowed it.
-        alone: its writes clashed and it runs again with nothing beside it (on_conflict="retry").
+        batch: the body's state writes, until they are merged.
+        verdict_at: revision of the state on which the gates allowed the call.
+        alone: its writes conflicted and it runs again, alone (on_conflict="retry").
         large: the result is too large to be shown whole.
         spawned: marks of the background tasks that its body has spawned, in order.
         task_id: the background task that runs the body of a background tool; None for any other tool.
-        definition: mark of the tool's definition that the fingerprint covers; "" in rows of older releases.
-        lost: an attempt of its body came to an end that is not known: "process" (its process ended meanwhile) or
-            "grace" (it went on beyond its grace).
+        definition: digest of the tool's definition that the fingerprint covers; "" in rows of older releases.
+        lost: the outcome of an attempt is unknown: "process" (its process ended) or "grace" (it overran its grace).
     """
 
     call_id: str
@@ -343,7 +357,7 @@ class CallFields(Fields, kw_only=True):
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
-    """The row of a call. It adds no field (see `row_forms.py`)."""
+    """The row of a call. Adds no field (see `row_forms.py`)."""
 
     @property
     def position(self) -> CallRule:
@@ -352,44 +366,44 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
 
     @property
     def status(self) -> CallStatus:
-        """What clients see of the call; derived, never stored."""
+        """The call's status for clients; derived, never stored."""
         return POSITIONS[self.at].status or self.outcome or open_status(self.attempts, self.resumed_at)
 
     @property
     def settled(self) -> bool:
-        """True once nothing can change about the call's outcome."""
+        """True once the call's outcome is final."""
         return self.outcome is not None
 
     @property
     def doubt(self) -> Lost:
-        """Why an effect of the call may have happened that no result tells of; "" if there is none."""
+        """Why an effect of the call may have happened that no result shows; "" if there is none."""
         asked = self.ticket is not None and self.ticket.reason == "outcome_unknown"  # also rows of older releases
         return self.lost or ("process" if asked else "")
 
 
 class EventDraft(msgspec.Struct, frozen=True, gc=False):
-    """An event before numbering and encoding: its type and its payload object. A struct is cheap to make."""
+    """An event before numbering and encoding: its type and its payload object. A struct is cheap to create."""
 
     type: str
     payload: Any
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that one input changed, as one transaction.
+    """All changes of one input, as one transaction.
 
     Attributes:
-        run_id: whose.
-        expected_last: sequence of the newest event before this commit; the store refuses the commit if it is another.
-        at: UTC time of all events in it.
+        run_id: the run.
+        expected_last: sequence of the newest event before this commit; the store refuses the commit if it differs.
+        at: UTC time of all its events.
         events: in order; number i gets sequence expected_last + 1 + i.
-        row: the run row after it.
-        calls, tickets: those that changed.
+        row: the run row after the commit.
+        calls, tickets: the changed ones.
         messages: appended to the thread.
         state: written keys, at `state_step`.
-        state_step: the step that they were written in; None: `row.step`. A commit that ends a step may begin the next.
-            What run_end writes is of a step that never comes: a fork of the last one has none of it.
-        consumed: position of the newest inbox item consumed by it (0: none).
-        taken: what the machine took since the commit before it, for the record; the owner of the run adds it.
+        state_step: the step of the writes; None: `row.step`. A commit that ends a step may begin the next. Writes of
+            run_end belong to a step that never comes: a fork of the last step has none of them.
+        consumed: position of the newest inbox item that it consumes (0: none).
+        taken: the machine's inputs since the previous commit, for the record; added by the run's owner.
     """
 
     run_id: str
@@ -407,7 +421,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def written_at(self) -> int:
-        """The step that the state keys count to."""
+        """The step that the written state keys belong to."""
         return self.row.step if self.state_step is None else self.state_step
 
     @property
@@ -420,14 +434,16 @@ class NewRun(Value, frozen=True, kw_only=True):
     """A run to be created: its info, the thread messages that it starts with, and its first event.
 
     Attributes:
-        info: as it stays.
-        row: at birth, with last_sequence 1.
-        messages: appended to the thread (the input; for a fork, the copied history before it).
+        info: the constant facts.
+        row: the initial row, with last_sequence 1.
+        messages: appended to the thread (for a fork, the copied history).
         created: the run.created event.
-        on_busy: what to do when the thread has an active run: hold the run back (queue) or refuse it.
-        thread_parent: (thread, position) that a fork's thread begins as a copy of.
-        thread_runs: create the run only if exactly so many runs were ever created in its thread (0: the thread is
-            new); None: whatever that is. `ThreadInfo.runs` has the number.
+        on_busy: if the thread has an active run: hold the new run (queue) or refuse it.
+        state: the state keys that a fork begins with.
+        thread_parent: (thread, position): a fork's thread begins as a copy of that thread up to there.
+        thread_runs: create the run only if exactly this many runs were ever created in its thread (0: the thread is
+            new);
+            None: regardless. `ThreadInfo.runs` has the number.
         taken: the beginning of the run's record; empty if it is not recorded.
     """
 
@@ -444,15 +460,15 @@ class NewRun(Value, frozen=True, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class ThreadInfo:
-    """To whom a thread belongs: a fact of the store, which outlives the runs of the thread.
+    """The facts of a thread, which outlive its runs.
 
     Attributes:
-        thread_id: whose facts these are.
-        owner: the principal whose run began the thread; "" if that is not known (files of older releases).
-        created_at: when it began, UTC.
+        thread_id: the thread.
+        owner: the principal whose run began the thread; "" if unknown (files of older releases).
+        created_at: when the thread began, UTC.
         runs: how many runs were ever created in it; pruned ones count. `NewRun.thread_runs` refers to it.
-        members: the runs that are left in the thread, oldest first, behind those that were pruned while their messages
-            stayed: of the latter the first one of each combination of by, agent, session_id and workspace.
+        members: first, of the pruned runs whose messages remain, one for each combination of by, agent, session_id and
+            workspace; then the remaining runs, oldest first.
     """
 
     thread_id: str
@@ -464,7 +480,7 @@ class ThreadInfo:
 
 @attrs.frozen(kw_only=True)
 class RunOutline:
-    """What can be known of a run without reading its calls, tickets and commands. Costs the same for every run.
+    """The facts of a run that need no read of its calls, tickets and commands. Costs the same for every run.
 
     Attributes:
         info: the constant facts.
@@ -472,7 +488,7 @@ class RunOutline:
         posted, consumed: positions of the newest accepted and of the newest consumed command.
         held: the run waits for its thread.
         behind: the run that works on the thread meanwhile.
-        row: None if the row can not be read.
+        row: None if the row is unreadable.
     """
 
     info: RunInfo
@@ -492,7 +508,7 @@ class RunOutline:
 
 
 class Claim(Value, frozen=True, kw_only=True):
-    """The right to append to a run. `token` is the fencing token: a newer claim makes all older ones useless."""
+    """The right to append to a run. `token` is the fencing token: a newer claim voids all older ones."""
 
     run_id: str
     token: int
@@ -500,14 +516,15 @@ class Claim(Value, frozen=True, kw_only=True):
 
 @attrs.frozen(kw_only=True)
 class RunRecord:
-    """A run as it is in the store: one consistent snapshot.
+    """A stored run: one consistent snapshot.
 
     Attributes:
         info, row: the two halves of the run.
-        calls: of the current step, or of the whole run if so asked, in step and model order.
-        inbox: accepted commands that nobody has consumed yet, in order.
-        call_ids: every call id that the run has used.
-        state: the newest values of the thread's and the run's persistent state keys; those that other runs wrote have
+        calls: of the current step, or of the whole run if requested, in step and model order.
+        tickets: of these calls, and the open ones.
+        inbox: accepted, unconsumed commands, in order.
+        call_ids: every call id of the run.
+        state: the newest values of the thread's and the run's persistent state keys; values that other runs wrote have
             revision 0.
     """
 
@@ -521,7 +538,7 @@ class RunRecord:
 
     @property
     def at_rest(self) -> bool:
-        """Done, or waiting with every command acted on; a run on its way out does not rest before its end."""
+        """True if done, or waiting with every command acted on; an ending run does not rest before its end."""
         row = self.row
         waits = row.status is RunStatus.WAITING and row.termination is None and not self.inbox
         return waits or row.status is RunStatus.DONE
@@ -529,17 +546,17 @@ class RunRecord:
 
 @attrs.frozen(kw_only=True)
 class CommandContext:
-    """What a store looks up for the judge, inside the transaction that will journal the command.
+    """The facts that a store looks up for the judge, inside the transaction that will journal the command.
 
     Attributes:
         stage: the run's durable stage.
-        pending: accepted commands that nobody has consumed yet.
-        known: the accepted command with the same command id, and the answer that it got.
+        pending: accepted, unconsumed commands.
+        known: the accepted command with the same command id, and its result.
         ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
         call: the targeted call (the ticket's, or the one with that id).
-        prior: an accepted decision for the same ticket (or an early one for the same call), consumed or not.
-        leaving: the run is on its way out. Looked up for a pause only.
-        inputs, input_bytes: texts that were sent and that no step has heard, and their size. Looked up for a send only.
+        prior: an accepted decision about the same ticket (or an early one about the same call), consumed or not.
+        leaving: the run is ending. Looked up for a pause only.
+        inputs, input_bytes: sent texts that wait for a step, and their size. Looked up for a send only.
     """
 
     stage: Stage
@@ -561,4 +578,4 @@ class CommandContext:
 
 
 Judge = Callable[[CommandContext, Command], CommandResult]
-"""A pure function. An accepted answer makes the store journal the command; any other leaves no trace."""
+"""A pure function. An accepted result makes the store journal the command; any other leaves no trace."""

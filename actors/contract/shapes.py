@@ -1,16 +1,15 @@
-"""What a secret looks like: the one expression that finds every place where a secret may begin, or be.
+"""The shapes of secrets: one expression that finds every place where a secret may be, or may begin.
 
-The expression is searched in every text that leaves, so two rules bind each part of it.
+The expression searches every text that leaves the private rows, so each part of it obeys two rules.
 
-*Linear.* `re` holds the interpreter lock while it searches, so a search that takes quadratic time stops the process.
-No part scans an unbounded run of characters from each of many starts: a part either matches (and the search goes on
-behind the match), or fails within a bounded number of characters, or scans a run that no other start of the same part
-scans again.
+*Linear.* `re` holds the interpreter lock while it searches, so a search in quadratic time stops the process. No part
+scans an unbounded run of characters from each of many starts: a part either matches (and the search continues behind
+the
+match), or fails within a bounded number of characters, or scans a run that no other start of the same part scans again.
 `tests/unit/contract/test_growth.py` measures every part.
 
-*Cheap where nothing is found.* A part begins with punctuation where the form has some ("sk-" is found by its "-", JSON
-by the quote behind a key), because letters are what most text is made of. What stands before is looked at once the rest
-fits.
+*Cheap without a match.* A part begins with punctuation where the shape has some ("sk-" is found by its "-", JSON by the
+quote after a key), because most text is letters. The text before is checked once the rest matches.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from typing import Final
 import attrs
 
 CUT: Final = r"(?=\Z|…|\n\[\.\.\. )"
-"""The end of a text, or the mark of a cut: what precedes may be the beginning of something longer."""
+"""The end of a text, or the mark of a cut: the text before may be the beginning of something longer."""
 CUT_MARKS: Final = ("…", "\n[... ")
-"""How the places begin at which text was left out."""
+"""The beginnings of marks where text was left out."""
 ENOUGH: Final = 8
-"""Characters of a token, behind its head, that are hidden where the text is cut; fewer tell nothing of a key."""
+"""Characters of a token after its head that are hidden at a cut; fewer reveal nothing of a key."""
 
 _WORD: Final = r"A-Za-z0-9_\-"
 _ALNUM: Final = "A-Za-z0-9"
@@ -36,13 +35,13 @@ _BEARER: Final = r"A-Za-z0-9._~+/\-"
 
 @attrs.frozen
 class SecretShape:
-    """Tokens that a service gives a head of its own.
+    """Tokens with a head that a service gave them.
 
     Attributes:
-        heads: how they begin; all of one length, and alike but for letters.
-        letters: what follows the head, as the inside of a character class.
-        least: how many of them at least.
-        example: a made-up one.
+        heads: their beginnings, all of one length and equal except for letters.
+        letters: the characters after the head, as the inside of a character class.
+        least: the least number of these characters.
+        example: an invented token.
     """
 
     heads: tuple[str, ...]
@@ -83,7 +82,7 @@ TOKENS: Final = {
 
 KEY_ENDS: Final = ("ord", "swd", "ase", "pwd", "ret", "key", "ken", "rer", "kie", "ial", "als")
 _LAST: Final = "dDeEtTyYnNrRlLsS"
-"""How the names of `SECRET_KEYS` end: three letters decide in almost every text whether a name is worth reading."""
+"""Last letters of the names in `SECRET_KEYS`: in almost every text they decide whether a name is worth reading."""
 
 _TOKENS_OF: Final = (
     *("api", "auth", "access", "refresh", "id", "session", "bearer", "bot", "user", "security", "github", "gitlab"),
@@ -106,20 +105,20 @@ SECRET_NAMES: Final = (
     *(f"{one}{between}key" for one in ("secret", "api", "access", "private") for between in ("", "_", "-")),
     *(f"{one}{between}token" for one in _TOKENS_OF for between in ("", "_", "-")),
 )
-"""Names under which a value is never shown, also behind a prefix; `clientSecret` is read as `client_Secret`."""
+"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`."""
 
 SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
 
 LONGEST_KEY: Final = 64
-"""Characters of a name that are read: no name in use is longer, and each place is looked at in bounded time."""
+"""Characters of a name that are read: bounds the time at each place; no name in use is longer."""
 
 _PERSON: Final = r"[^\s/\\\"'`:;,<>()|*?\[\]{}$#&=…]{1,64}"
 HOME: Final = rf"(?:home|Users)/{_PERSON}|root(?![\w\-])"
-"""Behind a slash: a directory of a person on the host. It names the person, and says how the host is laid out."""
+"""After a slash: a home directory, which names its user and the layout of the host."""
 
 
 def _token(name: str, token: SecretShape) -> tuple[str, str]:
-    """Matches from the last character of the head on, if that is punctuation, else from the head on."""
+    """Return the part for a kind of token, from the end of its head if that is punctuation, else from the head."""
     letters, least = f"[{token.letters}]", token.least
     shown = min(ENOUGH, least)
     rest = f"(?P<{name}>{letters}{{{shown}}}(?:{letters}{{{least - shown},}}+|{letters}*+{CUT}))"
@@ -132,7 +131,7 @@ def _token(name: str, token: SecretShape) -> tuple[str, str]:
 
 
 def _telling(separator: str) -> str:
-    """Behind a separator or quote: whether the name before it may be one of `SECRET_KEYS`."""
+    """Return a look-behind for a separator or quote: the name before may be one of `SECRET_KEYS`."""
     ends = "|".join("".join(f"[{one}{one.upper()}]" for one in end) for end in KEY_ENDS)
     return rf"(?:(?<=(?:{ends}){separator})|(?<=[iI][zZ][aA][tT][iI][oO][nN]{separator}))"
 
@@ -165,23 +164,25 @@ _PARTS: Final = {
     "home": ("/", rf"(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
     "windows": (":", rf"(?P<windows>(?<=[A-Za-z]:)[\\/]{{1,2}}(?i:users)[\\/]{{1,2}}{_PERSON})"),
 }
-"""Name -> (the characters that it may begin with, what follows, which has a group of that name)."""
+"""Name -> (characters that the part may begin with, the rest, which has a group of that name)."""
 
 
 def alternatives(name: str) -> list[tuple[str, str]]:
-    """One part of the expression: for each character that it may begin with, that one and what follows.
+    """Return the alternatives of one part: each possible first character, with the rest.
 
-    A group has one name per alternative: that of the part, with a digit if there are several.
+    A group has one name per alternative: the part's, with a digit if there are several.
     """
     first, rest = _PARTS[name]
     return [(one, rest.replace(f"?P<{name}>", f"?P<{name}{n or ''}>")) for n, one in enumerate(first)]
 
 
 def expression(parts: Iterable[tuple[str, str]]) -> str:
-    """One expression of many alternatives, each a character and what follows.
+    """Return one expression of many alternatives, each a character and a rest.
 
-    `re` skips to the next character that begins any of them if each of them begins with one plain character. There it
-    tries one after the other: so those that begin alike are one, and the most frequent characters come first.
+    `re` skips to the next character that begins an alternative if each of them begins with one plain character. There
+    it
+    tries them in order: so alternatives with one first character are merged, and the most frequent characters come
+    first.
     """
     by_first: dict[str, list[str]] = {one: [] for one in _FREQUENT}
     for first, rest in parts:

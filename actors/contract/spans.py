@@ -1,8 +1,8 @@
-"""Where a text has secrets: the spans that must not be shown.
+"""Find secrets in a text: the spans that must not be shown.
 
-One search of the expression of `shapes` finds the places; what each of them means is read here, from its beginning to
-its end. Every step goes on behind what it has read, or one character further after a bounded look, so the time is
-linear in the text.
+Theory of operation. One search with the expression of `shapes` finds candidate places; the reader of each shape then
+determines the span's beginning and end. Every step continues behind the text that it has read, or one character further
+after a bounded look, so the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from .shapes import CUT_MARKS, LONGEST_KEY, PARTS, SECRET_KEYS, TOKENS, expressi
 
 MASK: Final = "[redacted]"
 HOME: Final = "[home]"
-"""In place of a person's directory on the host."""
+"""Replaces a home directory."""
 
 NESTED: Final = 3
-"""How many texts inside each other a named secret is looked for in, such as JSON in a repr in JSON."""
+"""Levels of nested texts in which a named secret is searched, such as JSON in a repr in JSON."""
 SHORTEST: Final = 6
-"""Characters of the shortest text that can hold a secret; all shapes and named secrets are longer or equal."""
+"""Characters of the shortest text with a secret; all shapes and named secrets are at least as long."""
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]")
 _QUOTED_NAME: Final = re.compile(r"[A-Za-z0-9_.\- ]")
 _LINE_KEYS: Final = re.compile(r"(?i)(?:authorization|cookie)\Z")
 _ESCAPES: Final = 8
-"""Backslashes in front of a quote that are read."""
+"""Backslashes read in front of a quote."""
 _SEPARATOR: Final = re.compile(r"\s{0,8}(?:=>|[:=])\s{0,8}")
 _OPENING: Final = re.compile(r"[bBrRuU]?(?P<backslashes>\\{0,8})(?P<quote>[\"'])")
 _BARE: Final = re.compile(r"[^\s\"'&;,<>(){}\[\]\\…]*")
 _LINE: Final = re.compile(r"[^\r\n\"'\\…]*")
 _CODE: Final = re.compile(r"[A-Za-z_.]*|[0-9]{0,5}")
 BRACKET: Final = re.compile(r"(?P<quoted>\\*[\"'])|(?P<opens>[{\[(])|[}\])]")
-"""What opens and closes in a value in brackets."""
+"""Opening and closing marks in a value in brackets."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-]{4,}={0,2}\Z")
 
 
@@ -47,9 +47,10 @@ class Span(NamedTuple):
     """A part of a text that must not be shown.
 
     Attributes:
-        start, end: where it is. shown: what takes its place.
+        start, end: its place.
+        shown: its replacement.
         since: where the context begins that makes it a secret, such as the name of a value.
-        open: more of it may follow the end of the text.
+        open: later text may extend it.
     """
 
     start: int
@@ -60,10 +61,11 @@ class Span(NamedTuple):
 
 
 def spellings(secret: str) -> set[str]:
-    """A secret as it stands, as text inside JSON or Python text, and as part of a URL or a form.
+    """Return a secret's spellings: plain, inside JSON or Python text, and as part of a URL or a form.
 
-    Texts nest: an error that holds the repr of a JSON text writes a quote or a letter beyond ASCII in a way of its own.
-    So each way of writing is applied to what the others wrote, `NESTED` times.
+    Texts nest: an error with the repr of a JSON text writes a quote or a non-ASCII letter in its own way. So each
+    spelling
+    is applied to the results of the others, `NESTED` times.
     """
     plain = secret.encode("utf-8", "replace").decode("utf-8")
     found = newest = {secret, plain}
@@ -88,18 +90,18 @@ _QUOTERS: Final[tuple[Callable[[str], str], ...]] = (
 
 
 def head_length(secret: str) -> int:
-    """How many characters of a beginning of a secret are hidden where a text ends: half of it, `SHORTEST` at most."""
+    """Return how many characters of a secret's beginning are hidden at a text's end: half, at most `SHORTEST`."""
     return min(SHORTEST, max(3, len(secret) // 2))
 
 
 @lru_cache(maxsize=4096)
 def hides(name: str) -> bool:
-    """True if a value under this name is never shown."""
+    """Return True if values under this name are never shown."""
     return SECRET_KEYS.search(_HUMP.sub("_", name)) is not None
 
 
 def masked(text: str, spans: Iterable[Span]) -> str:
-    """A text with something else in the place of each span; the same object if nothing changes."""
+    """Return a text with each span replaced; the same object if nothing changes."""
     parts: list[str] = []
     at = 0
     for span in spans:
@@ -113,11 +115,11 @@ class Finder:
     """Finds secrets in texts.
 
     Args:
-        forms: spellings of the secrets that were named.
-        shapes: find what looks like a secret, too.
+        forms: spellings of the named secrets.
+        shapes: also find texts with the shape of a secret.
 
     Attributes:
-        search: the first place where a secret may be, from a position on; None almost always.
+        search: the first candidate place from a position on; almost always None.
     """
 
     def __init__(self, forms: Iterable[str], *, shapes: bool = True) -> None:
@@ -130,11 +132,11 @@ class Finder:
         self.search = re.compile(expression([*named, *known]) or r"(?!)").search
 
     def masked(self, text: str) -> str:
-        """The text without what must go; the same object if nothing must."""
+        """Return the text with secrets masked; the same object if there are none."""
         return masked(text, self.spans(text)) if self.search(text) is not None else text
 
     def spans(self, text: str) -> Iterator[Span]:
-        """What must go from a text, from its beginning to its end; the spans do not overlap."""
+        """Yield the spans of a text, from its beginning to its end, without overlap."""
         at = position = 0
         while (found := self.search(text, position)) is not None:
             span = self._read(text, found, at)
@@ -145,7 +147,7 @@ class Finder:
             at, position = span.end, max(span.end, found.start() + 1)
 
     def _read(self, text: str, found: re.Match[str], at: int) -> Span | None:
-        """What a match of the expression means. `at`: where the last span ended."""
+        """Return the span of a match of the expression. `at`: the end of the previous span."""
         kind = (found.lastgroup or "").rstrip("0123456789")
         if kind == "secret":
             return self._named(text, found.start())
@@ -158,7 +160,7 @@ class Finder:
         return self._by_head.keys()
 
     def _named(self, text: str, start: int) -> Span | None:
-        """One of the secrets that were named, or as much of one as there is in a text that ends or was cut there."""
+        """Return a named secret, or its beginning if the text ends or was cut there."""
         forms = [form for head, forms in self._by_head.items() if text.startswith(head, start) for form in forms]
         size, begun, whole = len(text), start, start
         for form in forms:
@@ -179,7 +181,7 @@ def _whole(text: str, found: re.Match[str], _: int) -> Span:
 
 
 def _token(text: str, found: re.Match[str], at: int) -> Span:
-    """The match begins with the last character of the token's head, if that is punctuation."""
+    """Read a token; the match begins with the last character of its head, if that is punctuation."""
     start, heads = found.start(), TOKENS[found.lastgroup or ""].heads
     if not heads[0][-1].isalnum():
         start = max(at, next(start + 1 - len(one) for one in heads if text.endswith(one, 0, start + 1)))
@@ -196,7 +198,7 @@ def _windows(text: str, found: re.Match[str], at: int) -> Span:
 
 
 def _web_token(text: str, found: re.Match[str], at: int) -> Span:
-    """The match begins with the dot behind the first part, which no other match reads again."""
+    """Read a JSON web token; the match begins with the dot after the first part, which no other match reads again."""
     start = found.start()
     while start > at and _is_word(text[start - 1]):
         start -= 1
@@ -210,7 +212,7 @@ def _is_word(letter: str) -> bool:
 
 
 def _basic(text: str, found: re.Match[str], _: int) -> Span | None:
-    """Only what is a name and a password: "basic understanding" is prose."""
+    """Read basic credentials only if they hold a name and a password: "basic understanding" is prose."""
     start, end = found.span()
     word = _BASE64.search(text, start + len("basic "), end)
     pure = "" if word is None else word[0].rstrip("=").replace("-", "+").replace("_", "/")
@@ -224,7 +226,7 @@ def _basic(text: str, found: re.Match[str], _: int) -> Span | None:
 
 
 def _in_quotes(text: str, found: re.Match[str], _: int) -> Span | None:
-    """The value behind a quoted name, as JSON and Python write it."""
+    """Read the value after a quoted name, as JSON and Python write it."""
     place = found.start()
     since = name_before(text, place, quoted=True)
     separator = _SEPARATOR.match(text, place + 1)
@@ -240,7 +242,7 @@ def _in_quotes(text: str, found: re.Match[str], _: int) -> Span | None:
 
 
 def _unquoted(text: str, found: re.Match[str], _: int) -> Span | None:
-    """The value behind a name and `=` or `:`, as settings, headers, URLs and source text write it."""
+    """Read the value after a name and `=` or `:`, as settings, headers, URLs and source text write it."""
     place = found.start()
     since = name_before(text, place, quoted=False)
     name = text[since:place]
@@ -264,7 +266,7 @@ def _unquoted(text: str, found: re.Match[str], _: int) -> Span | None:
 
 
 def _quoted_value(text: str, start: int, since: int) -> Span | None:
-    """What is between the quotes of a value; to the end of the text if none closes."""
+    """Return the text between the quotes of a value; to the end of the text without a closing quote."""
     opening = _OPENING.match(text, start)
     if opening is None:
         return None
@@ -288,7 +290,7 @@ def _bare_value(text: str, start: int, since: int, value: re.Pattern[str], *, sh
 
 
 def name_before(text: str, place: int, *, quoted: bool) -> int:
-    """Where the name begins that ends before a place, which may be that of a quote."""
+    """Return where the name begins that ends before a place, which may be that of a quote."""
     start, letter = place, _QUOTED_NAME if quoted else _NAME
     while start > 0 and text[start - 1] == "\\" and place - start < SHORTEST:
         start -= 1
@@ -299,7 +301,7 @@ def name_before(text: str, place: int, *, quoted: bool) -> int:
 
 
 def _balanced(text: str, start: int) -> tuple[int, bool]:
-    """Where a value in brackets ends, and whether it does. Brackets inside of quotes do not count."""
+    """Return where a value in brackets ends, and whether it is closed. Brackets inside quotes do not count."""
     depth, inside = 0, ""
     for found in BRACKET.finditer(text, start):
         mark = found["quoted"]
@@ -313,7 +315,7 @@ def _balanced(text: str, start: int) -> tuple[int, bool]:
 
 
 def _cut(text: str, start: int, longest: int) -> int:
-    """Where a text ends or says that it was cut, within so many characters; that many if it does neither."""
+    """Return where a text ends or is marked as cut, within this many characters; else that many."""
     end = min(len(text), start + longest)
     marks = [place for mark in CUT_MARKS if (place := text.find(mark, start, end + len(mark) - 1)) >= 0]
     return min([end, *marks])

@@ -1,1 +1,1 @@
-"""The run machine: (state, input, now) -> (state', commit, effects). Pure: no trio, no clock, no randomness."""
+"""The run machine: (state, input, now) -> (state, commit, effects). Pure: no trio, no clock, no randomness."""

@@ -1,1 +1,1 @@
-"""Plugins: code that runs in the phases of a run, what it is told, and what it may ask for."""
+"""Plugins: code that runs in the phases of a run, the contexts of hooks, and their mutations."""

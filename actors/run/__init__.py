@@ -1,1 +1,1 @@
-"""The shell: actors that own runs and tool calls, and the handles people hold. Performs what the engine decides."""
+"""The runtime: actors that own runs and tool calls, and the handles of callers. Performs the effects of the engine."""

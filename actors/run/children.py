@@ -489,9 +489,9 @@ class Children:
                 self.watched[key] = again, watching
 
     def abandon(self, child: Child, who: str) -> None:
-        """Detach a child that ignored its cancel (`who`: the plugins at fault).
+        """Detach a child that ignored its cancel: its results are dropped, its key can be reused.
 
-        Its results are dropped, its key can be reused.
+        `who` names the plugins at fault, for the report.
         """
         self.live.pop(child.key, None)
         self.watched.pop(child.key, None)

@@ -39,7 +39,7 @@ class HookDeadlines:
 
     @contextmanager
     def over(self, who: str, seconds: float) -> Iterator[None]:
-        """Note, for the time of the block, that `who` is running and has this many seconds."""
+        """Note, for the time of the block, that this plugin is running and has this many seconds."""
         self._at_work[who] = trio.current_time() + seconds + GRACE
         try:
             yield

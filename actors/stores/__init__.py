@@ -1,1 +1,1 @@
-"""Stores: where runs live. Memory for tests and throw-away runs, SQLite for everything on one machine."""
+"""Stores of runs: memory for tests and short-lived runs, SQLite for one machine."""

@@ -251,7 +251,7 @@ class RunTables:
 
 
 class MemoryTables:
-    """All threads and runs; `open` has those that are not done."""
+    """All threads and runs; `open` holds the runs that are not done."""
 
     def __init__(self) -> None:
         self.threads: dict[str, ThreadRecord] = {}
@@ -261,26 +261,27 @@ class MemoryTables:
         self._numbers = 0
 
     def counts(self) -> RunCounts:
-        """How many runs are not done."""
+        """Return how many runs are not done."""
         found = Counter(run.row.status.value for run in self.open.values())
         return RunCounts(created=found["created"], running=found["running"], waiting=found["waiting"])
 
     def timers(self) -> Iterator[tuple[datetime, str]]:
-        """When which waiting run has a timer that fires."""
+        """Yield the timers of waiting runs: when, and the run's id."""
         for name, run in self.runs.items():
             if run.ended is None and run.row.status is RunStatus.WAITING and run.row.next_due is not None:
                 yield run.row.next_due, name
 
     def void_claims(self) -> None:
-        """Every claim that was given out is useless from now on."""
+        """Void every earlier claim."""
         for run in self.runs.values():
             run.token += run.ended is None
 
     def create(self, new: NewRun, frame: bytes) -> Created:
-        """A new run, or the one that has the id.
+        """Create a run, or return the one that has the id.
 
         Raises:
-            ThreadBusy: the thread has an active run and new.on_busy is "refuse". BadCommit: it can not be written.
+            ThreadBusy: the thread has an active run and new.on_busy is "refuse".
+            InvalidCommit: the run cannot be written.
         """
         run_id, thread_id = new.info.run_id, new.info.thread_id
         if (existing := self.runs.get(run_id)) is not None:

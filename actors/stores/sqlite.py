@@ -413,12 +413,12 @@ class SQLiteStore(RequestStore):
         return await self._read(_lists.summaries, tuple(run_ids), counts)
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the whole store, as of now, into a new file (0600); writers go on meanwhile.
+        """Copy the whole store, as of now, into a new file (0600); writers continue meanwhile.
 
-        The copy's log has a name of its own: positions in this log are not taken for positions in that one.
+        The copy has another epoch, so that cursors of this store are not used with the copy.
 
         Raises:
-            StoreError: the file exists, or can not be written; nothing of it is left then.
+            StoreError: the file exists, or cannot be written; nothing of it is left then.
         """
         await self._read(_copy, Path(path))
 

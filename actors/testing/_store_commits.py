@@ -281,7 +281,7 @@ async def events_are_read_in_pages(store: Store, _: HookLog, me: str) -> None:
 
 @scenario
 async def load_is_one_consistent_snapshot(store: Store, _: HookLog, me: str) -> None:
-    """Rows that one commit wrote are seen together or not at all, whoever writes meanwhile."""
+    """Rows of one commit are seen together or not at all, regardless of concurrent writers."""
     author = await create(store, new_run(me, me))
 
     async def work() -> None:

@@ -52,9 +52,9 @@ class _Run:
     """A run of both stores.
 
     Attributes:
-        authors: of the tested store and of the memory store; their rows are the same.
-        old: claims of both that others have replaced.
-        commands: those that were accepted.
+        authors: of the tested store and of the memory store; their rows are equal.
+        old: replaced claims of both.
+        commands: the accepted ones.
         tickets: how many the run has.
     """
 
@@ -73,7 +73,7 @@ class _Run:
 
 @attrs.define(eq=False)
 class _Pair:
-    """The store under test, the memory store, and what is done to both."""
+    """The store under test, the memory store, and the operations on both."""
 
     me: str
     rng: random.Random
@@ -83,11 +83,11 @@ class _Pair:
     revision: int = 0
 
     def maybe(self, chance: float) -> bool:
-        """True so often."""
+        """Return True with this probability."""
         return self.rng.random() < chance
 
     async def both(self, sentence: str, method: str, *args: object, **options: object) -> Any:
-        """Ask both stores; the answer, which must be the same, an error included."""
+        """Call both stores and return the result, which must be equal, errors included."""
         answers = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
         found, wanted = (list(one) if isinstance(one, Sequence) else one for one in answers)
         expect(found, wanted, sentence)
@@ -96,7 +96,7 @@ class _Pair:
     # --- operations --------------------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """One operation."""
+        """Do one random operation."""
         if not self.runs or self.maybe(0.25):
             await self.create()
             return
@@ -217,7 +217,7 @@ class _Pair:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     async def compare(self, hooks: tuple[HookLog, HookLog]) -> None:
-        """Both stores hold the same, and have said the same to their hooks."""
+        """Check that both stores hold the same and have reported the same to their hooks."""
         for run in self.runs.values():
             await self.compare_run(run)
         for thread in self.threads:
@@ -239,7 +239,7 @@ class _Pair:
         expect(hooks[0].items, hooks[1].items, "the runtime is given each accepted command once, in order")
 
     async def compare_run(self, run: _Run) -> None:
-        """Both stores hold the same of one run."""
+        """Check that both stores hold the same of one run."""
         name = run.name
         record = await self.both(f"{name}: all rows of the run", "load", name, calls="all")
         await self.both(f"{name}: the rows of its step", "load", name)

@@ -110,7 +110,10 @@ async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
 
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[HookLog]:
-    """Run a store while the block runs; yields its hooks. The block's error leaves bare, once the store is closed."""
+    """Run a store for the time of the block and yield its hooks.
+
+    The block's error is raised bare, once the store is closed.
+    """
     hooks = HookLog()
     failure = None
     async with trio.open_nursery() as nursery:

@@ -177,7 +177,7 @@ class Tool(Generic[P, R_co]):
         return self._arguments.complete(arguments)
 
     def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
-        """Call the function with what `convert` has made: the coroutine of an async tool, the result of a sync one."""
+        """Call the function with the result of `convert`; returns the coroutine of an async tool or a sync result."""
         function: Callable[..., Any] = self.function
         return function(ctx, **keywords) if self.takes_context else function(**keywords)
 
@@ -187,37 +187,39 @@ def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P,
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """Make a function a tool: `@tool`, `@tool(option=...)`, or `tool(function, option=...)` for somebody else's.
+    """Make a function a tool: `@tool`, `@tool(option=...)`, or `tool(function, option=...)` for an imported function.
 
     Every parameter needs an annotation; the first one may be the context (annotated `ToolContext[Deps]`, in a sync
-    function `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread, and get a
-    `SyncToolContext` however they annotate it.
+    function
+    `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread, and get a
+    `SyncToolContext` regardless of their annotation.
 
     Args:
         function: the body; async or sync.
         options: all optional.
             name: `^[a-zA-Z0-9_-]{1,64}$`; default: the function's.
             description: for the model; default: the first paragraph of the docstring.
-            needs_approval: a person must approve each call; or a predicate(ctx, arguments), sync or async, that says so
-                per call. It is shown the arguments as the body gets them, defaults filled in, and asked again when the
-                state has changed before the call begins. One that fails, or takes 30 s, means: approval is needed.
-            replay: "safe" if the runtime may run the body again after a crash without asking anybody; default "unsafe".
-            effect: read (default), write, patch, shell, network, publish, deploy, secret, or an identifier of your own.
+            needs_approval: a person must approve each call; or a predicate(ctx, arguments), sync or async, that decides
+                per
+                call. It gets the arguments as the body does, defaults filled in, and is called again when the state has
+                changed before the call begins. A predicate that fails, or takes 30 s, means: approval is needed.
+            replay: "safe" if the runtime may run the body again after a crash without a question; default "unsafe".
+            effect: read (default), write, patch, shell, network, publish, deploy, secret, or another identifier.
             concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
-            timeout: seconds that one attempt may take, the wait for a worker thread included; None (default): no limit.
-            on_error: "return" (default) tells the model what failed; "raise" ends the run.
-            on_timeout: the same for a timeout; None (default): as on_error says.
-            on_conflict: what happens when calls that ran side by side wrote one exclusive state key: "keep" (default)
-                the result of the later one, drop what it wrote and tell the model; "retry" runs it again alone, and
-                needs replay="safe".
-            grace: seconds that the body gets to end after a cancel or timeout; default 5.0.
+            timeout: seconds for one attempt, including the wait for a worker thread; None (default): no limit.
+            on_error: "return" (default) answers the model with the failure; "raise" ends the run.
+            on_timeout: the same for a timeout; None (default): as on_error.
+            on_conflict: if parallel calls wrote one exclusive state key: "keep" (default) the result of the later call,
+                drop its writes and inform the model; "retry" runs that call again alone, and needs replay="safe".
+            grace: seconds for the body to end after a cancel or timeout; default 5.0.
             background: a call is checked, gated and approved like any other, and then ends at once with the id of a
-                task: the body goes on beside the steps of the run, and its result comes to the model as a message.
-                Default False.
+                task:
+                the body runs beside the steps of the run, and the model gets its result as a message. Default False.
 
     Raises:
-        ToolDefinitionError: the function can not be a tool as it stands, or an option is wrong; names what and the way
-            out.
+        ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
+            and
+            says what to write.
     """
     # annotations may use local names of the place of definition
     namespace = sys._getframe(1).f_locals
