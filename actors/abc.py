@@ -47,15 +47,13 @@ class Model(abc.ABC):
     """A streaming port to a language model.
 
     `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving
-    the
-    context closes the connection before it returns, also on cancellation. A model holds no state of a run: the request
-    carries all of it.
+    the context closes the connection before it returns, also on cancellation. A model holds no state of a run: the
+    request carries all of it.
 
     Attributes:
         name: names the model in events, in the agent's digest and in messages.
         structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
-            the
-            model itself passes `request.output_schema` to its provider.
+            the model itself passes `request.output_schema` to its provider.
     """
 
     name: str = "model"
@@ -168,14 +166,12 @@ class RunSummary:
 
     Attributes:
         info, row: the two halves of the run; private. The row may lack the messages of `row.sent`, whose texts are in
-            the
-            inbox.
+            the inbox.
         pending: accepted commands that have not acted yet.
         held: another run works on the thread, and this run waits for its end.
         ended_at: UTC; None while the run is not done.
         waiting_since: for a waiting run, when its oldest open ticket was opened (without one, when the wait began),
-            UTC;
-            None while the run does not wait.
+            UTC; None while the run does not wait.
         asked: the first open tickets, oldest first, at most `ASKED`.
         asked_count: how many tickets are open.
     """
@@ -289,8 +285,7 @@ class RunPage:
         cursor: for the next page; None on the last page.
         counts: of all runs, if the query asks for them; from the same snapshot as the lines.
         unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a
-            run
-            has no line and does not count for `limit`.
+            run has no line and does not count for `limit`.
     """
 
     runs: tuple[RunSummary, ...]
@@ -315,14 +310,11 @@ class Store(abc.ABC):
     """The storage of runs; `actors.testing.check_store` checks an implementation against this contract.
 
     Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`. A commit that cannot
-    be
-    written makes every later commit of that run fail until the run is claimed and loaded again; other runs are
-    unaffected.
-    Queued requests are written even if the task that queued them is cancelled.
+    be written makes every later commit of that run fail until the run is claimed and loaded again; other runs are
+    unaffected. Queued requests are written even if the task that queued them is cancelled.
 
     Every method may raise StoreDown if the store is not open or has failed for good; reads may raise StoreError if the
-    data
-    is damaged.
+    data is damaged.
     """
 
     threaded: bool = False
@@ -352,10 +344,8 @@ class Store(abc.ABC):
         """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable on return.
 
         A run id is used once, for ever: an existing run with the id is unchanged and returned as `existing`; the id of
-        a pruned
-        run gives `pruned`. The first run of a thread makes its `info.by` the thread's owner. `new.thread_runs` is
-        compared in
-        the transaction that writes the run.
+        a pruned run gives `pruned`. The first run of a thread makes its `info.by` the thread's owner. `new.thread_runs`
+        is compared in the transaction that writes the run.
 
         Raises:
             ThreadBusy: the thread has an active run and new.on_busy is "refuse"; nothing written.
@@ -393,12 +383,9 @@ class Store(abc.ABC):
         Never waits, and never raises for failures of the store.
 
         A commit with a terminal row also frees the thread for the oldest held run (`Receipt.released`), and is refused
-        with
-        inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a run that was
-        never
-        admitted: the store appends it to the thread in the run's turn (at once if the thread did not hold the run; else
-        in the
-        commit that ends the active run, before the next run of a higher number may work).
+        with inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a run that
+        was never admitted: the store appends it to the thread in the run's turn (at once if the thread did not hold the
+        run; else in the commit that ends the active run, before the next run of a higher number may work).
 
         A store that encodes rows keeps sent texts in the inbox only (`contract.pending_input`).
         """
@@ -408,8 +395,7 @@ class Store(abc.ABC):
         """Judge a command and, if accepted, journal it, in one transaction.
 
         `hooks.posted` is called for a newly accepted command. The same id with the same content gives `duplicate` with
-        the
-        first result's code (the judge sees it as `CommandContext.known`).
+        the first result's code (the judge sees it as `CommandContext.known`).
 
         Raises:
             UnknownRun: no run has this id.
@@ -450,11 +436,9 @@ class Store(abc.ABC):
         """Return the state keys of a run at the end of a step (0: before its first), ordered by scope and name.
 
         For the run's keys, the newest values that it wrote up to then; values of its creation count as step 0. For its
-        thread's
-        keys likewise, and where the run wrote none, the values left by earlier runs of the thread. Revisions as in
-        `RunRecord.state`. A value overwritten in the same step is not kept. A `prune` of other runs of the thread
-        changes
-        nothing here.
+        thread's keys likewise, and where the run wrote none, the values left by earlier runs of the thread. Revisions
+        as in `RunRecord.state`. A value overwritten in the same step is not kept. A `prune` of other runs of the thread
+        changes nothing here.
 
         Raises:
             UnknownRun: no run has this id.
@@ -467,8 +451,7 @@ class Store(abc.ABC):
         """Return encoded events with sequence > `after`, in order; empty at the end.
 
         A page has at most `limit` events, and ends with the event that reaches `max_bytes` (None: no such limit).
-        Nothing
-        beyond the page is read into memory.
+        Nothing beyond the page is read into memory.
         """
 
     @abc.abstractmethod
@@ -480,8 +463,7 @@ class Store(abc.ABC):
         """Return the record of a run: the entries of its creation (`NewRun.taken`) and its commits (`Commit.taken`).
 
         Commits without entries are left out. Entries are durable with their commit, and deleted with their run. An
-        entry that
-        cannot be encoded is replaced by one `RecordGap`: it never makes a commit fail.
+        entry that cannot be encoded is replaced by one `RecordGap`: it never makes a commit fail.
 
         Args:
             run_id: of the run; the result is empty for an unknown or unrecorded run.
@@ -498,8 +480,7 @@ class Store(abc.ABC):
         """Return a page of runs from one consistent snapshot.
 
         A page costs about its size, regardless of the number of runs: with no filter, with one of status, agent,
-        thread_id, by
-        and prefix, and in either order. Other filters may read a few words of each run.
+        thread_id, by and prefix, and in either order. Other filters may read a few words of each run.
 
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
@@ -514,14 +495,11 @@ class Store(abc.ABC):
         """Delete done runs that ended before a time, whole (events, calls, tickets, commands, rows).
 
         A thread keeps its messages as long as one of its runs is left: they are the history of that run. The last run
-        takes the
-        messages and the state keys with it; the thread's id and owner stay. Of the state keys of a thread with
-        remaining runs,
-        values that no present or future run can read are deleted. Run ids stay taken.
+        takes the messages and the state keys with it; the thread's id and owner stay. Of the state keys of a thread
+        with remaining runs, values that no present or future run can read are deleted. Run ids stay taken.
 
         Works in short transactions, between which other requests are served. After a cancel some runs are deleted, each
-        of them
-        whole for every reader; the next prune deletes the rest of them.
+        of them whole for every reader; the next prune deletes the rest of them.
 
         Args:
             before: the time.

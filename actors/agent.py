@@ -113,8 +113,7 @@ class Agent(Generic[T_co]):
         tool_use: "run_model_again" after tools, "stop_on_first_tool", or `stop_at_tools(...)`.
         on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run.
         denial: (ticket, decision) -> the model's text about a denied call, where the decision has none; a pure
-            function. If
-            it fails or returns no str, an event reports that and a default text is used.
+            function. If it fails or returns no str, an event reports that and a default text is used.
         on_new_input: the effect of new input on approvals that are open, or requested before the input is read: "queue"
             keeps them, "supersede" withdraws them.
         on_unknown_tool: "return" answers the model with an error, "raise" fails the run.
@@ -124,8 +123,7 @@ class Agent(Generic[T_co]):
         description: for people and for other agents.
         plugins: code that runs in the phases of a run; the order decides between equals.
         state: the state keys that tools use, in addition to those of plugins. Commutative keys must be declared, so
-            that
-            they can be merged after a crash.
+            that they can be merged after a crash.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
 

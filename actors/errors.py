@@ -154,8 +154,7 @@ class ModelError(GreenroomError):
     Attributes:
         kind: the class of the failure.
         retry_after: seconds that the provider asks to wait before the next request (its Retry-After); None: not given.
-            A
-            moment in the past, a negative number, is 0.
+            A moment in the past, a negative number, is 0.
         usage: tokens of the failed request, as far as known; `requests` counts as 1 if it is 0.
         retryable: a retry may work.
 
@@ -225,8 +224,7 @@ class RunDegradedError(GreenroomError):
     Attributes:
         run_id: the run.
         reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
-            or
-            gave_up (the owner crashed again and again).
+            or gave_up (the owner crashed again and again).
         detail: a sentence.
     """
 

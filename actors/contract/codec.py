@@ -73,8 +73,7 @@ def dump(value: object) -> bytes:
     """Encode a row: `{"v": version, "d": data}`, without the fields that have their default.
 
     A decision inside a row is written whole, because it is an attrs class, which users create, and msgspec does not
-    know
-    the defaults of attrs classes.
+    know the defaults of attrs classes.
 
     Raises:
         TypeError: a value has no form in JSON.
@@ -144,8 +143,7 @@ def normalise(value: object) -> tuple[Any, str | None]:
 
     Only dict, list, str, int, float, bool and None remain. Lone surrogates are replaced; NaN, infinities and integers
     beyond 64 bits become text; exceptions become their text; unknown types go through the converter, then msgspec.
-    Called
-    after an effect has happened, so it never raises, and terminates for values that contain themselves.
+    Called after an effect has happened, so it never raises, and terminates for values that contain themselves.
 
     Returns:
         (data, None), or (a text in place of the value, the reason).

@@ -32,8 +32,7 @@ row_writer: Final = make_converter()
 """Writes rows of attrs classes; msgspec writes structs itself.
 
 Both leave out fields that have their default: rows are a third to a half smaller, and faster to write and read. A
-release that changes a default must raise `SCHEMA_VERSION` and
-fill in the old default.
+release that changes a default must raise `SCHEMA_VERSION` and fill in the old default.
 """
 
 

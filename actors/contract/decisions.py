@@ -105,8 +105,7 @@ class Deny:
     """A gate's verdict: the call fails with permission_denied, the model reads the text, and the run continues.
 
     Stronger than any approval: no person is asked, and an existing approval has no effect. Weaker than `Block`, which
-    ends
-    the run.
+    ends the run.
     """
 
     text: str
@@ -132,12 +131,10 @@ class Suspend(Exception):
         message: text for the deciding person.
         parameters: structured details for the deciding person.
         response_schema: JSON Schema that a decision's result must satisfy. An invalid schema fails the call (or the
-            hook),
-            because no decision could satisfy it.
+            hook), because no decision could satisfy it.
         resume_mode: replay_tool_call (run the body again), use_decision_as_tool_result (the body does not run; the
             decision's result is the call's result) or pass_decision_to_tool (the body runs with the decision's result
-            as
-            its arguments).
+            as its arguments).
         expires_after: seconds until `on_expiry` applies; None waits without limit.
         on_expiry: "deny" (the call is cancelled, which the model reads), "cancel_run", or `SetResult(value)`.
         reviewers: principals that may decide; empty: any principal.
@@ -187,8 +184,7 @@ class Decision:
         action: "resume" or "cancel"; the constructor also accepts "approve" (resume) and "deny" (cancel).
         decision_id: the sender's id of this decision; the same id and content again yields the first result.
         result: for resume the call's result, or its arguments, as the ticket's resume_mode says; for cancel a str is
-            the
-            text for the model, word for word.
+            the text for the model, word for word.
         edited_arguments: replace the model's arguments; the gates are asked again.
         reason: for the model and the audit.
         fingerprint: the action that the decider saw; None: the ticket's own.
@@ -219,8 +215,7 @@ class Ticket(Value, frozen=True, kw_only=True):
         call_id: the suspended call; None for a ticket of the run itself (manual_pause, external_event).
         tool, arguments: exactly the action to be decided; empty for a ticket of the run.
         fingerprint: hash of (agent, tool, arguments, definition of the tool): a decision is about exactly this action.
-            A
-            ticket of the run has a fingerprint of its own.
+            A ticket of the run has a fingerprint of its own.
         reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
         action, message, parameters: for the deciding person.
         response_schema: JSON Schema for the decision's result.
@@ -283,8 +278,7 @@ class Ticket(Value, frozen=True, kw_only=True):
         """Return a decision that cancels exactly this ticket's action.
 
         `text` is what the model reads, word for word; without it the agent's `denial` provides the text, or a default
-        sentence
-        with the reason.
+        sentence with the reason.
 
         Raises:
             UsageError: the text is not a str.

@@ -94,10 +94,8 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     """The terminal event of a completed run, or of a run that a stop condition ended (`termination` = stopped).
 
     `stubborn` names calls whose body overran its grace and still runs; its late result is dropped. `outcome_unknown`
-    names
-    calls and tasks that the end of the run cut off, and whose effect may or may not have happened. `finish`: why the
-    model
-    ended its last answer.
+    names calls and tasks that the end of the run cut off, and whose effect may or may not have happened. `finish`: why
+    the model ended its last answer.
     """
 
     source: Stage
@@ -443,8 +441,7 @@ class StateConflict(Payload, frozen=True, kw_only=True):
     """A writer's batch was dropped whole, because `other` wrote `key` meanwhile. The writer's result is kept.
 
     `writer` and `other` are call or task ids, or the phase of the hooks; `other` may be unknown. `retried`: the call
-    runs
-    again instead.
+    runs again instead.
     """
 
     key: str

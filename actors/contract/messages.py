@@ -57,8 +57,7 @@ class CallRequest(Value, frozen=True, kw_only=True):
         arguments: a JSON object.
         provider_id: the model's own id of the call, if it differs from call_id.
         fault: why the model's arguments are not a JSON object; then `arguments` is empty, the tool does not run, and
-            the
-            model receives the fault.
+            the model receives the fault.
     """
 
     call_id: str
@@ -180,8 +179,7 @@ class ModelResponse(Value, frozen=True, kw_only=True):
 
     Attributes:
         text: the texts of the answer, in order and as streamed; joined they are the message, and the last one is the
-            final
-            text.
+            final text.
         calls: the requested calls, in the model's order, with the provider's ids (may be empty strings).
         usage: tokens of this request; `requests` counts as 1 if it is 0.
         model: the provider's name of the answering model.

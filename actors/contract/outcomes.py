@@ -78,8 +78,7 @@ class Completed(Generic[T_co]):
         termination: why it ended.
         outcome_unknown: ids of calls and tasks that the end cut off, and whose effect may or may not have happened.
         finish: why the model ended its last answer. "length" and "content_filter" mean that the answer was cut; None if
-            no
-            model was called, or an older release ran the run.
+            no model was called, or an older release ran the run.
     """
 
     output: T_co

@@ -33,8 +33,7 @@ class RunPosition(StrEnum):
 
     `tools` covers the three per-call phases; each call has its own `CallPosition`. Two positions are between steps:
     `tasks`, when the model has finished and background tasks are alive, and `paused` (also before the first step),
-    while a
-    ticket of the run itself is open.
+    while a ticket of the run itself is open.
     """
 
     ADMISSION = "admission"

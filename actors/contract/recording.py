@@ -2,8 +2,7 @@
 
 Theory of operation. The machine is pure: equal state, input and time give equal events. So a record is enough to fold a
 stored run again, exactly. Each commit carries the inputs since the previous commit; an input without a commit is
-carried
-by the next one, and is lost in a crash together with its effect on the state.
+carried by the next one, and is lost in a crash together with its effect on the state.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ class RecordEntry(msgspec.Struct, frozen=True):
         at: the time given to the machine, UTC.
         entry: an input of the machine, or another change of its state (`engine/recording.py`).
         reduced: results of reducers of undeclared state keys during the input, in order: JSON values, each in a tuple
-            of
-            one; or the type and text of a raised error.
+            of one; or the type and text of a raised error.
     """
 
     at: datetime

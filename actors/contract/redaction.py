@@ -43,8 +43,7 @@ class Redactor:
 
     Args:
         secrets: values that must never be shown, such as the values of secret environment variables; at least 6
-            characters
-            each, because masking shorter values would garble ordinary text.
+            characters each, because masking shorter values would garble ordinary text.
 
     Raises:
         UsageError: a secret is too short to be masked safely, or longer than `LONGEST`.

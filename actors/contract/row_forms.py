@@ -1,8 +1,7 @@
 """The two kinds of structs for rows and messages, and how the engine makes the next row of a run.
 
 Rows are msgspec structs, not attrs classes: these are created, copied, compared and encoded in C, and each step of a
-run
-creates dozens. Their creation checks neither types nor ranges: data from outside is checked where it comes in
+run creates dozens. Their creation checks neither types nor ranges: data from outside is checked where it comes in
 (`converters.py`, `run/sanitize.py`). A field with its default is left out of the encoded form.
 
 A class of rows that the engine changes has two forms:

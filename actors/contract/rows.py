@@ -1,9 +1,8 @@
 """Rows: the private truth about a run in the store, and the commit that changes it.
 
 Rows are private and unredacted; events, ticket views and exports pass the redactor. A commit is one transaction:
-events,
-run row, changed calls and tickets, thread messages, state keys, consumed commands. Its cost is the size of the change,
-not of the run.
+events, run row, changed calls and tickets, thread messages, state keys, consumed commands. Its cost is the size of the
+change, not of the run.
 """
 
 from __future__ import annotations
@@ -225,8 +224,7 @@ class RunFields(Fields, kw_only=True):
         cancel: an accepted cancel.
         draft: the step's assistant message, until the step's messages join the thread.
         pending_input: messages for the next step, in order. For a run that ended before it was admitted: its input,
-            until
-            its thread is free.
+            until its thread is free.
         sent: of those, the messages whose text is in the inbox (see `pending_input.py`).
         unheard: the sender of the newest waiting input ("": none named); None: no waiting input was sent.
         early: decisions that came before their call's first ticket.
@@ -442,8 +440,7 @@ class NewRun(Value, frozen=True, kw_only=True):
         state: the state keys that a fork begins with.
         thread_parent: (thread, position): a fork's thread begins as a copy of that thread up to there.
         thread_runs: create the run only if exactly this many runs were ever created in its thread (0: the thread is
-            new);
-            None: regardless. `ThreadInfo.runs` has the number.
+            new); None: regardless. `ThreadInfo.runs` has the number.
         taken: the beginning of the run's record; empty if it is not recorded.
     """
 

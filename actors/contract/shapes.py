@@ -4,9 +4,8 @@ The expression searches every text that leaves the private rows, so each part of
 
 *Linear.* `re` holds the interpreter lock while it searches, so a search in quadratic time stops the process. No part
 scans an unbounded run of characters from each of many starts: a part either matches (and the search continues behind
-the
-match), or fails within a bounded number of characters, or scans a run that no other start of the same part scans again.
-`tests/unit/contract/test_growth.py` measures every part.
+the match), or fails within a bounded number of characters, or scans a run that no other start of the same part scans
+again. `tests/unit/contract/test_growth.py` measures every part.
 
 *Cheap without a match.* A part begins with punctuation where the shape has some ("sk-" is found by its "-", JSON by the
 quote after a key), because most text is letters. The text before is checked once the rest matches.
@@ -180,8 +179,7 @@ def expression(parts: Iterable[tuple[str, str]]) -> str:
     """Return one expression of many alternatives, each a character and a rest.
 
     `re` skips to the next character that begins an alternative if each of them begins with one plain character. There
-    it
-    tries them in order: so alternatives with one first character are merged, and the most frequent characters come
+    it tries them in order: so alternatives with one first character are merged, and the most frequent characters come
     first.
     """
     by_first: dict[str, list[str]] = {one: [] for one in _FREQUENT}

@@ -64,8 +64,7 @@ def spellings(secret: str) -> set[str]:
     """Return a secret's spellings: plain, inside JSON or Python text, and as part of a URL or a form.
 
     Texts nest: an error with the repr of a JSON text writes a quote or a non-ASCII letter in its own way. So each
-    spelling
-    is applied to the results of the others, `NESTED` times.
+    spelling is applied to the results of the others, `NESTED` times.
     """
     plain = secret.encode("utf-8", "replace").decode("utf-8")
     found = newest = {secret, plain}

@@ -42,8 +42,7 @@ class ConsecutiveErrors:
     """Stop after `n` failed steps in a row: all tool calls of the step failed, or the model request did.
 
     Each failure of a request that may pass counts as one; the run is then stopped instead of retried. A failure that
-    cannot
-    pass fails the run.
+    cannot pass fails the run.
     """
 
     n: int | None
@@ -94,8 +93,8 @@ class ContentMatch:
     r"""Stop when the step's text matches the regular expression `pattern` somewhere.
 
     The syntax is RE2's: that of `re` without back-references and look-around, so that the search takes time
-    proportional to
-    the text. `\w`, `\d` and `\s` mean ASCII characters, and `$` without `(?m)` the very end of the text.
+    proportional to the text. `\w`, `\d` and `\s` mean ASCII characters, and `$` without `(?m)` the very end of the
+    text.
 
     Raises:
         UsageError: the pattern does not compile, or has a feature that RE2 lacks; raised when the condition is created.
@@ -113,10 +112,8 @@ class LoopDetection:
     """Stop when the last `window` steps were equal.
 
     Steps with calls are equal if they made the same tool calls with the same arguments, whatever their text. Steps
-    without
-    calls (answers that were asked for again, or that were not final because of new input or background tasks) are equal
-    if
-    their texts are. Equal texts beside different calls are not a loop.
+    without calls (answers that were asked for again, or that were not final because of new input or background tasks)
+    are equal if their texts are. Equal texts beside different calls are not a loop.
     """
 
     window: int | None = 3

@@ -27,8 +27,7 @@ def one_line(text: str, most: int) -> str:
     """Return the first non-blank line of a text in printable characters, at most `most` of them.
 
     Characters that a terminal or browser interprets (escape sequences, direction marks) become spaces. A cut line ends
-    with
-    "…".
+    with "…".
     """
     line = next((line for line in text.splitlines() if line.strip()), "")
     line = line[: 16 * most]  # bounds the cost of a very long line

@@ -1,12 +1,10 @@
 """Judge commands: accept or reject, as a pure function of the rows that the store looked up.
 
 Theory of operation. The store calls `CommandRules` inside the transaction of `post`, so the answer holds for exactly
-the
-rows that were read. The order of the checks is fixed, so that the same double fault always yields the same code:
+the rows that were read. The order of the checks is fixed, so that the same double fault always yields the same code:
 not_allowed, known id (duplicate or decision_id_conflict, also after the run's end), unknown_target, already_decided,
 run_done, expired, fingerprint_mismatch, invalid_arguments, invalid_result, busy. A rejection leaves no trace, and its
-id
-may be used again. `busy` is last: a repeated command that already waits is a duplicate, not busy.
+id may be used again. `busy` is last: a repeated command that already waits is a duplicate, not busy.
 """
 
 from __future__ import annotations
@@ -223,8 +221,7 @@ def schema_fault(schema: JSONObject, value: Any) -> str | None:
     """Return None if `value` satisfies the JSON Schema, else the path and the fault.
 
     For an unusable schema the fault names the schema: no value fits, and a judge does not raise. References are
-    resolved
-    inside the schema only, never fetched.
+    resolved inside the schema only, never fetched.
     """
     import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
     from referencing import Registry  # noqa: PLC0415 - comes with it

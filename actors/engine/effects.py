@@ -57,8 +57,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True):
 
     Answers: any number of `CallProgressed` and `CallPrinted`, then `CallSuspended`, `CallReturned` or `CallRaised`.
     Durable unless the tool may be replayed: `run.tool.started` must be stored before the world sees an effect. Also
-    durable
-    after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the body reads.
+    durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the body reads.
     """
 
     call_id: str

@@ -150,8 +150,7 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     """Ask the first provisional verdict that may be final now again. Returns True if one is being asked.
 
     `quiet`: nothing executes and nothing may start. Then a verdict that was weighed before is asked again only if
-    another
-    earlier call has settled since.
+    another earlier call has settled since.
     """
     for call in tuple(builder.calls.values()):
         if call.at is not CallPosition.PROVISIONAL:

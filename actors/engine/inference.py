@@ -73,8 +73,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     """Repeat the request if that may help, else fail the run.
 
     The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
-    can
-    meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
+    can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
     """
     flight = builder.row.inference
     if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:

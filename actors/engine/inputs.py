@@ -157,8 +157,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
     """A body has returned: its result as JSON, and the text for the model.
 
     For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
-    body's
-    state writes, `keys` the written keys.
+    body's state writes, `keys` the written keys.
     """
 
     call_id: str

@@ -2,9 +2,8 @@
 
 Theory of operation. The machine makes every decision about a run and performs none. Its owner (`run/`) feeds one input
 at a time, submits the commit, and performs the effects; results come back as inputs. Equal state, input and time give
-an
-equal transition, so a run can be replayed, and a run without an owner continues from its rows: there is no other way to
-resume. A late input never fails a run: the answer to a superseded question is ignored and writes nothing.
+an equal transition, so a run can be replayed, and a run without an owner continues from its rows: there is no other way
+to resume. A late input never fails a run: the answer to a superseded question is ignored and writes nothing.
 
 Example, a driver without I/O:
 

@@ -3,10 +3,8 @@
 Theory of operation. Only rows survive an owner, so recovery looks at the run's position alone. A waiting run still
 waits; a run between effects continues; an inference is repeated under a new message id; an interrupted body runs again
 if its tool is replay-safe, else becomes a question to a person (outcome_unknown). A background task runs again under
-the
-same condition, else it has failed, which the model learns from a message. If a release changed a tool's definition,
-open
-questions about its calls are asked again, because people answered about another action.
+the same condition, else it has failed, which the model learns from a message. If a release changed a tool's definition,
+open questions about its calls are asked again, because people answered about another action.
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
     """Handle a tool whose definition a release has changed: people decided about another action, and are asked again.
 
     This concerns open questions, and approvals whose body has not begun; a denial remains. A call that was allowed
-    without
-    a person passes the gates again.
+    without a person passes the gates again.
 
     Returns:
         True if a person is asked about the call.

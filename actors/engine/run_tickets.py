@@ -26,8 +26,7 @@ def open_run_ticket(builder: StepBuilder, wish: Suspend) -> Ticket:
     """Hold the run with a ticket that belongs to no call. Several may be open; the run continues when none is.
 
     Resume continues the run, and a result joins the thread as a message; cancel ends the run. `resume_mode` has no
-    meaning
-    here, and every reason except manual_pause becomes external_event.
+    meaning here, and every reason except manual_pause becomes external_event.
     """
     reason: TicketReason = "manual_pause" if wish.reason == "manual_pause" else "external_event"
     wish = attrs.evolve(wish, reason=reason, action=wish.action or ACTION, resume_mode="replay_tool_call")

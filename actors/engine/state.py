@@ -2,8 +2,7 @@
 
 Theory of operation. `RunState` is a value: the durable rows plus the few facts that exist only while an owner lives.
 `StepBuilder` belongs to one input: handlers set fields of its copy of the run row, and `build` makes the next state,
-the
-commit and the effects (one new row per input, never one per event). The copy is generic: a new field of the run row
+the commit and the effects (one new row per input, never one per event). The copy is generic: a new field of the run row
 needs no line here.
 """
 

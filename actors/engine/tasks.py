@@ -6,9 +6,8 @@ next step, in one commit. A run whose model has finished stays at `RunPosition.T
 cancel or the deadline; a run that ends for another reason ends its tasks, too.
 
 A body that runs again spawns again. A spawn is identified by its mark (digest of tool and arguments) and its number
-among
-equal marks in its attempt: the spawner's row keeps the marks of all its tasks in order, so that the same spawn is the
-same task, alive or ended.
+among equal marks in its attempt: the spawner's row keeps the marks of all its tasks in order, so that the same spawn is
+the same task, alive or ended.
 """
 
 from __future__ import annotations

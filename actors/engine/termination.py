@@ -3,10 +3,8 @@
     end() -> [CancelWork -> WorkStopped] -> settle() -> run_end hooks (if run_start began) -> terminal()
 
 Theory of operation. The first reason wins; later ones are recorded and change nothing. Work is cancelled before
-anything
-is settled, so no effect can follow its call's end. After `settle` each call of the step has exactly one tool message,
-so
-that the history is valid for every provider. `terminal` is reached once and emits the one terminal event.
+anything is settled, so no effect can follow its call's end. After `settle` each call of the step has exactly one tool
+message, so that the history is valid for every provider. `terminal` is reached once and emits the one terminal event.
 """
 
 from __future__ import annotations
@@ -271,8 +269,7 @@ def _leave_input(builder: StepBuilder) -> None:
     """Leave unread input in the thread for the next run, and refuse its commands with an event.
 
     A run that was never admitted does not own its thread: another run may be in the middle of a step. Its input stays
-    in its
-    row, and the store appends the input in the run's turn.
+    in its row, and the store appends the input in the run's turn.
     """
     for one in builder.row.sent:
         builder.emit(

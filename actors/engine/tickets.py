@@ -1,10 +1,8 @@
 """Open and close tickets; suspend, resolve and close calls.
 
 Theory of operation. A call that suspends twice gets two tickets, so that a decision is about exactly one question.
-Every
-ticket is written and announced in the same commit as the call's move, and closed exactly once: approved, denied,
-expired
-or withdrawn.
+Every ticket is written and announced in the same commit as the call's move, and closed exactly once: approved, denied,
+expired or withdrawn.
 """
 
 from __future__ import annotations

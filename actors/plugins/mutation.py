@@ -33,9 +33,8 @@ class Mutation:
         return gr.Mutation().set(counter, 3).add_message("Be brief.").exclude_tools("shell")
 
     In every phase: `set`, `update`, `end`. Between steps (run_start, step_start, step_end): `hold`. For the request of
-    this
-    step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In after_inference:
-    `edit_call`, `drop_call`.
+    this step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In
+    after_inference: `edit_call`, `drop_call`.
 
     Attributes:
         writes: to state keys, in order.
@@ -85,8 +84,7 @@ class Mutation:
         """Hold the run with a ticket of its own until it is decided, by a person or a program.
 
         The current step finishes; no other begins. Resume continues the run, and a result joins the thread as a user
-        message;
-        cancel ends the run as cancelled. `resume_mode` has no meaning here.
+        message; cancel ends the run as cancelled. `resume_mode` has no meaning here.
 
         Raises:
             MutationError: `wish` is not a Suspend.
@@ -112,8 +110,7 @@ class Mutation:
             content: the text.
             role: "system" or "user".
             placement: "system" (after the instructions), "session" (before the thread), "conversation" (before the
-                newest
-                user message) or "suffix" (last).
+                newest user message) or "suffix" (last).
             priority: within a placement the lower priority comes first; equal ones in the plugins' order.
 
         Raises:

@@ -20,29 +20,23 @@ class Plugin:
     """Code that runs in the phases of a run. Override the methods of the phases that matter; the others cost nothing.
 
     The hooks of a phase run concurrently, on one frozen snapshot, and return mutations. These take effect when all
-    hooks
-    have returned, as one revision of the state. So the order of plugins does not matter, except where two request the
-    same:
-    of two that write one exclusive key, or edit one call, the later registered one runs again and sees the changes of
-    the
-    first.
+    hooks have returned, as one revision of the state. So the order of plugins does not matter, except where two request
+    the same: of two that write one exclusive key, or edit one call, the later registered one runs again and sees the
+    changes of the first.
 
     Additional methods may have any name that is not close to a phase's name: such a name is refused as a misspelled
     hook.
 
     Delivery: at least once. A hook runs again if the state that it wrote has changed meanwhile, and after a crash. An
-    effect
-    on the world belongs in a tool, or must be idempotent. Cancelling the run cancels its hooks, except run_end, which
-    runs
-    after all work has stopped.
+    effect on the world belongs in a tool, or must be idempotent. Cancelling the run cancels its hooks, except run_end,
+    which runs after all work has stopped.
 
     Attributes:
         name: unique among an agent's plugins; default: the class's name.
         timeout: seconds for one hook; None: no limit (in run_end: 30).
         on_error: the effect of a hook that raises or takes too long: "fail" ends the run with the code plugin_error (in
             run_end it is only recorded); "ignore" records the failure and continues. A gate that fails never lets a
-            call
-            pass: with "ignore" a person is asked.
+            call pass: with "ignore" a person is asked.
         state: the state keys that the plugin writes. Declare commutative keys, so that they can be merged after a
             crash.
     """
@@ -71,8 +65,7 @@ class Plugin:
         """Decide whether a call may run: return None or `Allow()`, `SetResult`, `Suspend`, `Deny` or `Block`.
 
         Called for each call in the model's order before any call runs, again when the state has changed since, and
-        again after
-        a decision, with `ctx.decision`.
+        again after a decision, with `ctx.decision`.
         """
 
     async def before_tool_execute(self, ctx: PhaseContext) -> Mutation | None:

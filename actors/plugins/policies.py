@@ -35,13 +35,11 @@ class Retry(PolicyPlugin):
 
     A failure is retried if it may pass: the kinds rate_limited, overloaded, timeout, interrupted and provider of
     `ModelError`. The wait is the longer of the back-off and the error's `retry_after`; the back-off of the n-th failure
-    is
-    `first * factor ** (n - 1)` seconds, times a random number from 0.5 to 1.5, and at most `longest`. Randomness never
-    shortens a `retry_after`.
+    is `first * factor ** (n - 1)` seconds, times a random number from 0.5 to 1.5, and at most `longest`. Randomness
+    never shortens a `retry_after`.
 
     An agent without a Retry has `Retry()`. The wait is durable: a run whose process ends meanwhile waits for the rest
-    of
-    it. A cancel or the run's deadline ends a wait at once.
+    of it. A cancel or the run's deadline ends a wait at once.
 
     Args:
         attempts: requests of one step, 1 or more; 1 switches retries off.

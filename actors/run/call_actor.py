@@ -1,11 +1,10 @@
 """The actor of one tool call: runs the body when the machine starts an attempt, and waits while the call is suspended.
 
 Theory of operation. A call that never suspends is one task that runs one body. A suspended call keeps its task: the
-task
-parks on a mailbox with the ticket, and the decision arrives as a message (`StartCall` with the decision), or `Release`
-if the call ended without its body. After a restart a parked call gets a new actor from its rows (`parked`). A body that
-ignores its time limit or runs in a thread that ignores its cancel is given up: the call fails, its late result is
-dropped, and the run's end names the body.
+task parks on a mailbox with the ticket, and the decision arrives as a message (`StartCall` with the decision), or
+`Release` if the call ended without its body. After a restart a parked call gets a new actor from its rows (`parked`). A
+body that ignores its time limit or runs in a thread that ignores its cancel is given up: the call fails, its late
+result is dropped, and the run's end names the body.
 """
 
 from __future__ import annotations

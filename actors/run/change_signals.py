@@ -121,8 +121,7 @@ class ChangeSignals:
             closes.
         followed: how many runs are followed.
         listeners: called synchronously with the id of each changed run and the events of its commit (empty: another
-            fact
-            about the run changed); must be short and must not raise.
+            fact about the run changed); must be short and must not raise.
         sweep_listeners: called synchronously after runs were pruned; must be short and must not raise.
         closed: reads raise RuntimeClosed.
     """

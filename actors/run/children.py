@@ -1,12 +1,10 @@
 """The children of one run: model streams, hooks, calls. Each has a cancel scope, one final input, and an exit.
 
 Theory of operation. A child returns results to its run loop through lists, not through a bounded mailbox, so a result
-is
-never refused: final inputs go into `inputs`, streamed text into one merging buffer per message, and the loop is nudged.
-Back-pressure exists only for streamed text (`DeltaBuffer.put` waits). A child publishes its exit in its last
-synchronous
-step. trio cannot kill a task, so a child that ignores its cancel is named as unresponsive and detached: its results are
-dropped, and its task stays in the runtime's nursery until the body ends.
+is never refused: final inputs go into `inputs`, streamed text into one merging buffer per message, and the loop is
+nudged. Back-pressure exists only for streamed text (`DeltaBuffer.put` waits). A child publishes its exit in its last
+synchronous step. trio cannot kill a task, so a child that ignores its cancel is named as unresponsive and detached: its
+results are dropped, and its task stays in the runtime's nursery until the body ends.
 """
 
 from __future__ import annotations
@@ -138,8 +136,7 @@ class DeltaBuffer:
     """Streamed text of one message (or one call's output) before it is stored: merged, never dropped, bounded.
 
     `put` waits while more than `BUFFER_LIMIT` characters wait for the store. A possible beginning of a secret waits for
-    the
-    text after it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` returns at most `PIECE`
+    the text after it, and is shortened if it grows too long: see `StreamRedactor.hold`. `take` returns at most `PIECE`
     characters, so that an event stays small whatever the size of a chunk; the rest stays for the next `take`.
     """
 
@@ -274,8 +271,7 @@ class Children:
     """The live children of one incarnation of a run actor.
 
     Their tasks live in the runtime's `TaskNursery`. `end` is called when the incarnation ends; results that arrive
-    later are
-    dropped.
+    later are dropped.
 
     Attributes:
         live: running children, by key.

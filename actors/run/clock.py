@@ -2,8 +2,7 @@
 
 Theory of operation. A deadline and an expiry are moments of wall time: they mean what a clock on a wall shows, also
 after the machine has slept (on Linux trio's clock stops meanwhile) or its clock was set. So wall time is read again
-each
-time. Wall time may go back; the times in a run's log may not (`RunTime`). A task can only sleep in trio's time: it
+each time. Wall time may go back; the times in a run's log may not (`RunTime`). A task can only sleep in trio's time: it
 converts the moment when it begins to wait, and `ClockWatch` wakes it when the two clocks have moved apart.
 
 Under a virtual clock (trio's MockClock, or any clock other than the system's) wall time is derived from trio's, so that
@@ -156,8 +155,7 @@ class RunTime:
         """Return the time of the next input, and by how many seconds the wall clock advanced more than trio's.
 
         A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like a stretch without
-        an owner:
-        it is not active time (`state.shifted`). 0 if the clocks did not move apart.
+        an owner: it is not active time (`state.shifted`). 0 if the clocks did not move apart.
         """
         now = self._clock.now()
         if now < self._newest:

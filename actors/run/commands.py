@@ -34,8 +34,7 @@ class RunCommands:
     """Commands to runs by id, for programs that pass on the decisions of others; `Run` offers the same for one run.
 
     Accepted means journaled: a command acts exactly once, also after a crash. Every method is shielded between submit
-    and
-    receipt. After Cancelled the command may be journaled: repeat it with its id, and the result is "duplicate". An
+    and receipt. After Cancelled the command may be journaled: repeat it with its id, and the result is "duplicate". An
     unavailable store and a closing runtime give rejections (store_unavailable), not errors.
     """
 

@@ -3,8 +3,7 @@
 Theory of operation. The machine only names effects; this module owns the way from an effect to running code and back.
 Every method is synchronous. User code (models, tools, hooks) runs in children, and each child submits exactly one final
 input per effect: an answer, a failure, or the crash of the child. Hooks that ignore the end of their time are watched
-by
-`HookDeadlines` and abandoned; their phase is then run again without them.
+by `HookDeadlines` and abandoned; their phase is then run again without them.
 """
 
 from __future__ import annotations

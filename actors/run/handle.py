@@ -53,8 +53,7 @@ class Run(Generic[T_co]):
         """Follow the run's events: `async with run.events() as events: async for event in events: ...`.
 
         Delivery: each event exactly once per iteration, in order from sequence `after + 1`, and only when durable. The
-        reader
-        owns a cursor, not a queue: a slow reader delays no run and misses no event.
+        reader owns a cursor, not a queue: a slow reader delays no run and misses no event.
 
         Args:
             after: sequence of the last known event.
@@ -132,13 +131,11 @@ class Run(Generic[T_co]):
         """Decide a ticket or a call.
 
         The result says whether the decision was accepted. A decision that is late or does not fit is rejected in the
-        result; it
-        never raises and never harms the run.
+        result; it never raises and never harms the run.
 
         Accepted means journaled: the decision acts exactly once, also after a crash. The call is shielded between
-        submit and
-        receipt. After Cancelled the decision may be journaled: repeat it with its `decision_id`, and the result is
-        "duplicate".
+        submit and receipt. After Cancelled the decision may be journaled: repeat it with its `decision_id`, and the
+        result is "duplicate".
 
         Args:
             target: a ticket id, a call id, or a whole Decision (`ticket.approve()`, `ticket.deny()`).
@@ -178,8 +175,7 @@ class Run(Generic[T_co]):
 
         Args:
             mode: "now" cancels everything that the run has started; "after_step" lets the current step finish (a
-                waiting run
-                ends at once).
+                waiting run ends at once).
             reason: for the audit and the terminal event.
             by: a principal; "local" if not given.
             command_id: repeats a cancel whose result was lost.
@@ -197,10 +193,8 @@ class Run(Generic[T_co]):
         """Hold the run before its next step, or at once if it already waits for people. Accepted means journaled.
 
         The current step finishes; then the run waits with a ticket of its own (call_id None, reason manual_pause).
-        Resume
-        continues the run, and a result joins the thread as a message; cancel ends the run. A run that ends first
-        records the
-        pause as refused. A second pause joins the first.
+        Resume continues the run, and a result joins the thread as a message; cancel ends the run. A run that ends first
+        records the pause as refused. A second pause joins the first.
 
         Args:
             reason: for the deciding person and the audit.

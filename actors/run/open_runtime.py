@@ -102,16 +102,13 @@ async def open_runtime(
     """Open a runtime for the time of the block. Every run in the store that is not done is taken up again.
 
     Leaving the block stops the runs, it does not wait for their ends: commands are refused, live runs get `drain`
-    seconds
-    to reach a durable point, then their work is cancelled. They get no terminal event; the next `open_runtime` on the
-    store
-    continues them. (`await runtime.join()` waits until no run is running.) A block that is cancelled from outside has
-    no
-    drain.
+    seconds to reach a durable point, then their work is cancelled. They get no terminal event; the next `open_runtime`
+    on the store continues them. (`await runtime.join()` waits until no run is running.) A block that is cancelled from
+    outside has no drain.
 
     Code that you give to runs (tools, hooks, models, a provider of deps) sees the context variables of the place where
-    the
-    runtime is opened, regardless of the task that starts, decides or wakes a run. Pass values of one run in its deps.
+    the runtime is opened, regardless of the task that starts, decides or wakes a run. Pass values of one run in its
+    deps.
 
     Args:
         store: None for memory, a path for a SQLite file, or a Store object.
@@ -120,22 +117,19 @@ async def open_runtime(
         drain: seconds.
         store_patience: seconds to wait for an unavailable store before the runtime fails.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
-            slot,
-            and takes a slot back without queueing when it continues; so does a run that is taken up in the middle of
-            its
-            work. A tool that waits for a run that it started keeps its own run's slot: without free slots both block.
+            slot, and takes a slot back without queueing when it continues; so does a run that is taken up in the middle
+            of its work. A tool that waits for a run that it started keeps its own run's slot: without free slots both
+            block.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
-            command or
-            a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because its deps
+            command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
+            its deps
                 exist
             nowhere else.
         secrets: values that must not appear in events, ticket views and error messages.
         clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
-            private,
-            as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is recorded
-            from
-            now on, and runs worked on meanwhile cannot be replayed.
+            private, as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is
+            recorded from now on, and runs worked on meanwhile cannot be replayed.
 
     Raises:
         StoreOpenError: the store cannot be opened.

@@ -57,10 +57,9 @@ class RunReader:
     """Reads runs by id, for programs that show runs to others; `Run` offers the same for one run.
 
     The gateway is built on this class. Rows (`record`, `outline`, `ticket`, `info`) are private: they are as stored,
-    and
-    must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every method
-    that
-    reads raises RuntimeClosed once the runtime is closed, and StoreUnavailable while the store does not answer.
+    and must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every
+    method that reads raises RuntimeClosed once the runtime is closed, and StoreUnavailable while the store does not
+    answer.
     """
 
     _services: Services
@@ -122,8 +121,7 @@ class RunReader:
 
         Args:
             changed: called with the id of a run that changed durably, and the events of the commit (empty: another fact
-                about
-                the run changed).
+                about the run changed).
             pruned: called after runs were pruned.
         """
         board = self._services.board
@@ -320,8 +318,7 @@ class RunReader:
         """Return why a run that is not done is not worked on here (code, sentence), or None.
 
         The codes are deps_missing, agent_unknown, state_mismatch and gave_up. None also while the owner examines new
-        commands:
-        some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
+        commands: some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
         `missing_requirement`.
         """
         reason = self._roster.degraded(record.info.run_id)
@@ -334,8 +331,7 @@ class RunReader:
         """Return what a run that is not done needs and lacks here, or None; its owner may not need it at the moment.
 
         For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
-        is a
-        provider of deps. The provider is called when the run is woken.
+        is a provider of deps. The provider is called when the run is woken.
         """
         info, actor = record.info, self._roster.get(record.info.run_id)
         known = self._roster.degraded(info.run_id) if actor is None else actor.degraded

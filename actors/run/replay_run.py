@@ -29,8 +29,7 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
     """Return the replay of a stored run with an agent.
 
     With `own` the replay has the run's mode of execution. Another agent brings its own mode, unless `start` was given
-    one;
-    a fork keeps its mode.
+    one; a fork keeps its mode.
 
     Raises:
         UnknownRun: no run has this id.

@@ -10,8 +10,7 @@ cancellation from outside writes nothing: the durable rows are the checkpoint.
 
 A crash of the actor is a small process crash: the children are cancelled, memory is dropped, and the next incarnation
 takes a new claim and rebuilds the run from the store. After three crashes in a minute the run fails
-(`run_registry.py`);
-if even that end cannot be written, `forced_end.py` writes a minimal one on demand.
+(`run_registry.py`); if even that end cannot be written, `forced_end.py` writes a minimal one on demand.
 """
 
 from __future__ import annotations
@@ -267,8 +266,7 @@ class RunActor:
         """Return a new claim; None if there is nothing left to work on.
 
         An unavailable store is awaited; the store's own patience bounds the wait. A crash here would count as one of
-        the three
-        after which the run is given up, although the run is not at fault.
+        the three after which the run is given up, although the run is not at fault.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         try:

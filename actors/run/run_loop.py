@@ -2,9 +2,10 @@
 
 Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
 (hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
-without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives; all
-other effects run at once. Receipts arrive in the order of the commits, so the outbox is a queue. Only `live` awaits;
-between two awaits `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
+model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
+order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
+of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
 
 Example, a step that calls one unsafe tool:
 

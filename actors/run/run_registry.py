@@ -4,8 +4,7 @@ Theory of operation. A run is in at most one of four places here: held (another 
 for a slot), working (holds a slot of max_running), resting (waits for people or tasks and holds no slot). Each run has
 one supervised actor. An actor that exits is removed; depending on its exit the run is done, passive, degraded (without
 agent or deps) or given up (three crashes). A degraded run is tried again on a command, on `resume`, at its deadline,
-and
-with back-off if its provider of deps failed.
+and with back-off if its provider of deps failed.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ class RunRegistry:
     """The runs that have an owner here.
 
     A working run holds a slot (of max_running). A run that comes to rest frees its slot for the next run in the queue,
-    and
-    takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
+    and takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
     """
 
     services: Services

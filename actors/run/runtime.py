@@ -56,8 +56,7 @@ class Runtime:
     """The runs of one store. Made by `open_runtime`; call every method from a trio task, any number of tasks at a time.
 
     Programs that show runs to others, or pass on the decisions of others, use the same two parts as the gateway:
-    `reader`
-    and `commands` take run ids and create no `Run` for each.
+    `reader` and `commands` take run ids and create no `Run` for each.
     """
 
     _parts: Parts
@@ -100,30 +99,22 @@ class Runtime:
         """Start a run. Returns when `run.created` is durable.
 
         The run id is the idempotency key: the same id with the same content returns the same run. Creating the run and
-        giving
-        it an owner is one shielded step. After Cancelled the run may exist: start it again with the same id.
+        giving it an owner is one shielded step. After Cancelled the run may exist: start it again with the same id.
 
         Args:
             agent: an Agent, or the key of an agent that the runtime knows.
             text: the input; must not be blank, because providers reject blank messages.
             options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
-                workspace, deps
-                (dependencies of this run only), deadline (absolute, with time zone; waiting counts), execution (a mode
-                other
-                than the agent's), on_busy ("queue" or "refuse", if the thread has an active run), title (a label for
-                lists: the
-                first line, redacted, cut at 80 characters; default: the title of the text; not part of the content),
-                may_join (see below).
+                workspace, deps (dependencies of this run only), deadline (absolute, with time zone; waiting counts),
+                execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an active
+                run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the title of
+                the text; not part of the content), may_join (see below).
 
         A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
-        called for
-        every run in the thread, including pruned runs whose messages are still there (for these once per combination of
-        by,
-        agent, session_id and workspace). One False refuses the start. A thread whose runs are all pruned belongs to its
-        owner:
-        `by` must be the principal of its first run. The result holds in the transaction that writes the run. None
-        allows any
-        thread, for a caller with access to everything.
+        called for every run in the thread, including pruned runs whose messages are still there (for these once per
+        combination of by, agent, session_id and workspace). One False refuses the start. A thread whose runs are all
+        pruned belongs to its owner: `by` must be the principal of its first run. The result holds in the transaction
+        that writes the run. None allows any thread, for a caller with access to everything.
 
         Raises:
             UsageError: an argument is invalid.
@@ -184,14 +175,10 @@ class Runtime:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
         All given filters must match: status, agent, thread_id, by (the principal that started the run), prefix (the
-        beginning
-        of the run id), since and until (created from, and before; with time zone), and text (part of the title or id,
-        ignoring
-        case). `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting first. A page has at
-        most
-        `limit` lines (1 to 1,000); the next page begins at `page.cursor`. `counts` adds the number of runs that are not
-        done,
-        by status.
+        beginning of the run id), since and until (created from, and before; with time zone), and text (part of the
+        title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting
+        first. A page has at most `limit` lines (1 to 1,000); the next page begins at `page.cursor`. `counts` adds the
+        number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.
@@ -211,8 +198,7 @@ class Runtime:
         """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
 
         Step 0 is the beginning of the run, before its first step. The fork gets the history and the state keys of both
-        scopes
-        as of that step; later writes of either run do not reach the other.
+        scopes as of that step; later writes of either run do not reach the other.
 
         Args:
             run_id: the run to begin from.
@@ -270,12 +256,10 @@ class Runtime:
         """Fold a stored run's record again and report the first event that differs.
 
         The machine takes the recorded inputs at their recorded times, and each event is compared byte for byte with the
-        stored
-        one. No model, tool, hook or predicate is called and nothing is written. The agent's own functions that the
-        machine
-        calls run again: stop conditions, `denial`, the check of the output, and the reducers of declared state keys.
-        For a run
-        that is not done, the record up to now is compared. The runtime needs the secrets of the time of recording.
+        stored one. No model, tool, hook or predicate is called and nothing is written. The agent's own functions that
+        the machine calls run again: stop conditions, `denial`, the check of the output, and the reducers of declared
+        state keys. For a run that is not done, the record up to now is compared. The runtime needs the secrets of the
+        time of recording.
 
         A run that an older release began, or that was worked on with `record=False`, is reported as unreplayable.
 

@@ -52,8 +52,7 @@ def input_of(value: object, what: str) -> str:
     """Return a text for a run to read; must not be blank.
 
     Providers reject a request with a blank message, and would do so at every later step, because the message stays in
-    the
-    thread.
+    the thread.
 
     Raises:
         UsageError: the value is not a str, or blank.

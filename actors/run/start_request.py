@@ -106,8 +106,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
     The title is stored redacted, because lists show it and searches read it.
 
     The input waits in the run's row and joins the thread when the run begins to work: otherwise a run that is held by
-    its
-    thread would put its question between the question and the answer of the run before it.
+    its thread would put its question between the question and the answer of the run before it.
     """
     info = RunInfo(
         run_id=birth.run_id,

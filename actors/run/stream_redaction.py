@@ -57,8 +57,7 @@ class StreamRedactor:
         """Return how many characters may be shown whatever follows, and what to keep of the rest.
 
         The rest is kept whole, except for a secret longer than the held-back limit: the middle of a secret whose end
-        has not
-        come is dropped, because the whole will be masked. The kept text has at most `LONGEST` characters.
+        has not come is dropped, because the whole will be masked. The kept text has at most `LONGEST` characters.
         """
         known = self._known(text)
         end, least = self._end(text, known), len(text) - LONGEST

@@ -64,8 +64,7 @@ class State:
 
         Raises:
             StateError: the key was never written and has no default; or the stored value does not have the key's type;
-                or an
-                undeclared key of that name is stored with the other scope.
+                or an undeclared key of that name is stored with the other scope.
         """
         named: Any = key
         found, data = self._data(named)
@@ -138,8 +137,7 @@ class WritableState(State):
 
         Raises:
             StateError: the key is exclusive, or has neither value nor default; or the update does not have its type; or
-                there
-                are too many writes; or the body has returned.
+                there are too many writes; or the body has returned.
             Exception: raised by the key's reducer.
         """
         self._data(key)

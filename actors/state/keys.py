@@ -43,8 +43,7 @@ def commutative(reduce: Callable[[T, Any], T], update: object = None) -> Commuta
 
     Args:
         reduce: (value, update) -> value. Pure, quick, and with the same result for every order of the updates; it may
-            run
-            again. If it raises, the batch with the update is dropped, with an event and a note for the model.
+            run again. If it raises, the batch with the update is dropped, with an event and a note for the model.
         update: the type of an update; None: the key's own type.
 
     Raises:

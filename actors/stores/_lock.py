@@ -80,8 +80,7 @@ class FileLock:
 
         Raises:
             StoreOpenError: another process (or another store of this process) has the lock, the file cannot be created,
-                or its
-                file system has no locks.
+                or its file system has no locks.
         """
         path = lock_path(self._database)
         try:

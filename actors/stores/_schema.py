@@ -1,10 +1,9 @@
 """The tables of the SQLite file, and the migrations from files of older releases.
 
 `PRAGMA application_id` marks the file as ours, `PRAGMA user_version` is the number of applied migrations. Each
-migration
-is one transaction. Rowid tables with unique indexes, because WITHOUT ROWID doubles the file at pages of 4 KiB. Times
-are
-milliseconds since 1970, UTC; bodies are rows of `contract.codec`; `run` is `runs.number`, `thread` is `threads.number`.
+migration is one transaction. Rowid tables with unique indexes, because WITHOUT ROWID doubles the file at pages of 4
+KiB. Times are milliseconds since 1970, UTC; bodies are rows of `contract.codec`; `run` is `runs.number`, `thread` is
+`threads.number`.
 """
 
 from __future__ import annotations

@@ -95,8 +95,7 @@ def open_writer(
     """Open the one connection that writes: migrated, in WAL mode, with every older claim void.
 
     Call it with the lock held, after `make_ready` and `begin_using`. `busy`: seconds that a statement waits for a
-    foreign
-    lock. `compact`: rewrite the file if it cannot return free pages, however large it is.
+    foreign lock. `compact`: rewrite the file if it cannot return free pages, however large it is.
 
     Raises:
         StoreOpenError: the message has the fault of the file and what to do.
@@ -160,8 +159,7 @@ def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> Non
     """Rewrite a file of an older release once, so that it can return free pages, too.
 
     A small file costs some milliseconds and is rewritten unasked. A large one is left for `compact=True`: the rewrite
-    takes
-    seconds, and disk space for a second copy.
+    takes seconds, and disk space for a second copy.
     """
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL:
         return

@@ -3,8 +3,8 @@
 Theory of operation. `put` accepts a request and wakes the writer. The writer, a strategy made anew for each opening,
 takes requests from the queue, executes them as one transaction and settles them in order. If the whole store is
 unavailable, the writer retries the same batch with growing pauses, while commands are refused at once. When its
-patience
-is over, or it dies of another error, the queue is shut: each waiting and each later request is settled as "down".
+patience is over, or it dies of another error, the queue is shut: each waiting and each later request is settled as
+"down".
 
 Only `take`, `executed` and `end` may be called outside of the trio thread.
 """
@@ -91,8 +91,7 @@ class WriteQueue:
     """Accepts requests in order and has them executed by a writer.
 
     The callers bound the queue: a run takes streamed text only when none of its commits is in flight, and a command's
-    task
-    waits for the result.
+    task waits for the result.
 
     Attributes:
         outage: why the whole store is unavailable; None if it answers.

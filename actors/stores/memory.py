@@ -36,8 +36,7 @@ class MemoryStore(RequestStore):
 
     Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
     `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
-    file
-    after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
+    file after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
     """
 
     def __init__(self, *, patience: float = PATIENCE, faults: Faults | None = None) -> None:

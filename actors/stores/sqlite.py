@@ -65,25 +65,18 @@ class SQLiteStore(RequestStore):
     """Runs in a SQLite file.
 
     WAL and synchronous=FULL: acknowledged writes survive a loss of power. One process owns the file, under any name, by
-    OS
-    locks on its inode and on `<path>.lock`. One connection writes, and alone checkpoints; readers never wait for it.
-    The
-    path is resolved when the store is opened: a later change of the working directory has no effect.
+    OS locks on its inode and on `<path>.lock`. One connection writes, and alone checkpoints; readers never wait for it.
+    The path is resolved when the store is opened: a later change of the working directory has no effect.
 
     writer="thread" gathers the queued requests of all runs into one transaction, in a thread. writer="inline" commits
-    in the
-    calling task, by the same code without a thread: for tests under virtual time. There a receipt is delivered before
-    `submit` returns (except in an outage).
+    in the calling task, by the same code without a thread: for tests under virtual time. There a receipt is delivered
+    before `submit` returns (except in an outage).
 
     An error of the whole store (disk full, I/O, locked, no memory, no descriptor) is retried for `patience` seconds
-    while
-    receipts wait and commands raise StoreUnavailable; then the store is down. A read that meets such an error, or for
-    which
-    the system gives no thread, raises StoreUnavailable. Two errors are not waited for: a file that SQLite's check of
-    the
-    whole file found damaged, and a file that was removed, renamed or replaced while open (noticed after each
-    transaction,
-    before it is acknowledged, and every two seconds by an idle writer's thread).
+    while receipts wait and commands raise StoreUnavailable; then the store is down. A read that meets such an error, or
+    for which the system gives no thread, raises StoreUnavailable. Two errors are not waited for: a file that SQLite's
+    check of the whole file found damaged, and a file that was removed, renamed or replaced while open (noticed after
+    each transaction, before it is acknowledged, and every two seconds by an idle writer's thread).
     """
 
     def __init__(
@@ -105,8 +98,7 @@ class SQLiteStore(RequestStore):
             patience: seconds of retries while the store is unavailable.
             read_only: read without the lock; works while another process owns the file.
             compact: rewrite a file of an older release at opening, so that it can return the space of pruned runs to
-                the file
-                system. That takes seconds for a large file, and disk space for a second copy.
+                the file system. That takes seconds for a large file, and disk space for a second copy.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
             migrations: for tests of migrations.
 

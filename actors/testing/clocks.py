@@ -8,11 +8,13 @@ import trio
 
 
 class FakeWall:
-    """A wall clock that advances as trio's clock does until it is set: by NTP, by a person, or by a sleep.
+    """A wall clock that advances as trio's clock does until it is set, as NTP, a person or a sleep of the machine do.
 
-    wall = FakeWall()
-    async with gr.open_runtime(clock=Clock(wall)) as runtime:
-        wall.step(8 * 3600)  # eight hours pass, of which trio's clock has seen none
+    Eight hours of sleep:
+
+        wall = FakeWall()
+        async with gr.open_runtime(clock=Clock(wall)) as runtime:
+            wall.step(8 * 3600)  # trio's clock has seen none of these hours
     """
 
     def __init__(self, start: datetime = datetime(2031, 5, 1, 12, tzinfo=UTC)) -> None:

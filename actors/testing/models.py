@@ -261,8 +261,7 @@ class ScriptedModel(_TestModel):
     """A model that plays a script.
 
     Unless a step states its usage, usage is counted in words: input = words of all messages of the request, output =
-    words
-    of texts and reasoning plus one per call.
+    words of texts and reasoning plus one per call.
 
     Args:
         steps: one per answer.
@@ -297,8 +296,7 @@ class ScriptedModel(_TestModel):
 
         Raises:
             AssertionError: names the runs and their missing steps (of at most 100 runs); or the model had no request;
-                or more
-                than 10,000 runs were in the middle of the script at once, and some were forgotten.
+                or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
         if self._steps and not self._asked:
             raise AssertionError(f"nobody has asked the model; its script has {len(self._steps)} steps")

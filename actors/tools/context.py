@@ -178,12 +178,9 @@ class ToolContext(_ContextBase[Deps]):
         """Start a tool of the agent as a background task of this run and continue beside it.
 
         The task belongs to the run, not to this call: it continues when this body has ended, and the model gets its
-        result as a
-        message. The task is durable before this method returns. A body that runs again (after a crash, a suspension)
-        spawns the
-        same tasks again: a spawn with the same tool and arguments, with the same number among equal spawns of its
-        attempt, is
-        the existing task, even if that has ended.
+        result as a message. The task is durable before this method returns. A body that runs again (after a crash, a
+        suspension) spawns the same tasks again: a spawn with the same tool and arguments, with the same number among
+        equal spawns of its attempt, is the existing task, even if that has ended.
 
         Cancellation: the task may run; the same spawn again, also in this attempt, returns the same task.
 
@@ -231,8 +228,7 @@ class SyncToolContext(_ContextBase[Deps]):
     """The first parameter of a sync tool: the same facts, plain functions. The body runs in a worker thread.
 
     A thread cannot be cancelled from outside. `progress`, `output` and `check_cancelled` raise `trio.Cancelled` once
-    the
-    call was cancelled or has timed out. A body that calls one of them regularly ends in time.
+    the call was cancelled or has timed out. A body that calls one of them regularly ends in time.
 
     Attributes:
         deps: the dependencies of the run.

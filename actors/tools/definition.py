@@ -190,8 +190,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     """Make a function a tool: `@tool`, `@tool(option=...)`, or `tool(function, option=...)` for an imported function.
 
     Every parameter needs an annotation; the first one may be the context (annotated `ToolContext[Deps]`, in a sync
-    function
-    `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread, and get a
+    function `SyncToolContext[Deps]`, or named ctx without annotation). Sync functions run in a worker thread, and get a
     `SyncToolContext` regardless of their annotation.
 
     Args:
@@ -200,9 +199,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             name: `^[a-zA-Z0-9_-]{1,64}$`; default: the function's.
             description: for the model; default: the first paragraph of the docstring.
             needs_approval: a person must approve each call; or a predicate(ctx, arguments), sync or async, that decides
-                per
-                call. It gets the arguments as the body does, defaults filled in, and is called again when the state has
-                changed before the call begins. A predicate that fails, or takes 30 s, means: approval is needed.
+                per call. It gets the arguments as the body does, defaults filled in, and is called again when the state
+                has changed before the call begins. A predicate that fails, or takes 30 s, means: approval is needed.
             replay: "safe" if the runtime may run the body again after a crash without a question; default "unsafe".
             effect: read (default), write, patch, shell, network, publish, deploy, secret, or another identifier.
             concurrency: shared (default), ordered (one at a time in model order), exclusive (alone).
@@ -213,13 +211,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
                 drop its writes and inform the model; "retry" runs that call again alone, and needs replay="safe".
             grace: seconds for the body to end after a cancel or timeout; default 5.0.
             background: a call is checked, gated and approved like any other, and then ends at once with the id of a
-                task:
-                the body runs beside the steps of the run, and the model gets its result as a message. Default False.
+                task: the body runs beside the steps of the run, and the model gets its result as a message. Default
+                False.
 
     Raises:
         ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
-            and
-            says what to write.
+            and says what to write.
     """
     # annotations may use local names of the place of definition
     namespace = sys._getframe(1).f_locals

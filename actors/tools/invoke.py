@@ -211,8 +211,8 @@ async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: J
     """Find out whether a person must approve this call. Anything but a clear `False` means yes.
 
     A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and results that are not
-    a
-    bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick. Cancelled passes.
+    a bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick. Cancelled
+    passes.
     """
     predicate = tool.needs_approval
     if isinstance(predicate, bool):
