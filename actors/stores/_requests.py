@@ -84,7 +84,7 @@ class PendingRequest(Generic[T]):
         assert self.result is not None  # noqa: S101 - settle() set it before it set the event
         if self.result.error is not None:
             raise self.result.error
-        return self.result.value  # T may itself be Optional, so None is a valid value
+        return self.result.value  # type: ignore[return-value]  # T may itself be Optional, so None is a valid value
 
 
 @attrs.define(eq=False)
