@@ -7,7 +7,6 @@ python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
 """
 
-import inspect
 import json
 import re
 import sys
@@ -23,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from diagrams import DIAGRAMS  # noqa: E402 - beside this file, which need not be in a package
 
 from greenroom.actors.contract.events import CATALOGUE  # noqa: E402
-from greenroom.actors.contract.schemas import event_schemas  # noqa: E402
+from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
 from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
 from greenroom.transport.gateway.openapi import openapi  # noqa: E402
 from greenroom.transport.gateway.routes import ROUTES  # noqa: E402
@@ -79,12 +78,19 @@ def event_page() -> str:
             "`sequence` counts from 1 per run, without a gap. Fields in brackets are left out at their default."
         ),
         "",
+        (
+            "Fields are in camelCase, in JSON and in `event.payload`, which is the JSON object: "
+            '`event.payload["ticketId"]`. What users, tools and models bring (`arguments`, `result`, `output`, '
+            "`parameters`, `responseSchema`) keeps its own keys. Version 1 had snake_case; a file of that time is "
+            "brought to version 2 when it is opened."
+        ),
+        "",
         "| type | when | payload |",
         "|---|---|---|",
     ]
     for name, cls in CATALOGUE.items():
         fields = [f.encode_name if f.required else f"[{f.encode_name}]" for f in msgspec.structs.fields(cls)]
-        rows.append(f"| `{name}` | {(inspect.getdoc(cls) or '').splitlines()[0]} | {' '.join(fields)} |")
+        rows.append(f"| `{name}` | {described(cls).splitlines()[0]} | {' '.join(fields)} |")
     return "\n".join(rows) + "\n"
 
 

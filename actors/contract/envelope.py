@@ -22,8 +22,11 @@ from .plain import JSONObject
 from .redaction import Redactor
 from .rows import EventDraft, RunInfo
 
-EVENT_VERSION: Final = 1
-"""Version of envelope and payloads, raised when readers of the old form could misunderstand the new one."""
+EVENT_VERSION: Final = 2
+"""Version of envelope and payloads, raised when readers of the old form could misunderstand the new one.
+
+Version 1 had the fields of payloads in snake_case.
+"""
 
 PAYLOAD_BYTES: Final = 524_288
 """Most bytes of a payload: twice the largest tool result that an event shows whole, escapes included."""
@@ -151,7 +154,7 @@ class Event:
         version: of envelope and payload.
         run_id, session_id, agent_id: of the run; `agent_id` is the agent's key.
         timestamp: UTC, milliseconds.
-        payload: plain data in the form of the type's class.
+        payload: plain data; its fields are in camelCase, as in docs/events.md.
         excerpted: fields of the payload that are too long for an event and hold head and tail of their texts.
     """
 

@@ -3,8 +3,8 @@
 An event is evidence, not state: rows are the truth. Every event has an envelope (`envelope.py`) and one payload of a
 class below. `CATALOGUE` maps type -> class; the JSON Schemas are generated from it and checked in.
 
-Payload fields are snake_case; free text and foreign values pass the redactor before they are encoded (`foreign` in the
-field's metadata marks them). A field that has its default is left out on the wire.
+Fields are snake_case in Python and camelCase on the wire (`casing.py`). Free text and foreign values pass the redactor
+before they are encoded (`foreign` in the field's metadata marks them). A field with its default is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, TypeVar, get_type_hints
 import msgspec
 
 from .calls import CallStatus
+from .casing import camel
 from .decisions import ResumeMode, TicketReason
 from .lifecycle import Stage, TerminationKind
 from .messages import FinishReason, Usage
@@ -26,7 +27,11 @@ FOREIGN_SCHEMA: Final = msgspec.Meta(extra={"foreign": "schema"})
 """Marks a field with a foreign JSON Schema: redacted, but a property may be named `password`."""
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename={"source": "from"}):
+def _wire_name(field: str) -> str:
+    return "from" if field == "source" else camel(field)
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename=_wire_name):
     """Base of all payloads.
 
     msgspec structs, not attrs: ten times cheaper to create, and a field may be named `from` on the wire.

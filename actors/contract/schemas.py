@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
+from .casing import camel
 from .envelope import EVENT_VERSION
 from .events import CATALOGUE
 from .plain import JSONValue
+
+_QUOTED: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
+
+
+def wire_words(text: str, properties: Collection[str]) -> str:
+    """A docstring for readers of the wire: a field of the class that it quotes has its name there."""
+
+    def told(found: re.Match[str]) -> str:
+        name = camel(found[1])
+        return f"`{name}`" if name in properties else found[0]
+
+    return _QUOTED.sub(told, text)
 
 
 def event_schemas() -> dict[str, JSONValue]:
@@ -20,8 +36,19 @@ def event_schemas() -> dict[str, JSONValue]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Greenroom events",
         "oneOf": [_envelope(name, refs[cls]) for name, cls in sorted(CATALOGUE.items())],
-        "$defs": definitions,
+        "$defs": {name: _with_wire_words(schema) for name, schema in definitions.items()},
     }
+
+
+def _with_wire_words(schema: dict[str, JSONValue]) -> dict[str, JSONValue]:
+    if "description" not in schema:
+        return schema
+    return {**schema, "description": wire_words(schema["description"], schema.get("properties", ()))}
+
+
+def described(cls: type[msgspec.Struct]) -> str:
+    """What the docstring of a payload's class says, with the names of the wire."""
+    return wire_words(inspect.getdoc(cls) or "", [field.encode_name for field in msgspec.structs.fields(cls)])
 
 
 def _envelope(name: str, payload: object) -> dict[str, JSONValue]:
@@ -43,7 +70,7 @@ def _envelope(name: str, payload: object) -> dict[str, JSONValue]:
     }
     return {
         "title": name,
-        "description": inspect.getdoc(CATALOGUE[name]),
+        "description": described(CATALOGUE[name]),
         "type": "object",
         "properties": properties | {"excerpted": excerpted},
         "required": list(properties),

@@ -16,6 +16,7 @@ from ..contract.envelope import decode_event
 from ..contract.rows import RunInfo
 from ..contract.ticket_summary import summary_of
 from ..contract.titles import TITLE, one_line, searched
+from ._recased import recased
 from ._timestamps import milliseconds
 
 
@@ -30,6 +31,7 @@ def define_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("greenroom_brief", 1, _brief, deterministic=True)
     connection.create_function("greenroom_by", 1, _by, deterministic=True)
     connection.create_function("greenroom_title", 1, _title, deterministic=True)
+    connection.create_function("greenroom_recased", 1, recased, deterministic=True)
     connection.create_function("greenroom_search", 2, searched, deterministic=True)
 
 

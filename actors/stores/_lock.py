@@ -108,7 +108,7 @@ class FileLock:
         """
         if self._descriptor is None:
             return
-        data = msgspec.json.encode({"pid": owner.pid, "url": owner.url, "token_file": owner.token_file})
+        data = msgspec.json.encode({"pid": owner.pid, "url": owner.url, "tokenFile": owner.token_file})
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, data, 0)
@@ -205,7 +205,7 @@ def _read(descriptor: int) -> Owner:
         data = msgspec.json.decode(os.pread(descriptor, _LARGEST, 0), type=dict[str, int | str | None])
     except (OSError, msgspec.DecodeError):
         return Owner(pid=0)
-    pid, url, token_file = data.get("pid"), data.get("url"), data.get("token_file")
+    pid, url, token_file = data.get("pid"), data.get("url"), data.get("tokenFile")
     return Owner(
         pid=pid if isinstance(pid, int) else 0,
         url=url if isinstance(url, str) else None,

@@ -198,6 +198,11 @@ _SEVENTH: Final = Migration(
     ),
 )
 
+_EIGHTH: Final = Migration(
+    summary="the fields of an event's payload are in camelCase",
+    statements=("UPDATE events SET frame = greenroom_recased(frame)",),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """Run at every opening: the tokens of new claims are above the generation's base, so all older claims are void."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -206,7 +211,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may have other events than the original under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 

@@ -186,7 +186,7 @@ def over_a_socket(dice: Dice, run: str, thread: str) -> Ask:
 async def intrude(dice: Dice, address: Address, who: str, run: str, thread: str) -> tuple[int, str]:
     """Try to begin a run in a thread of ann's, or under the id of one of her runs; what was answered."""
     number, token = dice.getrandbits(40), TOKENS[who]
-    order: dict[str, Any] = {"agent": "echo", "text": "x", "on_busy": dice.choice(("queue", "refuse"))}
+    order: dict[str, Any] = {"agent": "echo", "text": "x", "onBusy": dice.choice(("queue", "refuse"))}
     order |= dice.choice(
         ({"run": run}, {"thread": thread}, {"run": run, "thread": thread}, {"run": run, "thread": "n"})
     )
@@ -194,7 +194,7 @@ async def intrude(dice: Dice, address: Address, who: str, run: str, thread: str)
     chat = {"id": thread, "trigger": "submit-message", "messages": [{**user, "parts": [{"type": "text", "text": "x"}]}]}
     ag_ui = {**an_ag_ui(thread, run), "messages": [{**user, "content": "x"}]}
     del ag_ui["resume"]
-    fork = {"type": "fork", "id": f"f{number}", "run": run, "step": 0, "new_run": dice.choice((run, f"n{number}"))}
+    fork = {"type": "fork", "id": f"f{number}", "run": run, "step": 0, "newRun": dice.choice((run, f"n{number}"))}
     ask = dice.choice((
         Ask("POST", "/v1/runs", order, {"idempotency-key": f"k{number}"}),
         Ask(frames=({"type": "start", "id": f"s{number}", **order},)),

@@ -271,7 +271,7 @@ class World:
                 book.take(event)
                 if event.type == "run.approval.requested":
                     payload = event.payload
-                    await self._decide(book, run, payload["ticket_id"], payload["call_id"], payload["reason"])
+                    await self._decide(book, run, payload["ticketId"], payload["callId"], payload["reason"])
 
     async def _decide(self, book: Book, run: gr.Run[Any], ticket_id: str, call_id: str | None, reason: str) -> None:
         unknown = reason == "outcome_unknown"
@@ -319,7 +319,7 @@ def broken_log(events: list[gr.Event], frames: Any, seen: dict[int, bytes]) -> I
         yield f"not exactly one terminal event at the end: {types[-4:]}"
     if [event.sequence for event in events] != list(range(1, len(events) + 1)):
         yield "the sequence has a hole"
-    if events[-1].payload.get("last_sequence") != len(events):
+    if events[-1].payload.get("lastSequence") != len(events):
         yield "the terminal event names another last sequence"
     for sequence, frame in seen.items():
         if sequence > len(frames) or frames[sequence - 1] != frame:
@@ -328,7 +328,7 @@ def broken_log(events: list[gr.Event], frames: Any, seen: dict[int, bytes]) -> I
 
 def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[str]:
     """Each call settles once and has one tool message; each started attempt is followed by an end or a question."""
-    results = Counter(event.payload["call_id"] for event in events if event.type == "run.tool.result")
+    results = Counter(event.payload["callId"] for event in events if event.type == "run.tool.result")
     told = Counter(message.call_id for message in history if message.role == "tool")
     asked = [call.call_id for message in history for call in message.calls]
     for row in record.calls:
@@ -345,11 +345,11 @@ def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[
 def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult]) -> Iterator[str]:
     """An accepted decision acts exactly once, or an event says why not."""
     resolved = Counter(
-        event.payload["ticket_id"]
+        event.payload["ticketId"]
         for event in events
         if event.type == "run.approval.resolved" and event.payload.get("by") == "decider"
     )
-    refused = Counter(event.payload["command_id"] for event in events if event.type == "run.decision.refused")
+    refused = Counter(event.payload["commandId"] for event in events if event.type == "run.decision.refused")
     for name, answer in answers.items():
         ticket_id = name.removeprefix("decide:")
         acted = resolved[ticket_id] + refused[name]
@@ -367,7 +367,7 @@ def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult
 def broken_effects(events: list[gr.Event], bodies: Counter[str]) -> Iterator[str]:
     """A body that must not be repeated runs at most once per consent."""
     consents = Counter(
-        event.payload["call_id"]
+        event.payload["callId"]
         for event in events
         if event.type == "run.approval.resolved" and event.payload["resolution"] == "approved"
     )
@@ -378,6 +378,6 @@ def broken_effects(events: list[gr.Event], bodies: Counter[str]) -> Iterator[str
             yield f"{call_id} ran {times} times, with consent for {allowed}"
     for event in events:
         if event.type == "run.tool.result" and event.payload["status"] == "succeeded":
-            call_id, given = event.payload["call_id"], event.payload["result"] == "told"
+            call_id, given = event.payload["callId"], event.payload["result"] == "told"
             if not given and not any(key.endswith(f"/{call_id}") for key in bodies):
                 yield f"{call_id} succeeded without having run"

@@ -287,7 +287,7 @@ async def test_an_endless_shield_is_named_with_its_stack_and_its_late_result_dro
         await run.cancel()
         events = await came_to(run, hand)
         (overrun,) = [event.payload for event in events if event.type == "run.cleanup.overrun"]
-        assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("s", "stubborn", 1.0)
+        assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("s", "stubborn", 1.0)
         assert "test_cancel_everywhere.py" in overrun["stack"]
         assert list(events[-1].payload["stubborn"]) == ["s"]
         assert isinstance(await (await runtime.start("b", "x")).result(), gr.Completed)  # others go on
@@ -336,7 +336,7 @@ async def test_a_thread_that_listens_ends_in_time_and_one_that_does_not_is_named
                 if name == "polite":
                     assert not overruns
                     continue
-                assert [item["call_id"] for item in overruns] == ["c"]
+                assert [item["callId"] for item in overruns] == ["c"]
                 assert "test_cancel_everywhere.py" in overruns[0]["stack"]
                 assert list(events[-1].payload["stubborn"]) == ["c"]
                 go.set()

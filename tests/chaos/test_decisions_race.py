@@ -98,11 +98,11 @@ async def test_a_decision_acts_while_its_sibling_still_runs(make_store, _):
                 async for event in following:
                     if event.type == "run.tool.result":
                         break
-            assert (event.payload["call_id"], hand.order) == ("p", ["p paid"])
+            assert (event.payload["callId"], hand.order) == ("p", ["p paid"])
             hand.go.set()
             assert isinstance(await run.result(), gr.Completed)
             assert hand.order == ["p paid", "sibling ended"]
-            types = [(one.type, one.payload.get("call_id")) for one in await events_of(run)]
+            types = [(one.type, one.payload.get("callId")) for one in await events_of(run)]
             assert types.index(("run.tool.result", "p")) < types.index(("run.tool.result", "s"))
 
 

@@ -308,7 +308,7 @@ def test_a_body_left_behind_by_a_crash_is_named_by_the_run_that_ends_before_it()
     outcome, events = chaos.run(scenario)
     assert isinstance(outcome, gr.Completed)
     (overrun,) = [event.payload for event in events if event.type == "run.cleanup.overrun"]
-    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c", "hidden", 0.5)
+    assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("c", "hidden", 0.5)
     assert events[-1].type == "run.completed"
     assert list(events[-1].payload["stubborn"]) == ["c"]
 

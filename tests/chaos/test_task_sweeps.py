@@ -84,15 +84,15 @@ def check(world: World) -> Iterator[str]:
     yield from broken_log(events, frames, world.book.seen)
     yield from broken_calls(events, record, history)
     yield from broken_tasks(events, history, world.book.bodies)
-    started = {event.payload["task_id"] for event in events if event.type == "run.task.started"}
+    started = {event.payload["taskId"] for event in events if event.type == "run.task.started"}
     if world.injected is None and started != {"F.task1", "C.task1", "B.task1"}:
         yield f"of the tasks only {sorted(started)} were started"
 
 
 def broken_tasks(events: list[gr.Event], history: Any, bodies: Counter[str]) -> Iterator[str]:
     """Each task has one end and one message; one that must not be repeated ran at most once, and says so if it did."""
-    started = {event.payload["task_id"] for event in events if event.type == "run.task.started"}
-    ended = {one.payload["task_id"]: one.payload for one in events if one.type == "run.task.finished"}
+    started = {event.payload["taskId"] for event in events if event.type == "run.task.started"}
+    ended = {one.payload["taskId"]: one.payload for one in events if one.type == "run.task.finished"}
     finishes = sum(event.type == "run.task.finished" for event in events)
     if started != set(ended) or finishes != len(ended):
         yield f"{sorted(started)} were started, {finishes} of {sorted(ended)} ended"

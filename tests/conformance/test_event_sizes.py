@@ -207,4 +207,4 @@ async def test_a_follower_asks_the_store_for_bytes_and_not_for_numbers_of_events
 async def test_the_welcome_names_the_largest_event():
     async with gr.open_runtime() as runtime, gateway(runtime) as address, talking(address) as talk:
         welcome = await talk.hear()
-        assert welcome["limits"]["event_bytes"] == FRAME_BYTES
+        assert welcome["limits"]["eventBytes"] == FRAME_BYTES

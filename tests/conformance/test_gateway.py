@@ -49,7 +49,7 @@ async def test_a_run_is_started_followed_decided_and_ends_over_one_connection():
                 "decide",
                 id="d1",
                 run=run,
-                target=ticket["ticket_id"],
+                target=ticket["ticketId"],
                 action="resume",
                 fingerprint=ticket["fingerprint"],
                 reason="fine",
@@ -113,7 +113,7 @@ async def test_who_comes_too_late_is_told_how_it_was_decided():
         async with welcomed(address) as talk:
             answer = await talk.ask("decide", id="d", run=run.id, target="c1", action="resume")
             assert answer["code"] == "already_decided"
-            assert (answer["current"]["status"], answer["current"]["decided_by"]) == ("denied", "ada")
+            assert (answer["current"]["status"], answer["current"]["decidedBy"]) == ("denied", "ada")
 
 
 async def test_a_cursor_is_continued_on_another_connection():
@@ -141,7 +141,7 @@ async def test_a_cursor_that_is_no_good_is_reset_with_a_snapshot(cursor, reason)
             reset = await talk.ask("subscribe", run=run.id, **cursor)
             assert (reset["type"], reset["reason"], reset["sequence"]) == ("gw.reset", reason, view.last_sequence)
             assert reset["snapshot"]["stage"] == "needs_approval"
-            assert [one["ticket_id"] for one in reset["snapshot"]["tickets"]] == [view.tickets[0].ticket_id]
+            assert [one["ticketId"] for one in reset["snapshot"]["tickets"]] == [view.tickets[0].ticket_id]
             assert (await talk.hear())["type"] == "gw.live"
             await run.decide("c1", "resume")
             frames = await talk.until("gw.unsubscribed")
@@ -224,13 +224,13 @@ async def test_a_run_is_paused_and_resumed_by_frames():
             (ticket,) = (await until_paused(run)).tickets
             await talk.say("subscribe", run=run.id)
             requested = [one for one in stored(await talk.until("gw.live")) if one["type"] == "run.approval.requested"]
-            assert (requested[-1]["payload"]["call_id"], requested[-1]["payload"]["reason"]) == (None, "manual_pause")
+            assert (requested[-1]["payload"]["callId"], requested[-1]["payload"]["reason"]) == (None, "manual_pause")
             order = {"run": run.id, "target": ticket.ticket_id, "fingerprint": ticket.fingerprint}
             await talk.say("decide", id="d2", action="resume", result="back again", **order)
             await talk.until("gw.unsubscribed")
             late = await talk.ask("decide", id="d3", action="cancel", **order)
             assert (late["code"], late["current"]["status"]) == ("already_decided", "approved")
-            assert late["current"]["call_id"] is None
+            assert late["current"]["callId"] is None
             assert (await talk.ask("pause", id="r", run=run.id))["code"] == "run_done"
         assert "back again" in [message.content for message in (await run.view()).messages]
 
@@ -253,11 +253,11 @@ async def test_a_run_is_paused_and_ended_by_posts():
             told = await http(address, "POST", at, body={"type": "pause", "reason": "lunch"}, headers=key)
             assert (told.status, told.json()["status"]) == (202, status)
         tickets = (await http(address, "GET", f"/v1/runs/{run.id}")).json()["tickets"]
-        assert [(one["call_id"], one["tool"], one["reason"]) for one in tickets] == [
+        assert [(one["callId"], one["tool"], one["reason"]) for one in tickets] == [
             ("c1", "refund", "tool_permission"),
             (None, "", "manual_pause"),
         ]
-        denied = {"type": "decide", "target": tickets[1]["ticket_id"], "action": "cancel", "reason": "enough"}
+        denied = {"type": "decide", "target": tickets[1]["ticketId"], "action": "cancel", "reason": "enough"}
         assert (await http(address, "POST", at, body=denied)).status == 202
         outcome = await run.result()
         assert (outcome.code, outcome.reason) == ("approval_rejected", "enough")
@@ -406,7 +406,7 @@ async def test_a_cancelled_gateway_says_goodbye_and_when_to_come_back():
             scope.cancel()
             bye = await talk.hear()
             assert (bye["type"], bye["code"], bye["name"]) == ("gw.bye", 1012, "restart")
-            assert bye["retry_after_ms"] > 0
+            assert bye["retryAfterMs"] > 0
             assert (await talk.closing())[0] == 1012
 
 
@@ -459,7 +459,7 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         page = (await http(address, "GET", f"/v1/runs/{run.id}/events?after=2&limit=3")).json()
         assert [event["sequence"] for event in page["events"]] == [3, 4, 5]
         assert (page["next"], page["head"], page["done"]) == (5, snapshot["sequence"], False)
-        command = {"type": "decide", "target": ticket["ticket_id"], "action": "resume"}
+        command = {"type": "decide", "target": ticket["ticketId"], "action": "resume"}
         for status in ("accepted", "duplicate"):
             told = await http(
                 address, "POST", f"/v1/runs/{run.id}/commands", body=command, headers={"idempotency-key": "k2"}

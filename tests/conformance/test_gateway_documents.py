@@ -78,14 +78,14 @@ async def play_runs(play, runtime):
     at = f"/v1/runs/{run.id}"
     assert (await play("GET", "/v1/runs?status=waiting&limit=1&agent=clerk")).json()["runs"][0]["run"] == run.id
     ticket = (await play("GET", at)).json()["tickets"][0]
-    decide = {"type": "decide", "target": ticket["ticket_id"], "action": "resume", "fingerprint": ticket["fingerprint"]}
+    decide = {"type": "decide", "target": ticket["ticketId"], "action": "resume", "fingerprint": ticket["fingerprint"]}
     assert (await play("POST", f"{at}/commands", body=decide | {"fingerprint": "x"})).status == 409
     assert (await play("POST", f"{at}/commands", body=decide | {"target": "x"})).status == 404
     assert (await play("POST", f"{at}/commands", body=decide)).status == 202
     assert (await play("POST", f"{at}/commands", body=decide | {"action": "cancel"})).status in (202, 409)
     await run.result()
     late = await play(
-        "POST", f"{at}/commands", body={"type": "decide", "target": ticket["ticket_id"], "action": "cancel"}
+        "POST", f"{at}/commands", body={"type": "decide", "target": ticket["ticketId"], "action": "cancel"}
     )
     assert late.status == 409
     assert (await play("POST", f"{at}/commands", body={"type": "send", "text": "more"})).status == 409
@@ -100,12 +100,12 @@ async def play_runs(play, runtime):
     assert play.judge.check_events(live.body) == page["head"]
     assert (await play("GET", f"{at}/events", headers=stream | {"last-event-id": "other-1"})).status == 410
     assert (await play("GET", at)).json()["termination"]["kind"] == "natural_end"
-    order = {"step": 1, "new_run": "forked"}
+    order = {"step": 1, "newRun": "forked"}
     forked = await play("POST", f"{at}/fork", body=order)
     assert (forked.status, forked.json()["run"]) == (201, "forked")
     assert (await play("POST", f"{at}/fork", body=order)).status == 200
     assert (await play("POST", f"{at}/fork", body={"step": 99})).status == 422
-    assert (await play("POST", "/v1/runs/nothing/fork", body=order | {"new_run": "other"})).status == 404
+    assert (await play("POST", "/v1/runs/nothing/fork", body=order | {"newRun": "other"})).status == 404
     await (await runtime.get("forked")).cancel()
 
 
@@ -245,9 +245,9 @@ async def hear_a_run(judge, talk):
     await until("gw.live")
     await talk.say("watch", id="w", status="waiting")
     await until("gw.runs")
-    await talk.say("decide", id="d1", run=run, target=ticket["ticket_id"], action="resume")
+    await talk.say("decide", id="d1", run=run, target=ticket["ticketId"], action="resume")
     await until("gw.counts")
     await talk.say("unwatch", id="w")
     await until("gw.unwatched")
-    await talk.say("decide", id="d2", run=run, target=ticket["ticket_id"], action="cancel")
+    await talk.say("decide", id="d2", run=run, target=ticket["ticketId"], action="cancel")
     assert (await until("gw.error"))[-1]["current"]

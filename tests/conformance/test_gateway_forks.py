@@ -46,7 +46,7 @@ async def test_a_fork_begins_where_the_step_ended_and_belongs_to_whoever_asked()
         assert (info.by, info.forked_from, info.forked_step) == ("ann", "r1", 1)
         assert info.thread_id == ack["thread"] != run.thread_id
         created = (await http(address, "GET", f"/v1/runs/{fork.id}/events?limit=1", token=ANN)).json()["events"][0]
-        assert created["payload"]["forked_from"] == "r1@1"
+        assert created["payload"]["forkedFrom"] == "r1@1"
         assert created["payload"]["by"] == "ann"
 
 
@@ -59,7 +59,7 @@ async def test_http_forks_and_the_key_makes_it_once():
         ]
         assert [one.status for one in told] == [201, 200]
         assert len({one.json()["run"] for one in told}) == 1
-        named = await http(address, "POST", "/v1/runs/r1/fork", body={"step": 0, "new_run": "mine"})
+        named = await http(address, "POST", "/v1/runs/r1/fork", body={"step": 0, "newRun": "mine"})
         assert (named.status, named.json()["run"]) == (201, "mine")
         for run in ("mine", told[0].json()["run"]):
             await (await runtime.get(run)).wait()
@@ -77,8 +77,8 @@ async def test_http_forks_and_the_key_makes_it_once():
         (ANN, "r1", {}, 400, "bad_message"),
         (ANN, "r1", {"step": 0, "run": "r2"}, 400, "bad_message"),
         (ANN, "r1", {"step": 0, "steps": 1}, 400, "bad_message"),
-        (ANN, "r1", {"step": 0, "new_run": "r1"}, 409, "run_exists"),
-        (ANN, "r1", {"step": 0, "new_run": "no blanks"}, 422, "unprocessable"),
+        (ANN, "r1", {"step": 0, "newRun": "r1"}, 409, "run_exists"),
+        (ANN, "r1", {"step": 0, "newRun": "no blanks"}, 422, "unprocessable"),
     ],
 )
 async def test_what_can_not_be_forked_is_refused_and_makes_no_run(token, run, body, status, code):

@@ -80,12 +80,12 @@ async def test_a_row_says_all_that_a_list_needs():
         await waiting(runtime, "r1", by="ann", title="Pay back")
         reply = await http(address, "GET", "/v1/runs?order=waiting_longest&counts=true", token=TOKEN)
         (row,) = reply.json()["runs"]
-        assert (row["title"], row["by"], row["status"], row["held"], row["asked_count"]) == (
+        assert (row["title"], row["by"], row["status"], row["held"], row["askedCount"]) == (
             "Pay back", "ann", "waiting", False, 1,
         )  # fmt: skip
         assert row["asked"][0]["tool"] == "refund"
         assert row["asked"][0]["reason"] == "tool_permission"
-        assert row["waiting_since"] == row["asked"][0]["requested_at"]
+        assert row["waitingSince"] == row["asked"][0]["requestedAt"]
         assert reply.json()["counts"] == {"created": 0, "running": 0, "waiting": 1}
         snapshot = (await http(address, "GET", "/v1/runs/r1", token=TOKEN)).json()
         assert snapshot["title"] == "Pay back"
@@ -93,8 +93,8 @@ async def test_a_row_says_all_that_a_list_needs():
         await run.cancel(reason="no longer needed")
         await run.result()
         (row,) = (await http(address, "GET", "/v1/runs", token=TOKEN)).json()["runs"]
-        assert (row["asked"], row["waiting_since"], row["termination"]["kind"]) == ([], None, "cancelled")
-        assert row["ended_at"] is not None
+        assert (row["asked"], row["waitingSince"], row["termination"]["kind"]) == ([], None, "cancelled")
+        assert row["endedAt"] is not None
 
 
 async def test_pages_of_visible_runs_are_whole_and_say_nothing_of_the_others():
@@ -125,7 +125,7 @@ async def test_filters_of_the_list_and_their_mistakes():
         await waiting(runtime, "r2", by="bob", text="Refund")
         assert (await listed(address, text="ärger & 100%"))[0] == ["r1"]
         assert (await listed(address, by="bob", status="waiting"))[0] == ["r2"]
-        created = (await http(address, "GET", "/v1/runs?by=bob", token=TOKEN)).json()["runs"][0]["created_at"]
+        created = (await http(address, "GET", "/v1/runs?by=bob", token=TOKEN)).json()["runs"][0]["createdAt"]
         assert (await listed(address, since=created))[0] == ["r2"]
         assert (await listed(address, until=created.replace("Z", "+00:00")))[0] == ["r1"]
         for query, status in (

@@ -8,6 +8,7 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.contract.calls import CALLS
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.ids import fingerprint
 from greenroom.actors.tools.marks import definition_mark
 from greenroom.testing import call
@@ -154,8 +155,8 @@ async def test_the_event_of_a_ticket_holds_what_the_ticket_holds(play, autojump_
     life = await play([call("ask", {"mode": RESULT, "schema": {"type": "string"}}, id="D")])
     (ticket,), (told,) = life.outcome.tickets, life.payloads("approval.requested")
     for name in ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message"):
-        assert told[name] == getattr(ticket, name), name
-    assert (told["resume_mode"], told["response_schema"]) == (RESULT, {"type": "string"})
+        assert told[camel(name)] == getattr(ticket, name), name
+    assert (told["resumeMode"], told["responseSchema"]) == (RESULT, {"type": "string"})
 
 
 @pytest.mark.rule("A-9")
@@ -198,7 +199,7 @@ async def test_an_approval_needs_no_second_one(play, autojump_clock):
 async def test_replay_runs_the_body_again_with_the_same_arguments_and_the_decision(play, autojump_clock):
     life = await play([call("ask", id="D"), C], "done", do=[approve("D", {"name": "Ada"})])
     assert life.scene.outside.decided == {"D": {"name": "Ada"}}
-    assert [one["attempt"] for one in life.payloads("tool.started") if one["call_id"] == "D"] == [1, 2]
+    assert [one["attempt"] for one in life.payloads("tool.started") if one["callId"] == "D"] == [1, 2]
     assert life.told["D"] == "told {'name': 'Ada'}"
 
 
@@ -245,7 +246,7 @@ async def test_a_decision_as_result_is_the_result_and_the_body_does_not_run(play
     assert life.calls["D"] == "new running suspended resuming succeeded"
     assert life.told["D"] == '{"name":"Ada"}'
     assert life.effects == ["C"]
-    assert [one["call_id"] for one in life.payloads("tool.started")].count("D") == 1
+    assert [one["callId"] for one in life.payloads("tool.started")].count("D") == 1
 
 
 @pytest.mark.rule("L-11", "A-19")
@@ -260,7 +261,7 @@ async def test_a_passed_decision_becomes_the_arguments(play, autojump_clock):
 async def test_each_mode_says_in_its_event_how_it_goes_on(play, autojump_clock, resume):
     life = await play([call("ask", mode=resume, id="D")], "done", do=[approve("D", {"said": "yes"})])
     (resumed,) = life.payloads("tool.resumed")
-    assert (resumed["mode"], resumed["ticket_id"], resumed["status"]) == (resume, "r.t1", "resuming")
+    assert (resumed["mode"], resumed["ticketId"], resumed["status"]) == (resume, "r.t1", "resuming")
 
 
 @pytest.mark.parametrize("resume", ["replay_tool_call", RESULT, ARGUMENTS])

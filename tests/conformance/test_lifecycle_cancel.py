@@ -271,7 +271,7 @@ async def test_the_end_comes_after_the_clean_up(play, autojump_clock):
 async def test_what_overruns_its_grace_is_named_and_not_waited_for(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     (overrun,) = life.payloads("cleanup.overrun")
-    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("T", "tidy", 2.0)
+    assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("T", "tidy", 2.0)
     assert life.end["stubborn"] == ["T"]
     assert life.seconds("cancelled") == 8.0  # its grace, and one second more
     (told,) = life.told.values()

@@ -79,7 +79,7 @@ async def test_who_had_been_asked_is_asked_again_with_a_new_ticket(play, autojum
     life = await played(play, [keep, release(NEXT[what]), restart, too_late, approve("B")])
     assert life.answers == ["rejected fingerprint_mismatch", "accepted"]
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn"), "r.t2": ("tool_permission", "approved")}
-    (reason,) = [one["reason"] for one in life.payloads("approval.resolved") if one["ticket_id"] == "r.t1"]
+    (reason,) = [one["reason"] for one in life.payloads("approval.resolved") if one["ticketId"] == "r.t1"]
     assert reason == "the tool's definition has changed; the question is asked again"
     assert life.told["B"] == ("new: a" if what == "the code" else "old: a")
     assert [one["reason"] for one in life.payloads("degraded")][-1] == "tool_changed"

@@ -275,7 +275,7 @@ async def test_an_accepted_decision_that_meets_a_run_on_its_way_out_is_refused_a
     life = await play([B, call("tidy", id="Y")], do=[after(5, cancel()), after(0.5, decide("B", decision_id="d"))])
     assert life.answers == ["accepted", "accepted"]
     (refused,) = life.payloads("decision.refused")
-    assert (refused["command_id"], refused["code"]) == ("d", "run_done")
+    assert (refused["commandId"], refused["code"]) == ("d", "run_done")
     assert life.calls["B"] == "new suspended cancelled"
 
 
@@ -338,7 +338,7 @@ async def test_an_early_approval_is_of_the_arguments_that_the_call_had_then(play
 async def test_an_early_decision_that_nobody_asks_for_is_recorded_as_unused(play, autojump_clock):
     life = await play([C], "done", do=[after(5, decide("C", decision_id="d"))])
     assert life.answers == ["accepted early"]
-    assert [(one["command_id"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+    assert [(one["commandId"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
     assert life.calls["C"] == "new running succeeded"
 
 

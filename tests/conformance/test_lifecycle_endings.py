@@ -158,7 +158,7 @@ async def test_however_often_a_run_waits_it_has_one_end(play, autojump_clock):
 async def test_the_end_tells_usage_steps_active_time_and_the_last_sequence(play, autojump_clock):
     usage = gr.Usage(requests=1, input=10, output=5)
     life = await play([text("so", usage=usage), C], text("done", usage=usage))
-    assert (life.end["steps"], life.end["active_seconds"], life.end["last_sequence"]) == (2, 10.0, len(life.events))
+    assert (life.end["steps"], life.end["activeSeconds"], life.end["lastSequence"]) == (2, 10.0, len(life.events))
     used = gr.Usage(requests=2, input=20, output=10)
     assert gr.Usage(**life.end["usage"]) == life.outcome.usage == life.view.usage == used
 

@@ -62,8 +62,8 @@ async def read(way: str) -> str:
 async def test_what_an_expiry_does_may_come_from_a_file(play, autojump_clock, way):
     """The event is the same, and so is its replay, wherever the word comes from."""
     life = await play([call("read", way=way, id="E")], tools=[read])
-    assert life.payloads("approval.requested")[0].get("on_expiry", "deny") == way
-    assert (b'"on_expiry":"deny"' in b"".join(life.frames)) is False
+    assert life.payloads("approval.requested")[0].get("onExpiry", "deny") == way
+    assert (b'"onExpiry":"deny"' in b"".join(life.frames)) is False
 
 
 @gr.tool
@@ -91,9 +91,9 @@ async def test_of_several_tickets_each_expires_at_its_own_time(play, autojump_cl
     asks = [call("ask", expires=30 * number, id=f"E{number}") for number in (3, 1, 2)]
     life = await play(asks, "done", do=[pause(300)])
     if play.mode == "sequential":  # a call is asked for when the one before it has been settled
-        assert [one["call_id"] for one in life.payloads("approval.resolved")] == ["E3", "E1", "E2"]
+        assert [one["callId"] for one in life.payloads("approval.resolved")] == ["E3", "E1", "E2"]
     else:
-        assert [one["call_id"] for one in life.payloads("approval.resolved")] == ["E1", "E2", "E3"]
+        assert [one["callId"] for one in life.payloads("approval.resolved")] == ["E1", "E2", "E3"]
 
 
 async def test_a_second_ticket_of_a_call_has_a_time_of_its_own(play, autojump_clock):
@@ -166,7 +166,7 @@ async def test_a_decision_at_the_start_after_the_expiry_is_too_late(play, autoju
 
 async def test_waiting_is_outside_of_the_run_s_active_time(play, autojump_clock):
     life = await play([B, C], "done", do=[pause(FAR), approve("B")])
-    assert life.end["active_seconds"] == 20.0  # C before the decision, B after it
+    assert life.end["activeSeconds"] == 20.0  # C before the decision, B after it
 
 
 @pytest.mark.parametrize("patience", [None, 60.0, 1.0], ids=["stays in memory", "leaves it", "leaves it soon"])

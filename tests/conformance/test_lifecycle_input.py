@@ -209,7 +209,7 @@ async def test_input_that_no_step_hears_is_told_of_and_stays_in_the_thread(play,
     assert life.answers == ["accepted", "accepted"]
     assert life.history[-1] == "user: wait"
     (refused,) = life.payloads("decision.refused")
-    assert (refused["command_id"], refused["code"], refused["target"]) == ("s", "unused", "r")
+    assert (refused["commandId"], refused["code"], refused["target"]) == ("s", "unused", "r")
     assert "the text stays in the thread for the next run" in refused["detail"]
 
 

@@ -25,7 +25,7 @@ def starts(life: Life) -> dict[str, float]:
     """Call -> when its newest body started, in seconds."""
     begin = life.events[0].timestamp
     started = [event for event in life.events if event.type == "run.tool.started"]
-    return {event.payload["call_id"]: round((event.timestamp - begin).total_seconds(), 1) for event in started}
+    return {event.payload["callId"]: round((event.timestamp - begin).total_seconds(), 1) for event in started}
 
 
 # --- the order of the bodies -----------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ async def test_what_is_allowed_runs_while_the_others_wait_for_people(play, autoj
 async def test_gates_are_asked_in_the_model_s_order_one_at_a_time(play, autojump_clock):
     gates = [call("spend", cents=500, thinking=seconds, id=f"S{seconds}") for seconds in (3, 2, 1)]
     life = await play(gates)
-    asked = [one["call_id"] for one in life.payloads("approval.requested")]
+    asked = [one["callId"] for one in life.payloads("approval.requested")]
     assert asked == ["S3", "S2", "S1"]
     assert life.seconds("approval.requested", call_id="S1") == 6.0
     assert life.scene.outside.peak == 1
@@ -246,8 +246,8 @@ async def test_in_sequence_a_decided_call_does_not_wait_for_another_approval(pla
 
 async def test_decisions_act_in_the_order_in_which_they_were_accepted(play, autojump_clock):
     life = await play([A, B, C], "done", do=[after(2, decide("B")), after(0, decide("A"))])
-    assert [one["call_id"] for one in life.payloads("approval.resolved")] == ["B", "A"]
-    resumed = [one["call_id"] for one in life.payloads("tool.resumed")]
+    assert [one["callId"] for one in life.payloads("approval.resolved")] == ["B", "A"]
+    resumed = [one["callId"] for one in life.payloads("tool.resumed")]
     assert resumed == (["A", "B"] if play.mode == BATCH else ["B", "A"])
 
 

@@ -32,7 +32,7 @@ async def test_a_body_that_a_crash_cut_may_have_taken_effect_whatever_ends_the_r
     assert life.told == {"N": f"{CUT}\n{PERHAPS}"}
     assert life.codes == {"N": "outcome_unknown"}
     assert life.outcome.outcome_unknown == ("N",)
-    assert life.end["outcome_unknown"] == ["N"]
+    assert life.end["outcomeUnknown"] == ["N"]
 
 
 @pytest.mark.rule("L-30")
@@ -57,7 +57,7 @@ async def test_a_body_that_a_cancel_itself_has_ended_leaves_no_doubt(play, autoj
     life = await play([T], do=[after(5, cancel())])
     assert (life.told, life.codes) == ({"T": CUT}, {"T": "cancelled"})
     assert life.outcome.outcome_unknown == ()
-    assert "outcome_unknown" not in life.end
+    assert "outcomeUnknown" not in life.end
 
 
 async def test_a_call_that_had_not_begun_leaves_no_doubt(play, autojump_clock):
@@ -121,7 +121,7 @@ async def errand(ctx: Context, seconds: float = 1.0) -> str:
 
 def of_task(life: Any, name: str = "E.task1") -> Any:
     """The end of a task."""
-    (found,) = [one for one in life.payloads("task.finished") if one["task_id"] == name]
+    (found,) = [one for one in life.payloads("task.finished") if one["taskId"] == name]
     return found
 
 

@@ -60,7 +60,7 @@ async def test_the_step_ends_and_the_next_one_waits_for_a_decision(play, autojum
     assert life.seconds("pause.requested") == 5.0
     assert life.seconds("approval.requested") == life.seconds("waiting") == 10.0
     assert life.seconds("step.started", step=2) == 10.0 + FAR
-    assert life.end["active_seconds"] == 20.0
+    assert life.end["activeSeconds"] == 20.0
 
 
 @pytest.mark.rule("L-61")
@@ -73,7 +73,7 @@ async def test_people_see_a_ticket_of_the_run_itself(play, autojump_clock):
     assert (life.view.stage, life.view.status) == ("needs_approval", "waiting")
     assert (life.outcome.termination.kind, life.outcome.termination.detail) == ("suspended", "manual_pause")
     (asked,) = life.payloads("approval.requested")
-    assert (asked["call_id"], asked["fingerprint"]) == (None, ticket.fingerprint)
+    assert (asked["callId"], asked["fingerprint"]) == (None, ticket.fingerprint)
 
 
 @pytest.mark.rule("L-62")
@@ -134,7 +134,7 @@ async def test_what_the_decision_brings_is_told_to_the_model(play, autojump_cloc
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", f"user: {line}", "assistant: done"]
     assert [m.content for m in life.requests[-1].messages][-1] == line
     (received,) = life.payloads("input.received")
-    assert (received["text"], received["by"], received["command_id"]) == (line, "ada", "d")
+    assert (received["text"], received["by"], received["commandId"]) == (line, "ada", "d")
 
 
 @pytest.mark.rule("L-65")
@@ -157,7 +157,7 @@ async def test_a_second_pause_joins_the_first(play, autojump_clock):
     acts = [AT_WORK, after(1, pause_run(command_id="second")), pause_run(), GO_ON]
     life = await play([C], [D], "done", do=acts)
     first, second, third = life.payloads("pause.requested")
-    assert (first.get("joins"), second["joins"], third["joins"]) == (None, first["command_id"], "r.t1")
+    assert (first.get("joins"), second["joins"], third["joins"]) == (None, first["commandId"], "r.t1")
     assert life.tickets == {"r.t1": ("manual_pause", "approved")}
     assert life.path == "running waiting running completed"
 
@@ -201,7 +201,7 @@ async def test_an_answer_is_not_held_back_and_the_pause_is_refused(play, autojum
     life = await play([delay(10), "done"], do=[after(5, pause_run(command_id="p"))])
     assert (life.outcome.output, life.tickets) == ("done", {})
     (refused,) = life.payloads("decision.refused")
-    assert (refused["command_id"], refused["target"], refused["code"]) == ("p", "r", "unused")
+    assert (refused["commandId"], refused["target"], refused["code"]) == ("p", "r", "unused")
 
 
 @pytest.mark.rule("L-70")

@@ -38,9 +38,9 @@ async def test_an_inference_is_asked_again_under_another_message_id(play, autoju
     life = await play([delay(10), "done"], do=[after(5, DOWN)])
     first, second = life.payloads("inference.started")
     assert (first["attempt"], second["attempt"]) == (1, 2)
-    assert first["message_id"] != second["message_id"]
+    assert first["messageId"] != second["messageId"]
     (retried,) = life.payloads("inference.retried")
-    assert (retried["code"], retried["message_id"]) == ("interrupted", first["message_id"])
+    assert (retried["code"], retried["messageId"]) == ("interrupted", first["messageId"])
     assert life.outcome.output == "done"
 
 
@@ -49,7 +49,7 @@ async def test_what_was_heard_of_an_interrupted_answer_is_discarded_and_said_aga
     """Nobody's history holds half an answer: those who saw it are told that it does not count."""
     life = await play([text("half, "), delay(10), text("whole")], do=[after(5, DOWN)])
     (discarded,) = life.payloads("message.discarded")
-    assert discarded["message_id"] == life.payloads("inference.started")[0]["message_id"]
+    assert discarded["messageId"] == life.payloads("inference.started")[0]["messageId"]
     assert life.history == ["user: hi", "assistant: half, whole"]
 
 
@@ -169,7 +169,7 @@ async def test_an_early_approval_is_no_answer_to_what_came_of_it(play, autojump_
     life = await play([N], do=[after(2, decide("N", decision_id="d")), after(3.5, restart)])
     assert life.answers == ["accepted early"]
     assert life.tickets == {"r.t1": ("outcome_unknown", "open")}
-    assert [(one["command_id"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+    assert [(one["commandId"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
 
 
 async def test_an_approved_body_that_was_in_flight_is_asked_for_too(play, autojump_clock):

@@ -36,7 +36,7 @@ class Raw(gr.Model):
 
 def waits(life: Life) -> list[int]:
     """Milliseconds before each further try, as the log tells."""
-    return [one.get("delay_ms", 0) for one in life.payloads("inference.retried")]
+    return [one.get("delayMs", 0) for one in life.payloads("inference.retried")]
 
 
 # --- how often, how long ---------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ async def test_a_failure_that_ends_the_run_counts(play, autojump_clock):
 async def test_the_time_of_an_answer_leaves_the_wait_before_it_out(play, autojump_clock):
     life = await play(fail("rate_limited", retry_after=40), [delay(2), "done"])
     (completed,) = life.payloads("inference.completed")
-    assert completed["duration_ms"] == 2000
+    assert completed["durationMs"] == 2000
 
 
 # --- why an answer ended ---------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ async def test_arguments_that_are_no_object_go_back_to_the_model_and_the_run_goe
     assert life.outcome.output == "done"
     assert life.told["A"].startswith(f"Invalid arguments: {BAD[written]}")
     assert life.scene.outside.effects == ["B"]
-    codes = {one["call_id"]: one.get("code") for one in life.payloads("tool.result")}
+    codes = {one["callId"]: one.get("code") for one in life.payloads("tool.result")}
     assert codes == {"A": "invalid_arguments", "B": None}
 
 

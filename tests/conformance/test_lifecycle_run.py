@@ -34,8 +34,8 @@ async def test_a_run_goes_through_all_stages_to_its_end(play, autojump_clock):
 async def test_created_tells_who_asked_for_what_and_where(play, autojump_clock):
     life = await play("done", start={"by": "ada", "workspace": "shop", "session_id": "s"})
     created = life.payloads("created")[0]
-    told = {name: created[name] for name in ("by", "input", "agent", "workspace", "thread_id")}
-    assert told == {"by": "ada", "input": "hi", "agent": "helper", "workspace": "shop", "thread_id": "t"}
+    told = {name: created[name] for name in ("by", "input", "agent", "workspace", "threadId")}
+    assert told == {"by": "ada", "input": "hi", "agent": "helper", "workspace": "shop", "threadId": "t"}
     assert {event.session_id for event in life.events} == {"s"}
 
 

@@ -169,20 +169,20 @@ async def test_active_time_is_without_waiting(play, autojump_clock):
     signs = [call("sign", id=f"B{number}") for number in (1, 2)]
     acts = [act for number in (1, 2) for act in (pause(FAR), approve(f"B{number}"))]
     life = await play(*signs, "done", stop=[stop.Timeout(25)], do=acts)
-    assert (life.outcome.output, life.end["active_seconds"]) == ("done", 20.0)
+    assert (life.outcome.output, life.end["activeSeconds"]) == ("done", 20.0)
 
 
 @pytest.mark.rule("L-46")
 async def test_active_time_is_without_the_time_in_which_no_process_ran(play, autojump_clock):
     life = await play(step(1), "done", stop=[stop.Timeout(45)], do=[after(15, Down(FAR))])
     assert life.outcome.output == "done"
-    assert life.end["active_seconds"] == 20.0  # what a process did after its last commit is not known to the next
+    assert life.end["activeSeconds"] == 20.0  # what a process did after its last commit is not known to the next
 
 
 @pytest.mark.rule("L-46")
 async def test_active_time_is_without_waiting_for_the_thread(play, autojump_clock):
     life = await play(step(1), "done", stop=[stop.Timeout(45)], behind=FAR)
-    assert life.end["active_seconds"] == 20.0
+    assert life.end["activeSeconds"] == 20.0
 
 
 @pytest.mark.rule("L-49")

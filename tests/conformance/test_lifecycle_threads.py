@@ -336,7 +336,7 @@ async def test_a_fork_says_of_which_run_and_step_it_is(play, autojump_clock):
     async def fork(scene: Scene) -> None:
         child = await scene.runtime.fork("r", step=1)
         async with child.events() as events:
-            told.extend([event.payload["forked_from"] async for event in events if event.type == "run.created"])
+            told.extend([event.payload["forkedFrom"] async for event in events if event.type == "run.created"])
 
     await play([C], "done", do=[fork])
     assert told == ["r@1"]

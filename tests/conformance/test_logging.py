@@ -137,7 +137,7 @@ def degraded_of(events: list[gr.Event]) -> Any:
 
 
 def error_ids(events: list[gr.Event]) -> set[str]:
-    return {event.payload["error_id"] for event in events if event.payload.get("error_id")}
+    return {event.payload["errorId"] for event in events if event.payload.get("errorId")}
 
 
 SCENES: dict[str, tuple[gr.Agent[Any], str, str, str]] = {
@@ -193,7 +193,7 @@ async def test_a_bug_is_logged_once_with_its_traceback_and_found_by_the_id_in_it
 async def test_the_end_of_a_run_names_the_bug_that_ended_it(heard):
     outcome, events = await came_to(SCENES["a tool that ends the run"][0])
     assert outcome.termination.error_id == "r1/c1#1"
-    assert events[-1].payload["error_id"] == "r1/c1#1"
+    assert events[-1].payload["errorId"] == "r1/c1#1"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_a_predicate_that_fails_is_told_in_the_log_in_an_event_and_to_thos
     assert ticket.message.startswith(f"It is not known whether this is allowed: {doubt}")
     assert degraded_of(events)["detail"].startswith(doubt)
     degraded = degraded_of(events)
-    assert (degraded["reason"], degraded["error_id"]) == ("predicate_failed", "r1/tool_gate/1/c1")
+    assert (degraded["reason"], degraded["errorId"]) == ("predicate_failed", "r1/tool_gate/1/c1")
     (record,) = heard.named("greenroom.tool")
     assert record.levelno == logging.ERROR
     assert SECRET not in heard.text + ticket.message + str(degraded)

@@ -261,7 +261,7 @@ async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_
     step = [call("note", id="N"), call("ask", id="D"), C]
     life = await play(step, "done", do=[approve("D", "yes")], plugins=[key_gate(gr.SetResult("closed"))])
     assert life.told["C"] == "closed"
-    result = [one["call_id"] for one in life.payloads("tool.result")]
+    result = [one["callId"] for one in life.payloads("tool.result")]
     assert result.index("C") > result.index("D")
 
 

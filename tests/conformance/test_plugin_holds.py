@@ -35,7 +35,7 @@ async def test_a_hook_between_steps_holds_the_run_until_somebody_decides(play, a
     assert life.path == "running waiting running completed"
     assert life.tickets == {"r.t1": ("external_event", "approved")}
     (asked,) = life.payloads("approval.requested")
-    assert (asked["call_id"], asked["message"], asked["action"]) == (None, SHIPPED.message, SHIPPED.action)
+    assert (asked["callId"], asked["message"], asked["action"]) == (None, SHIPPED.message, SHIPPED.action)
     assert users(life)[-1] == "It has."
 
 

@@ -102,7 +102,7 @@ async def test_a_hook_that_obeys_late_leaves_nothing_behind(play, autojump_clock
     life = await play([slow], "done", plugins=[scripted("x", timeout=3.0, on_error="ignore", step_start=once)])
     assert (life.outcome.output, life.outcome.termination.kind) == ("done", "natural_end")
     assert "stubborn" not in life.end
-    assert [one["call_id"] for one in life.payloads("cleanup.overrun")] == ["step_start:1 (x)"]
+    assert [one["callId"] for one in life.payloads("cleanup.overrun")] == ["step_start:1 (x)"]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "ignore"])

@@ -210,7 +210,7 @@ async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(
     assert life.scene.outside.begun == [("C", 1, {"at": "there"})]
     assert dict(life.view.messages[1].calls[0].arguments) == {}
     (edited,) = life.payloads("tool.edited")
-    assert (edited["call_id"], dict(edited["arguments"]), edited["by"]) == ("C", {"at": "there"}, "x")
+    assert (edited["callId"], dict(edited["arguments"]), edited["by"]) == ("C", {"at": "there"}, "x")
 
 
 @pytest.mark.rule("P-25")

@@ -261,7 +261,7 @@ async def test_an_approval_that_is_not_needed_any_more_is_a_difference(play: Pla
         found = (await runtime.replay("r", gr.Agent("free", tools=free))).difference
         assert found is not None
         assert found.recorded is not None
-        assert (found.recorded.type, found.recorded.payload["call_id"]) == ("run.tool.suspended", "B")
+        assert (found.recorded.type, found.recorded.payload["callId"]) == ("run.tool.suspended", "B")
         assert found.replayed is not None
         assert found.replayed.type == "run.tool.started"
     assert life.calls["B"] == "new suspended resuming running succeeded"
@@ -310,7 +310,7 @@ def edited(frame: bytes, path: str, value: Any) -> bytes:
         ("run.tool.result", "payload.result", "oh", "result"),
         ("run.message.completed", "payload.text", "undone", "text"),
         ("run.step.finished", "payload.usage.output", 999, "usage.output"),
-        ("run.completed", "payload.active_seconds", 99.0, "active_seconds"),
+        ("run.completed", "payload.activeSeconds", 99.0, "activeSeconds"),
         ("run.completed", "timestamp", "2000-01-01T00:00:00.000Z", "timestamp"),
         ("run.started", "type", "run.resumed", "type"),
         ("run.step.started", "agentId", "mallory", "agent_id"),

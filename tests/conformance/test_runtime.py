@@ -159,7 +159,7 @@ async def test_start_records_who_asked_and_where(shelf, autojump_clock):
         events = await events_of(run)
         view = await run.view()
     created = events[0].payload
-    assert (created["by"], created["workspace"], created["thread_id"], created["input"]) == (
+    assert (created["by"], created["workspace"], created["threadId"], created["input"]) == (
         "ada",
         "shop",  # the folder's name: where it is on this machine is nothing for a log that others read
         "t1",
@@ -256,7 +256,7 @@ async def test_events_are_numbered_from_one_without_gaps_and_carry_the_envelope(
     assert all(event.timestamp.tzinfo is not None for event in events)
     assert events == sorted(events, key=lambda event: event.timestamp)
     assert events[-1].type == "run.completed"
-    assert view.last_sequence == len(events) == events[-1].payload["last_sequence"]
+    assert view.last_sequence == len(events) == events[-1].payload["lastSequence"]
     assert types(events)[:5] == ["created", "planned", "accepted", "preparing", "started"]
     assert len(payloads(events, "completed", "failed", "cancelled")) == 1
 
@@ -552,7 +552,7 @@ async def test_a_fork_goes_on_from_the_step_in_a_thread_of_its_own(shelf, autoju
     assert child.thread_id != run.thread_id
     assert isinstance(outcome, gr.Completed)
     assert view.messages[:3] == before.messages[:3]
-    assert events[0].payload["forked_from"] == f"{run.id}@1"
+    assert events[0].payload["forkedFrom"] == f"{run.id}@1"
     assert events[0].payload["input"] == "hi"
     assert helper.model.requests[3].messages == before.messages[:3]
 

@@ -36,7 +36,7 @@ async def test_deltas_are_contiguous_and_together_the_text(shelf, autojump_clock
     (whole,) = payloads(events, "message.completed")
     assert len(deltas) > 3
     assert [delta["index"] for delta in deltas] == list(range(len(deltas)))
-    assert {delta["message_id"] for delta in deltas} == {whole["message_id"]}
+    assert {delta["messageId"] for delta in deltas} == {whole["messageId"]}
     assert whole["text"] == words
     assert words.startswith("".join(delta["text"] for delta in deltas))
     names = types(events)
@@ -92,9 +92,9 @@ async def test_a_retried_answer_discards_its_deltas_and_begins_a_new_message(she
         events = await events_of(run)
     (discarded,) = payloads(events, "message.discarded")
     (completed,) = payloads(events, "message.completed")
-    assert discarded["message_id"] != completed["message_id"]
-    for message_id in (discarded["message_id"], completed["message_id"]):
-        indexes = [delta["index"] for delta in payloads(events, "message.delta") if delta["message_id"] == message_id]
+    assert discarded["messageId"] != completed["messageId"]
+    for message_id in (discarded["messageId"], completed["messageId"]):
+        indexes = [delta["index"] for delta in payloads(events, "message.delta") if delta["messageId"] == message_id]
         assert indexes == list(range(len(indexes)))
 
 

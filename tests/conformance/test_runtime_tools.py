@@ -71,7 +71,7 @@ async def test_progress_and_output_of_an_async_tool_are_events_in_order(shelf, a
         events = await events_of(run)
     progress = payloads(events, "tool.progress")
     output = payloads(events, "tool.output.delta")
-    assert progress[0] == {"call_id": "c1", "attempt": 1, "fraction": 0.5, "text": "half"}
+    assert progress[0] == {"callId": "c1", "attempt": 1, "fraction": 0.5, "text": "half"}
     assert progress[-1]["fraction"] == 1.0
     assert "".join(entry["text"] for entry in output) == "abc"
     assert [entry["index"] for entry in output] == list(range(len(output)))
@@ -160,7 +160,7 @@ async def test_a_thread_that_ignores_its_cancel_is_named_and_does_not_hold_the_r
         release.set()
     assert isinstance(outcome, gr.Cancelled)
     (overrun,) = payloads(events, "cleanup.overrun")
-    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c1", "stuck", 0.05)
+    assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("c1", "stuck", 0.05)
     assert payloads(events, "cancelled")[0]["stubborn"] == ["c1"]
 
 
@@ -554,7 +554,7 @@ async def test_waiting_is_outside_of_the_active_time(shelf, autojump_clock):
             await run.decide(call_id, "resume", result="x")
         assert (await run.result()).output == "done"
         (completed,) = payloads(await events_of(run), "completed")
-    assert completed["active_seconds"] < 1
+    assert completed["activeSeconds"] < 1
 
 
 async def test_only_named_reviewers_may_decide(shelf, autojump_clock):
@@ -763,7 +763,7 @@ async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_
     finally:
         go.set()
     (overrun,) = payloads(events, "cleanup.overrun")
-    assert (overrun["call_id"], overrun["tool"], overrun["grace_seconds"]) == ("c1", "deaf", 2.0)
+    assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("c1", "deaf", 2.0)
     assert "deaf" in overrun["stack"]
     assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([] if ends_first else ["c1"])
 
@@ -793,7 +793,7 @@ async def test_an_async_body_that_hides_from_its_time_limit_is_given_up_after_it
         told, _, doubt = text.partition("The tool 'hides' timed out after 5 s.")
         assert told or not background
         assert ("may or may not have taken effect" in doubt) is (lasts == 50)
-        overrun = [(one["call_id"], one["grace_seconds"]) for one in payloads(events, "cleanup.overrun")]
+        overrun = [(one["callId"], one["graceSeconds"]) for one in payloads(events, "cleanup.overrun")]
         assert overrun == ([(name, 2.0)] if lasts == 50 else [])
         assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([name] if lasts == 50 else [])
         await trio.sleep(100)

@@ -115,9 +115,9 @@ async def test_the_gateway_names_no_run_that_may_not_be_seen(autojump_clock):
         for sees, named in ((lambda info: info.by == "bob", None), (lambda info: True, "hidden")):
             who = Principal(name="bob", token="x" * 16, sees=sees)
             plain = plain_view(await api.view(who, "mine"))
-            assert plain["waiting_for"] == {
+            assert plain["waitingFor"] == {
                 "kind": "thread",
                 "detail": "another run works on its thread",
                 "run": named,
             }
-            assert json.dumps(plain["waiting_for"])
+            assert json.dumps(plain["waitingFor"])

@@ -139,7 +139,7 @@ async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_r
     assert result == "- 0 -"
     assert note.startswith("(state_conflict: state key 'last' was changed meanwhile by A.")
     assert life.calls["B"] == "new running succeeded"
-    assert [one["result"] for one in life.payloads("tool.result") if one["call_id"] == "B"] == ["- 0 -"]
+    assert [one["result"] for one in life.payloads("tool.result") if one["callId"] == "B"] == ["- 0 -"]
     assert sorted(life.effects) == ["A", "B"]
     assert life.requests[-1].messages[-1].content == life.told["B"]
 
@@ -172,7 +172,7 @@ async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, aut
     assert life.view.state == {"last": "b", "total": 2}
     assert conflicts(life) == [("last", "B", "A", True)]
     assert life.told["B"] == "a 1 -"
-    (done,) = [one for one in life.payloads("tool.result") if one["call_id"] == "B"]
+    (done,) = [one for one in life.payloads("tool.result") if one["callId"] == "B"]
     assert (done["attempts"], life.calls["B"]) == (2, "new running running succeeded")
     assert life.scene.outside.peak == 3
 

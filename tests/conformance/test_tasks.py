@@ -114,7 +114,7 @@ async def played(play: Play, *script: Any, **options: Any) -> Life:
 
 def ends(life: Life) -> dict[str, str]:
     """Task -> how it ended."""
-    return {one["task_id"]: f"{one['status']} {one.get('code', '')}".strip() for one in life.payloads("task.finished")}
+    return {one["taskId"]: f"{one['status']} {one.get('code', '')}".strip() for one in life.payloads("task.finished")}
 
 
 def notes(life: Life) -> list[str]:
@@ -155,8 +155,8 @@ async def test_that_a_task_runs_is_never_the_output(play, autojump_clock, rule):
 async def test_a_task_reports_under_its_own_name(play, autojump_clock):
     life = await played(play, [F, C], "I wait", *["done"] * 2)
     (progress,), (output,) = life.payloads("task.progress"), life.payloads("task.output.delta")
-    assert (progress["task_id"], progress["fraction"], progress["text"]) == ("F.task1", 0.5, "half")
-    assert (output["task_id"], output["text"]) == ("C.task1", "going\n")
+    assert (progress["taskId"], progress["fraction"], progress["text"]) == ("F.task1", 0.5, "half")
+    assert (output["taskId"], output["text"]) == ("C.task1", "going\n")
     assert set(life.effects) == {"F.task1", "C.task1"}
 
 
@@ -278,7 +278,7 @@ async def test_a_task_that_overruns_its_grace_is_named(play, autojump_clock):
     script = [call("tidy_up", id="T", seconds=30), call("cancel_task", id="X", task_id="T.task1"), "I wait", "done"]
     life = await played(play, *script)
     (overrun,) = life.payloads("cleanup.overrun")
-    assert (overrun["call_id"], overrun["tool"]) == ("T.task1", "tidy_up")
+    assert (overrun["callId"], overrun["tool"]) == ("T.task1", "tidy_up")
     assert (life.seconds("task.finished"), life.outcome.output) == (3.0, "done")
     assert life.end["stubborn"] == ["T.task1"]
 
@@ -336,7 +336,7 @@ async def test_a_body_spawns_tasks_of_the_run(play, autojump_clock):
     life = await played(play, call("boss", id="B", urls=["a", "b"]), "I wait", *["done"] * 2)
     assert life.told["B"] == "B.task1 B.task2"
     assert ends(life) == {"B.task1": "succeeded", "B.task2": "succeeded"}
-    assert [one["call_id"] for one in life.payloads("task.started")] == ["B", "B"]
+    assert [one["callId"] for one in life.payloads("task.started")] == ["B", "B"]
 
 
 async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, autojump_clock):
@@ -451,7 +451,7 @@ async def test_a_run_that_is_held_hears_of_its_tasks_when_it_goes_on(play, autoj
     assert (life.path, life.types.count("waiting")) == ("running waiting running completed", 1)
     assert (life.seconds("task.finished"), life.outcome.output) == (10.0, "done")
     assert life.seconds("step.started", step=3) == (20.0 if how == "pause" else 15.0)
-    assert life.end["active_seconds"] == (5.0 if how == "pause" else 0.0)
+    assert life.end["activeSeconds"] == (5.0 if how == "pause" else 0.0)
 
 
 async def test_a_run_with_a_task_does_not_leave_memory_though_it_waits(play, autojump_clock):

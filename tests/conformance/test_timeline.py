@@ -45,7 +45,7 @@ def seen(life: Life) -> list[tuple[int, tuple[str, ...], str]]:
     rows = []
     for event in life.events:
         if "status" in event.payload and event.type.startswith("run.tool."):
-            calls[event.payload["call_id"]] = event.payload["status"]
+            calls[event.payload["callId"]] = event.payload["status"]
             if len(calls) == len(CALLS):
                 at = round((event.timestamp - life.events[0].timestamp).total_seconds())
                 durable = status_at[next(end for end in ends if end >= event.sequence)]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.casing import cased
 
 from greenroom.transport.cli import main
 
@@ -40,7 +41,7 @@ class Cli:
     def __call__(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, with pipes."""
         command = [*self.command, *map(str, arguments)]
-        return subprocess.run(
+        done = subprocess.run(
             command,
             cwd=self.folder,
             env=self.env,
@@ -50,6 +51,7 @@ class Cli:
             timeout=PATIENCE,
             check=False,
         )
+        return _checked(done)
 
     @contextmanager
     def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
@@ -106,7 +108,15 @@ class Inside:
                 code = main([str(argument) for argument in arguments])
             except SystemExit as end:
                 code = int(end.code or 0)
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+        return _checked(subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue()))
+
+
+def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """What came of a command; with --json no key of it is in snake_case."""
+    for line in done.stdout.splitlines() if "--json" in done.args else ():
+        if line.startswith("{"):
+            cased(json.loads(line))
+    return done
 
 
 _IN_TERMINAL = """
@@ -162,7 +172,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     """The JSON lines of a process, as they come."""
     assert process.stdout is not None
     for line in process.stdout:
-        yield json.loads(line)
+        yield cased(json.loads(line))
 
 
 def wait_for(process: subprocess.Popen[str], event_type: str, count: int = 1) -> list[dict[str, Any]]:
@@ -180,7 +190,7 @@ def interrupt(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]]
     """Ctrl-C; returns the exit code, the JSON lines that still came, and what was said on standard error."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
-    return process.returncode, [json.loads(line) for line in out.splitlines()], err
+    return process.returncode, [cased(json.loads(line)) for line in out.splitlines()], err
 
 
 def one_line(error: str) -> str:

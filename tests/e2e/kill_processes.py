@@ -182,7 +182,7 @@ async def follow(run: gr.Run[Any], after: int) -> None:
             nursery.start_soon(decide, run, ticket.ticket_id, ticket.reason)
         async with run.events(after=after) as events:
             async for event in events:
-                ticket_id = event.payload.get("ticket_id")
+                ticket_id = event.payload.get("ticketId")
                 if event.type == "run.approval.requested" and ticket_id not in asked:
                     say("asked")
                     nursery.start_soon(decide, run, ticket_id, event.payload["reason"])

@@ -150,7 +150,7 @@ def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Serv
     assert "2 decisions of r1 are open; name one of them as TARGET, or say --all" in one_line(several.stderr)
     assert several.stdout.count("refund") == 2
     listed = jsons(inside("approve", "r1", *DB, "--json").stdout)
-    assert [ticket["ticket_id"] for ticket in listed] == ["r1.t1", "r1.t2"]
+    assert [ticket["ticketId"] for ticket in listed] == ["r1.t1", "r1.t2"]
     unclear = inside("approve", "r1", "refund", *DB)
     assert unclear.returncode == 2
     assert "'refund' is no open ticket of run r1; there are: r1.t1, r1.t2" in one_line(unclear.stderr)

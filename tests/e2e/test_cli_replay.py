@@ -89,7 +89,7 @@ def test_step_shows_the_state_before_each_input_and_what_came_of_it(inside: Insi
     at = next(number for number, line in enumerate(lines) if "CallReturned(" in line)
     assert lines[at - 1] == "  state   applying, tools, step 1, event 11, inbox 0; calls: A running at body"
     assert lines[at + 1].startswith("  effect  CallModel(message_id='run-1.m4', step=2")
-    assert lines[at + 2].startswith('  event   12 run.tool.result {"call_id": "A"')
+    assert lines[at + 2].startswith('  event   12 run.tool.result {"callId": "A"')
     assert lines[-1] == "run-1: 20 events, each of them as it is stored"
     *steps, outcome = map(json.loads, replayed(inside, "--step", "--json").stdout.splitlines())
     assert [step["number"] for step in steps] == [1, 2, 3, 4, 5, 6]

@@ -253,7 +253,7 @@ class Operator:
         await trio.sleep(self.rng.uniform(0.0, 0.1))
         unknown, lot = ticket["reason"] == "outcome_unknown", self.rng.randrange(3)
         denied = (unknown and lot == 0) or (not unknown and self.rng.random() < 0.1)
-        name = ticket["ticket_id"]
+        name = ticket["ticketId"]
         while True:
             answer = await self.client.decide(
                 run,
@@ -441,7 +441,7 @@ async def finish(port: int, run: str) -> None:
         if view["status"] == "done":
             return
         for ticket in view["tickets"]:
-            name = ticket["ticket_id"]
+            name = ticket["ticketId"]
             await told(port, command(run, f"d:{name}", type="decide", target=name, action="resume"))
         await trio.sleep(0.02)
 
@@ -451,7 +451,7 @@ async def five_orders(port: int, lot: int) -> list[Order]:
     approved, denied, sent, cancelled = (f"{name}-{lot}" for name in ("approved", "denied", "sent", "cancelled"))
     for run in (approved, denied, sent, cancelled):
         await told(port, started(run))
-    tickets = {run: (await ticket_of(port, run))["ticket_id"] for run in (approved, denied, sent, cancelled)}
+    tickets = {run: (await ticket_of(port, run))["ticketId"] for run in (approved, denied, sent, cancelled)}
     yes, no = tickets[approved], tickets[denied]
     return [
         command(approved, f"d:{yes}", type="decide", target=yes, action="resume"),
@@ -512,11 +512,11 @@ def is_effect(event: gr.Event, order: Order) -> bool:
         case {"type": "decide", "target": ticket, "action": action}:
             wanted = "approved" if action == "resume" else "denied"
             return event.type == "run.approval.resolved" and (
-                (event.payload["ticket_id"], event.payload["resolution"]) == (ticket, wanted)
+                (event.payload["ticketId"], event.payload["resolution"]) == (ticket, wanted)
             )
         case {"type": "send"}:
-            return event.type == "run.input.received" and event.payload["command_id"] == order.name
+            return event.type == "run.input.received" and event.payload["commandId"] == order.name
         case {"type": "cancel"}:
-            return event.type == "run.cancel.requested" and event.payload["command_id"] == order.name
+            return event.type == "run.cancel.requested" and event.payload["commandId"] == order.name
         case _:
             return event.type == "run.created" and event.payload["input"] == order.body["text"]

@@ -113,7 +113,7 @@ BODIES = {
                  {"agent": "helper", "text": "hi", "thread": f"thread-{SECRET}"}],
     "/v1/runs/{run}/commands": [{"type": "cancel"}, {"type": "pause"}, {"type": "send", "text": "x"},
                                 {"type": "decide", "target": "c1", "action": "resume"}],
-    "/v1/runs/{run}/fork": [{"step": 0}, {"step": 1, "new_run": "copy"}],
+    "/v1/runs/{run}/fork": [{"step": 0}, {"step": 1, "newRun": "copy"}],
     "/v1/ai-sdk/{version}/agents/{agent}/chat": [
         {"id": f"thread-{SECRET}", "trigger": "submit-message",
          "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
@@ -327,7 +327,7 @@ async def test_no_depth_of_nesting_crashes_a_reader_or_a_run(depth, left, right)
         '{"type":"ping","id":%s}',
         '{"type":"ping","other":%s}',
         '{"type":"subscribe","run":"r","after":%s}',
-        '{"type":"decide","id":"e","run":"run-xyzzy","target":"c1","action":"resume","edited_arguments":{"order":%s}}',
+        '{"type":"decide","id":"e","run":"run-xyzzy","target":"c1","action":"resume","editedArguments":{"order":%s}}',
         '{"type":"decide","id":"f","run":"run-xyzzy","target":"c1","action":%s}',
         '{"type":"decide","id":"d","run":"run-xyzzy","target":"c1","action":"resume","result":%s}',
     ]

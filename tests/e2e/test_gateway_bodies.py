@@ -46,15 +46,15 @@ AG_UI = {
     ],
 }  # fmt: skip
 RESUME = [{"interruptId": "r.t1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}]
-DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "edited_arguments": {"order": "8"},
+DECIDE = {"type": "decide", "target": "c1", "action": "resume", "result": 1, "editedArguments": {"order": "8"},
           "reason": "fine", "fingerprint": "f"}  # fmt: skip
 BODIES = [
-    ("/v1/runs", {"agent": "helper", "text": "hi", "run": "q", "thread": "t", "session": "s", "on_busy": "queue"}),
+    ("/v1/runs", {"agent": "helper", "text": "hi", "run": "q", "thread": "t", "session": "s", "onBusy": "queue"}),
     ("/v1/runs/{run}/commands", DECIDE),
     ("/v1/runs/{run}/commands", {"type": "cancel", "mode": "after_step", "reason": "enough"}),
     ("/v1/runs/{run}/commands", {"type": "send", "text": "more"}),
     ("/v1/runs/{run}/commands", {"type": "pause", "reason": "lunch"}),
-    ("/v1/runs/{run}/fork", {"step": 0, "new_run": "copy"}),
+    ("/v1/runs/{run}/fork", {"step": 0, "newRun": "copy"}),
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", AI_SDK),
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),

@@ -559,7 +559,7 @@ async def test_what_an_object_holds_that_can_not_be_is_an_error_and_the_connecti
         ({"type": "cancel", "run": "x", "id": "a\nb"}, "id"),
         ({"type": "cancel", "run": "x", "id": "1", "mode": "later"}, "mode"),
         ({"type": "decide", "run": "x", "id": "1", "target": "t", "action": "perhaps"}, "action"),
-        ({"type": "decide", "run": "x", "id": "1", "target": "t", "action": "resume", "edited_arguments": []}, "obj"),
+        ({"type": "decide", "run": "x", "id": "1", "target": "t", "action": "resume", "editedArguments": []}, "obj"),
     ]  # fmt: skip
     async with house(limits=PATIENT) as here, here.talking() as raw:
         for data, text in cases:

@@ -190,7 +190,7 @@ async def test_a_busy_thread_does_not_name_a_run_that_may_not_be_seen():
     who = [Principal(name="bob", token=BOB, sees=lambda info: info.run_id != "hidden")]
     async with house(agent, principals=who) as here:
         await here.runtime.start("echo", "x", run_id="hidden", thread_id="t", by="bob")
-        body = json.dumps({"agent": "echo", "text": "y", "thread": "t", "on_busy": "refuse"}).encode()
+        body = json.dumps({"agent": "echo", "text": "y", "thread": "t", "onBusy": "refuse"}).encode()
         found = await http(here.address, "POST", "/v1/runs", token=BOB, body=body)
         assert found.status in (403, 409)
         assert "hidden" not in str(found.body)

@@ -126,7 +126,7 @@ def check_byes(byes, number):
         assert heard[-1].code == 1012
         bye = heard[-2].json()
         assert (bye["type"], bye["code"], bye["name"]) == ("gw.bye", 1012, "restart")
-        waits.append(bye["retry_after_ms"])
+        waits.append(bye["retryAfterMs"])
         events = [one.json() for one in heard if one.opcode == TEXT and not one.json()["type"].startswith("gw.")]
         assert [one["sequence"] for one in events] in ([], list(range(2, 12))), "the first one was passed over"
     assert len(byes) == number
@@ -216,6 +216,6 @@ async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so()
             assert {heard[-1].code for heard in crowd.byes} == {1001}
             byes = [heard[-2].json() for heard in crowd.byes]
             assert {(bye["name"], bye["code"]) for bye in byes} == {("going_away", 1001)}
-            assert len({bye["retry_after_ms"] for bye in byes}) > 10
+            assert len({bye["retryAfterMs"] for bye in byes}) > 10
             assert len(crowd.streams) == 10
             assert max(crowd.times) < FAREWELL

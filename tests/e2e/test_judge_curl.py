@@ -99,7 +99,7 @@ async def test_a_run_is_started_decided_and_read_and_each_command_acts_once(worl
     run = await runtime.get(first.json()["run"])
     await run.wait()
     ticket = (await curl(f"/v1/runs/{run.id}")).json()["tickets"][0]
-    decide = {"type": "decide", "target": ticket["ticket_id"], "action": "resume", "fingerprint": ticket["fingerprint"]}
+    decide = {"type": "decide", "target": ticket["ticketId"], "action": "resume", "fingerprint": ticket["fingerprint"]}
     words = posting(decide, "--header", "Idempotency-Key: d-1", f"/v1/runs/{run.id}/commands")
     assert [(seen.status, seen.json()["status"]) for seen in (await curl(*words), await curl(*words))] == [
         (202, "accepted"),

@@ -270,7 +270,7 @@ def test_what_happened_while_the_page_was_away_is_there_when_it_is_back(screen, 
     screen.see("Approve")
     screen.do("close")
     (run,) = gateway.runs("away")
-    target = run["asked"][0]["ticket_id"]
+    target = run["asked"][0]["ticketId"]
     command = {"type": "decide", "target": target, "action": "resume"}
     assert gateway.ask("POST", f"/v1/runs/{run['run']}/commands", command)[0] == 202
     while gateway.runs("away")[0]["status"] != "done":
@@ -336,7 +336,7 @@ def test_a_reviewer_decides_and_may_not_begin_and_a_page_that_goes_cancels(scree
     screen.open(team, "desk", "of-lea", "lea", LEA)
     screen.send("Refund order 8, please.", "lea")
     assert "lea has no scope 'start'" in screen.see("scope", "lea")
-    command = {"type": "decide", "target": run["asked"][0]["ticket_id"], "action": "resume"}
+    command = {"type": "decide", "target": run["asked"][0]["ticketId"], "action": "resume"}
     assert lea.ask("POST", f"/v1/runs/{run['run']}/commands", command)[0] == 202
     screen.open(team, "writer", "left", "story")
     screen.send("A story.", "story")

@@ -193,9 +193,9 @@ class Told:
             if event.type == "run.approval.requested":
                 self.kinds["a ticket was open"] += self._open_at_a_kill(event, events)
             if event.type == "run.approval.resolved":
-                if event.payload["ticket_id"] in resolved:
-                    out.append(f"{event.payload['ticket_id']} was resolved twice")
-                resolved[event.payload["ticket_id"]] = event
+                if event.payload["ticketId"] in resolved:
+                    out.append(f"{event.payload['ticketId']} was resolved twice")
+                resolved[event.payload["ticketId"]] = event
         for answer in self.answers:
             event = resolved.get(answer["ticket"])
             if answer["status"] in ("accepted", "duplicate"):
@@ -209,9 +209,9 @@ class Told:
         return out
 
     def _open_at_a_kill(self, asked: gr.Event, events: list[gr.Event]) -> bool:
-        ticket_id = asked.payload["ticket_id"]
+        ticket_id = asked.payload["ticketId"]
         end = next(
-            one for one in events if one.type == "run.approval.resolved" and one.payload["ticket_id"] == ticket_id
+            one for one in events if one.type == "run.approval.resolved" and one.payload["ticketId"] == ticket_id
         )
         return self.first_seen[asked.sequence] < self.first_seen[end.sequence]
 
@@ -229,7 +229,7 @@ class Told:
         ended = {(line["call"], line["attempt"]) for line in self.effects if line["what"] == "end"}
         tools = {line["call"]: line["tool"] for line in self.effects}
         approvals = Counter(
-            event.payload["call_id"]
+            event.payload["callId"]
             for event in events
             if event.type == "run.approval.resolved" and event.payload["resolution"] == "approved"
         )
@@ -238,7 +238,7 @@ class Told:
             for event in events
             if event.type == "run.approval.requested" and event.payload["reason"] == "outcome_unknown"
         ]
-        asked = Counter(payload["call_id"] for payload in unknown)
+        asked = Counter(payload["callId"] for payload in unknown)
         for call_id, times in begun.items():
             allowed = approvals[call_id] + (tools[call_id] not in GATED)
             if tools[call_id] in UNSAFE and times > allowed:
@@ -248,15 +248,15 @@ class Told:
         for line in self.effects:
             if line["what"] == "begin" and (line["call"], line["attempt"]) not in ended:
                 self._interrupted(line, begun, asked, out)
-        last = {payload["call_id"]: payload["ticket_id"] for payload in unknown}
+        last = {payload["callId"]: payload["ticketId"] for payload in unknown}
         for payload in unknown:
-            answer = next((one for one in self.answers if one["ticket"] == payload["ticket_id"]), None)
+            answer = next((one for one in self.answers if one["ticket"] == payload["ticketId"]), None)
             if answer is not None:  # else it acted, and the process was killed before it could say so
                 how = "ended" if answer["action"] == "cancel" else "told" if answer["result"] else "run again"
                 self.kinds[f"outcome_unknown: {how}"] += 1
-                settled = last[payload["call_id"]] == payload["ticket_id"]  # else a kill came before the body, again
-                if how == "run again" and settled and not begun[payload["call_id"]]:
-                    out.append(f"{payload['call_id']} was to be run again and never began")
+                settled = last[payload["callId"]] == payload["ticketId"]  # else a kill came before the body, again
+                if how == "run again" and settled and not begun[payload["callId"]]:
+                    out.append(f"{payload['callId']} was to be run again and never began")
         return out
 
     def _interrupted(self, line: dict[str, Any], begun: Counter[str], asked: Counter[str], out: list[str]) -> None:

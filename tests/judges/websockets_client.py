@@ -56,7 +56,7 @@ async def life(url: str, token: str) -> dict[str, Any]:
         await hear(ws, "gw.welcome")
         await say(ws, "subscribe", run=run, after=kept[-1]["sequence"], epoch=welcome["epoch"])
         again = await hear(ws, "gw.live")
-        decide = {"id": "d1", "run": run, "target": ticket["ticket_id"], "action": "resume"}
+        decide = {"id": "d1", "run": run, "target": ticket["ticketId"], "action": "resume"}
         await say(ws, "decide", **decide, fingerprint=ticket["fingerprint"])
         again += await hear(ws, "gw.unsubscribed")
         await say(ws, "decide", **decide, fingerprint=ticket["fingerprint"])

@@ -93,7 +93,7 @@ def without_activities(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def every_ticket(events: Sequence[Event]) -> frozenset[str]:
-    return frozenset(event.payload["ticket_id"] for event in events if event.type == "run.approval.requested")
+    return frozenset(event.payload["ticketId"] for event in events if event.type == "run.approval.requested")
 
 
 def converse(events: Sequence[Event]) -> tuple[Client, list[list[dict[str, Any]]]]:

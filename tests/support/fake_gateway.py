@@ -25,7 +25,7 @@ def event(run: str, sequence: int, type_: str = "run.message.delta", **payload: 
             "id": f"{run}-{sequence}",
             "sequence": sequence,
             "type": type_,
-            "version": 1,
+            "version": 2,
             "runId": run,
             "sessionId": None,
             "agentId": "fake",
@@ -154,7 +154,7 @@ class FakeGateway:
     def __init__(self) -> None:
         self.port = 0
         self.epoch, self.principal = "first", "operator"
-        self.limits: dict[str, float] = {"message_bytes": 65_536, "messages_per_second": 10_000, "subscriptions": 100}
+        self.limits: dict[str, float] = {"messageBytes": 65_536, "messagesPerSecond": 10_000, "subscriptions": 100}
         self.logs: dict[str, list[str]] = {}
         self.ends: dict[str, dict[str, Any]] = {}
         self.refusals: dict[str, dict[str, Any]] = {}
@@ -184,7 +184,7 @@ class FakeGateway:
             "epoch": self.epoch,
             "principal": self.principal,
             "scopes": ["admin"],
-            "heartbeat_seconds": 20.0,
+            "heartbeatSeconds": 20.0,
             "limits": self.limits,
         }
 

@@ -13,6 +13,8 @@ import greenroom as gr
 from greenroom.transport import Address, serve
 from greenroom.transport.protocol.codes import PATH, SUBPROTOCOL
 
+from .casing import cased
+
 TOKEN = "a-token-for-these-tests"
 PATIENCE = 120.0
 """Seconds after which a test that waits for a frame is told that it never comes."""
@@ -45,7 +47,7 @@ class Talk:
 
     async def hear(self) -> dict[str, Any]:
         with trio.fail_after(PATIENCE):
-            frame: dict[str, Any] = json.loads(await self.ws.get_message())
+            frame: dict[str, Any] = cased(json.loads(await self.ws.get_message()))
         return frame
 
     async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
@@ -111,7 +113,7 @@ class Reply:
         self.status, self.headers, self.body = status, headers, body
 
     def json(self) -> Any:
-        return json.loads(self.body)
+        return cased(json.loads(self.body))
 
 
 async def http(

@@ -18,6 +18,7 @@ import trio
 from trio.testing import MockClock
 
 import greenroom as gr
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import STATUS, Stage
 from greenroom.actors.contract.rows import Commit, RunRecord
@@ -326,20 +327,20 @@ class Life:
         found: dict[str, list[str]] = {}
         for event in self.events:
             if event.type.startswith("run.tool.") and "status" in event.payload:
-                found.setdefault(event.payload["call_id"], []).append(event.payload["status"])
+                found.setdefault(event.payload["callId"], []).append(event.payload["status"])
         return {call_id: " ".join(statuses) for call_id, statuses in found.items()}
 
     @property
     def codes(self) -> dict[str, str | None]:
         """Call -> the code of its end."""
-        return {one["call_id"]: one.get("code") for one in self.payloads("tool.result")}
+        return {one["callId"]: one.get("code") for one in self.payloads("tool.result")}
 
     @property
     def tickets(self) -> dict[str, tuple[str, str]]:
         """Ticket -> its reason, and how it was closed."""
-        closed = {one["ticket_id"]: one["resolution"] for one in self.payloads("approval.resolved")}
+        closed = {one["ticketId"]: one["resolution"] for one in self.payloads("approval.resolved")}
         return {
-            one["ticket_id"]: (one["reason"], closed.get(one["ticket_id"], "open"))
+            one["ticketId"]: (one["reason"], closed.get(one["ticketId"], "open"))
             for one in self.payloads("approval.requested")
         }
 
@@ -389,6 +390,7 @@ class Life:
 
     def seconds(self, name: str, **values: Any) -> float:
         """When the first event of a type with these values came: seconds since the run was created."""
+        values = {camel(field): value for field, value in values.items()}
         for event in self.events:
             if event.type == f"run.{name}" and values.items() <= event.payload.items():
                 return round((event.timestamp - self.events[0].timestamp).total_seconds(), 1)

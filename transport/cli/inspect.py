@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import msgspec
 import trio
 
 import greenroom as gr
 from greenroom.actors.abc import RunQuery, RunSummary, Store, StoreHooks
+from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
@@ -150,12 +150,12 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
         "createdAt": info.created_at,
         "endedAt": summary.ended_at,
         "waitingSince": summary.waiting_since,
-        "asked": [attrs.asdict(one) for one in summary.asked],
+        "asked": wire(summary.asked),
         "askedCount": summary.asked_count,
         "held": summary.held,
         "step": row.step,
         "lastSequence": row.last_sequence,
-        "usage": msgspec.structs.asdict(row.usage),
+        "usage": wire(row.usage),
         "pending": summary.pending,
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 import greenroom as gr
+from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.codec import parse
 from greenroom.actors.contract.failures import advice
 from greenroom.actors.engine.state import ENGINE
@@ -42,7 +42,7 @@ def print_outcome(end: End, screen: Screen) -> ExitReport:
                 screen.row(where, "dim")
             more: dict[str, Any] = {"code": end.code, "message": end.message}
             if error_id is not None:
-                more["error_id"] = error_id
+                more["errorId"] = error_id
             return ExitReport(status="failed", exit=exits.FAILED, more=more)
         case gr.Cancelled():
             by = f" by {text_format.clean(end.by)}" if end.by else ""
@@ -76,7 +76,7 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
     finish = {} if end.finish is None else {"finish": end.finish}
-    more = {"output": end.output, "usage": msgspec.structs.asdict(usage), **finish, **stopped}
+    more = {"output": end.output, "usage": wire(usage), **finish, **stopped}
     return ExitReport(status="completed", exit=exits.COMPLETED, more=more)
 
 
@@ -89,7 +89,7 @@ def exit_report(event: gr.Event) -> End:
         code=payload.get("code"),
         detail=payload.get("detail") or payload.get("message") or payload.get("reason"),
         by=by,
-        error_id=payload.get("error_id"),
+        error_id=payload.get("errorId"),
     )
     if event.type == "run.failed":
         return gr.Failed(code=payload["code"], message=payload["message"], termination=termination)
@@ -117,4 +117,4 @@ def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
     """Return a ticket as plain data: what a program needs to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
     more = ("response_schema", "resume_mode", "requested_at", "expires_at")
-    return {name: getattr(ticket, name) for name in (*names, *more)}
+    return wire_of(ticket, (*names, *more))

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.engine.state import RunState
@@ -88,7 +89,7 @@ def _told(found: Replay, screen: Screen) -> int:
             "result": outcome,
             "events": report.events,
             "difference": None if difference is None else _difference(difference),
-            "unreplayable": None if gap is None else attrs.asdict(gap),
+            "unreplayable": wire(gap),
         }
     )
     events = text_format.plural(report.events, "event")

@@ -8,11 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
-import msgspec
-
 import greenroom as gr
 from greenroom.actors.abc import RunSummary
+from greenroom.actors.contract import casing
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
@@ -131,13 +129,13 @@ class RunReport:
             "workspace": shown_workspace(info.workspace),
             "step": view.step,
             "lastSequence": view.last_sequence,
-            "usage": msgspec.structs.asdict(view.usage),
+            "usage": casing.wire(view.usage),
             "calls": dict(view.calls),
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
-            "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
+            "tasks": {name: casing.wire(task) for name, task in view.tasks.items()},
             "pending": view.pending,
             "waitingFor": plain_wait(view.waiting_for),
-            "termination": None if view.termination is None else msgspec.structs.asdict(view.termination),
+            "termination": casing.wire(view.termination),
             "output": self._redactor.value(self._record.row.output),
             "resume": None if view.status is gr.RunStatus.DONE else self._again(),
         }

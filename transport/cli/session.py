@@ -286,7 +286,7 @@ class Session:
                     if event.sequence > self._timeline.last:  # otherwise the event was shown above an open prompt
                         self._show(event)
                     asked = event.type == "run.approval.requested"
-                    if asked and await self._answer(run, event.payload["ticket_id"]) == "quit":
+                    if asked and await self._answer(run, event.payload["ticketId"]) == "quit":
                         return self._left(await run.view())
             outcome = await run.wait()
             if not isinstance(outcome, gr.Waiting):
@@ -372,7 +372,7 @@ class Session:
                     self._screen.event(event)
                     for line in self._timeline.tell(event):
                         self._screen.above(line)
-                    if event.type == "run.approval.resolved" and event.payload["ticket_id"] == ticket_id:
+                    if event.type == "run.approval.resolved" and event.payload["ticketId"] == ticket_id:
                         break
         except gr.RunDegradedError:
             return  # the run has no owner: a decision is stored for later

@@ -295,7 +295,7 @@ class Client:
         self._link.check()
         text = frames.write(order)
         welcome = self._link.welcome
-        most = (welcome.limits if welcome else {}).get("message_bytes", Limits().message_bytes)
+        most = (welcome.limits if welcome else {}).get("messageBytes", Limits().message_bytes)
         size = len(text.encode())
         if size > most:
             reason = (

@@ -377,7 +377,7 @@ class Connection:
             await trio.sleep_until(min(self._heard + pace.silence, (now if self._pinged else self._heard) + pace.ping))
 
     async def _write(self, socket: WebSocketConnection, welcome: Welcome) -> None:
-        allowance = RateLimit(welcome.limits.get("messages_per_second", Limits().messages_per_second))
+        allowance = RateLimit(welcome.limits.get("messagesPerSecond", Limits().messages_per_second))
         self._ping = False
         try:
             while True:

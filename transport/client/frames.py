@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.envelope import Event, decode_event
 
 from ..protocol.down import DOWN, Frame
@@ -37,7 +38,7 @@ def write(frame: Up) -> str:
         TypeError: A value has no JSON form.
     """
     fields: dict[str, Any] = attrs.asdict(frame, recurse=False)
-    data = {"type": _NAMES[type(frame)]} | {name: value for name, value in fields.items() if value is not None}
+    data = {"type": _NAMES[type(frame)]} | {camel(name): value for name, value in fields.items() if value is not None}
     return _encode(data).decode()
 
 

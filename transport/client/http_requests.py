@@ -12,6 +12,7 @@ import trio
 
 from greenroom import __version__
 from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.casing import from_wire
 from greenroom.actors.contract.codec import SchemaError, parse
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
@@ -116,10 +117,10 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
             by=data["by"],
             stage=Stage(data["stage"]),
             status=RunStatus(data["status"]),
-            termination=None if ended is None else parse(Termination, ended),
+            termination=None if ended is None else parse(Termination, from_wire(Termination, ended)),
             calls={call_id: CallStatus(status) for call_id, status in dict(data["calls"]).items()},
-            tickets=tuple(parse(Ticket, {**ticket, "run_id": data["run"]}) for ticket in data["tickets"]),
-            tasks={name: parse(TaskView, task) for name, task in dict(data["tasks"]).items()},
+            tickets=tuple(_ticket(data["run"], ticket) for ticket in data["tickets"]),
+            tasks={name: parse(TaskView, from_wire(TaskView, task)) for name, task in dict(data["tasks"]).items()},
             usage=parse(Usage, data["usage"]),
             messages=(),
             state={},
@@ -131,6 +132,10 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
         raise _unreadable(address, "run", error) from error
+
+
+def _ticket(run_id: str, data: JSONObject) -> Ticket:
+    return parse(Ticket, {**from_wire(Ticket, data), "run_id": run_id})
 
 
 def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:

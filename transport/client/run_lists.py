@@ -84,9 +84,12 @@ ListChange = ListedRuns | ListedRunChanged | RunCounts
 def line_of(line: lines.RunLine) -> ListedRun:
     """Convert a row of a gateway."""
     fields: dict[str, Any] = msgspec.structs.asdict(line)
+    ended = None if line.termination is None else Termination(**msgspec.structs.asdict(line.termination))
     asked = tuple(TicketSummary(**msgspec.structs.asdict(one)) for one in line.asked)
     names = {"run": "run_id", "thread": "thread_id", "sequence": "last_sequence"}
-    return ListedRun(**{names.get(name, name): value for name, value in (fields | {"asked": asked}).items()})
+    return ListedRun(
+        **{names.get(name, name): value for name, value in (fields | {"asked": asked, "termination": ended}).items()}
+    )
 
 
 def counts_of(line: lines.Counts) -> RunCounts:

@@ -36,7 +36,7 @@ export class Approvals {
 
   /** The open tickets, without those that this page knows to be decided. */
   get #open() {
-    return (this.#model?.open ?? []).filter((ticket) => !this.#read.has(ticket.ticket_id));
+    return (this.#model?.open ?? []).filter((ticket) => !this.#read.has(ticket.ticketId));
   }
 
   /** The number of open tickets. */
@@ -52,9 +52,9 @@ export class Approvals {
   draw({ quiet = false } = {}) {
     const open = this.#open;
     for (const ticket of open) {
-      if (this.#cards.has(ticket.ticket_id)) continue;
-      const card = new Card(ticket, this.#model.calls.get(ticket.call_id), this.#context);
-      this.#cards.set(ticket.ticket_id, card);
+      if (this.#cards.has(ticket.ticketId)) continue;
+      const card = new Card(ticket, this.#model.calls.get(ticket.callId), this.#context);
+      this.#cards.set(ticket.ticketId, card);
       this.list.append(card.element);
       if (!quiet) announce(t("ask.said", { tool: card.tool }), { urgent: true });
     }
@@ -81,10 +81,10 @@ export class Approvals {
   }
 
   #remove(card) {
-    if (this.#cards.get(card.ticket.ticket_id) !== card) return;
+    if (this.#cards.get(card.ticket.ticketId) !== card) return;
     const focused = card.element.contains(document.activeElement);
-    this.#cards.delete(card.ticket.ticket_id);
-    this.#read.add(card.ticket.ticket_id);
+    this.#cards.delete(card.ticket.ticketId);
+    this.#read.add(card.ticket.ticketId);
     card.element.remove();
     this.draw();
     if (focused && !this.focusNext()) this.context.fallback();

@@ -31,7 +31,7 @@ export class Card {
     Object.assign(this, { ticket, context, form: formOf(ticket), state: "idle", blocks: [] });
     this.tool = subjectOf(ticket);
     this.may = context.may && mayDecide(ticket, context.me);
-    this.ofRun = ticket.call_id === null; // it holds the run: there is no call, and nothing to edit
+    this.ofRun = ticket.callId === null; // it holds the run: there is no call, and nothing to edit
     this.element = this.#build(call);
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.extra.addEventListener("input", () => this.#corrected());
@@ -60,7 +60,7 @@ export class Card {
 
   /** The time that is left. */
   tick(now) {
-    const { expires_at: until } = this.ticket;
+    const { expiresAt: until } = this.ticket;
     if (!until || this.settled) return;
     const left = (Date.parse(until) - now) / 1000;
     this.left.hidden = false;
@@ -116,7 +116,7 @@ export class Card {
   }
 
   #answer() {
-    const { resume_mode: mode, response_schema: schema, arguments: given } = this.ticket;
+    const { resumeMode: mode, responseSchema: schema, arguments: given } = this.ticket;
     const passed = mode === "pass_decision_to_tool";
     const label = schema ? "ask.answer.label" : passed ? "ask.passed.label" : "ask.result.label";
     return new Answer({
@@ -194,7 +194,7 @@ export class Card {
     const go = () => {
       const read = editor.read();
       if (read.fault) editor.focus();
-      else this.#send({ action: "resume", edited_arguments: read.value });
+      else this.#send({ action: "resume", editedArguments: read.value });
     };
     const content = h("div", { class: "card-edit" }, masked, editor.element, changed);
     this.#step("editing", content, this.#button("primary", "ask.approve.edited", go));
@@ -224,7 +224,7 @@ export class Card {
   use() {
     if (this.busy) return;
     const check = (value) => (value === null ? ["ask.use.null", {}] : null);
-    const answer = new Answer({ schema: this.ticket.response_schema, label: "ask.result.label", check });
+    const answer = new Answer({ schema: this.ticket.responseSchema, label: "ask.result.label", check });
     const go = () => {
       const read = answer.read();
       if (read.fault) answer.focus();
@@ -308,7 +308,7 @@ export class Card {
     ))
       control.disabled = true;
     this.#say(this.context.connected() ? "ask.sending" : "ask.queued");
-    const { ticket_id: target, fingerprint } = this.ticket;
+    const { ticketId: target, fingerprint } = this.ticket;
     try {
       await this.context.decide({
         type: "decide",
@@ -323,9 +323,9 @@ export class Card {
     }
     const ends = this.ofRun && decision.action === "cancel";
     if (!this.settled) this.#close("sent", ends ? "ask.ended" : "ask.accepted", {}, "good");
-    if (decision.edited_arguments) {
+    if (decision.editedArguments) {
       const name = h("span", { class: "block-name", say: "ask.edit.used" });
-      this.extra.replaceChildren(new Block(name).set(decision.edited_arguments).element);
+      this.extra.replaceChildren(new Block(name).set(decision.editedArguments).element);
     }
   }
 
@@ -395,7 +395,7 @@ function noteChanges(element, given, { value, fault }) {
 /** The earlier decision of another principal, as a sentence. */
 function conflictOf(current) {
   if (!isObject(current)) return ["ask.refused", { message: t("error.already_decided") }];
-  const { status, decided_by: by, decided_at: at } = current;
+  const { status, decidedBy: by, decidedAt: at } = current;
   const word = knows(`ask.was.${status}`) ? t(`ask.was.${status}`) : oneLine(String(status), 40);
   return [
     "ask.conflict",

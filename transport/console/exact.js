@@ -14,7 +14,7 @@ export function parseExact(text) {
 }
 
 // Fields of a payload that hold values of tools and models: what people read there, decide about and send back.
-const VALUES = new Set(["arguments", "result", "output", "parameters", "response_schema"]);
+const VALUES = new Set(["arguments", "result", "output", "parameters", "responseSchema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 
 /**

@@ -3,8 +3,8 @@
 
 /** Order of a list -> sort key of its rows, ascending. */
 const KEYS = {
-  newest: (row) => -Date.parse(row.created_at),
-  waiting_longest: (row) => Date.parse(row.waiting_since ?? row.created_at),
+  newest: (row) => -Date.parse(row.createdAt),
+  waiting_longest: (row) => Date.parse(row.waitingSince ?? row.createdAt),
 };
 
 export class Feed {

@@ -144,7 +144,7 @@ export class Link {
   command(frame) {
     const id = frame.id ?? freshId();
     const whole = { ...frame, id };
-    const limit = this.welcome?.limits?.message_bytes;
+    const limit = this.welcome?.limits?.messageBytes;
     const size = bytesOf(JSON.stringify(whole));
     if (limit && size > limit) return Promise.reject(new Refused({ code: "too_large", current: { size, limit } }));
     return new Promise((resolve, reject) => {
@@ -184,7 +184,7 @@ export class Link {
   }
 
   #listen() {
-    const silence = Math.max(SILENCE_MS, (this.welcome?.heartbeat_seconds ?? 0) * 2_250);
+    const silence = Math.max(SILENCE_MS, (this.welcome?.heartbeatSeconds ?? 0) * 2_250);
     if (Date.now() - this.#heard >= silence) this.#closed(1006, "silence");
   }
 
@@ -256,7 +256,7 @@ export class Link {
         return this.#failed(frame);
       case "gw.bye":
         this.#bye = frame;
-        this.#retryAfter = frame.retry_after_ms ?? null;
+        this.#retryAfter = frame.retryAfterMs ?? null;
     }
   }
 

@@ -11,7 +11,7 @@ export class RunModel {
     this.run = run;
     this.agent = this.by = this.thread = this.model = this.input = this.title = "";
     this.stage = null;
-    this.facts = {}; // workspace, deadline, parent, forked_from
+    this.facts = {}; // workspace, deadline, parent, forkedFrom
     this.startedAt = this.endedAt = null;
     this.last = 0; // sequence of the newest event
     this.step = 0;
@@ -110,9 +110,9 @@ export class RunModel {
   }
 
   created(payload, at) {
-    const { agent, by, thread_id: thread, input, title = "" } = payload;
+    const { agent, by, threadId: thread, input, title = "" } = payload;
     Object.assign(this, { agent, by, thread, input, title });
-    for (const name of ["workspace", "deadline", "parent", "forked_from"])
+    for (const name of ["workspace", "deadline", "parent", "forkedFrom"])
       if (payload[name]) this.facts[name] = payload[name];
     this.stage = payload.to;
     this.add({ kind: "input", text: payload.input, by: payload.by, at, first: true });
@@ -129,11 +129,11 @@ export class RunModel {
     this.finished.push({ step, tools: this.tools });
   }
 
-  asked({ message_id: id }, at) {
+  asked({ messageId: id }, at) {
     this.thinking = { since: at, id };
   }
 
-  answered({ message_id: id, model, usage, duration_ms: took }) {
+  answered({ messageId: id, model, usage, durationMs: took }) {
     this.thinking = null;
     this.model = model;
     for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
@@ -143,7 +143,7 @@ export class RunModel {
     }
   }
 
-  retried({ message_id: id, code, detail, usage, delay_ms: delay }, at) {
+  retried({ messageId: id, code, detail, usage, delayMs: delay }, at) {
     this.thinking = null;
     for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, code);
@@ -151,14 +151,14 @@ export class RunModel {
     this.note("item.retried", { code, ...wait }, at, { icon: "again", detail });
   }
 
-  delta(kind, { message_id: id, text }, at) {
+  delta(kind, { messageId: id, text }, at) {
     const item = this.#message(kind, id, at);
     item.text += text;
     item.live = true;
     this.touch(item);
   }
 
-  completed({ message_id: id, role, text, large }, at) {
+  completed({ messageId: id, role, text, large }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
     if (role === "user") return; // it stands there as input
     if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
@@ -167,7 +167,7 @@ export class RunModel {
     this.touch(Object.assign(item, { text, role, live: false }));
   }
 
-  discarded({ message_id: id, reason }) {
+  discarded({ messageId: id, reason }) {
     for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, reason);
   }
 
@@ -184,13 +184,13 @@ export class RunModel {
   }
 
   called(payload, at) {
-    const { call_id: id, tool, arguments: given, effect, status } = payload;
+    const { callId: id, tool, arguments: given, effect, status } = payload;
     const item = this.#call(id, tool, at);
     this.tools.push(tool);
     this.touch(Object.assign(item, { tool, given, effect, status }));
   }
 
-  toolStarted({ call_id: id, attempt, status }, at) {
+  toolStarted({ callId: id, attempt, status }, at) {
     const item = this.#call(id, "", at);
     item.outputs.push({ attempt, text: "", dropped: false });
     Object.assign(item, { status, attempt, progress: null, since: at });
@@ -198,11 +198,11 @@ export class RunModel {
     this.touch(item);
   }
 
-  suspended({ call_id: id, status }, at) {
+  suspended({ callId: id, status }, at) {
     this.#stopped(id, status, at);
   }
 
-  resumed({ call_id: id, status, mode, arguments: given }, at) {
+  resumed({ callId: id, status, mode, arguments: given }, at) {
     const item = this.#call(id, "", at);
     if (given) Object.assign(item, { given, changed: "decision" }); // the decision has given it others
     this.touch(Object.assign(item, { status, mode }));
@@ -213,11 +213,11 @@ export class RunModel {
     this.note("item.edited", { tool: item.tool, by }, at);
   }
 
-  progressed({ call_id: id, fraction, text }, at) {
+  progressed({ callId: id, fraction, text }, at) {
     this.touch(Object.assign(this.#call(id, "", at), { progress: { fraction, text: text ?? "" } }));
   }
 
-  printed({ call_id: id, attempt, text }, at) {
+  printed({ callId: id, attempt, text }, at) {
     const item = this.#call(id, "", at);
     let output = item.outputs.at(-1);
     if (!output || output.attempt !== attempt) item.outputs.push((output = { attempt, text: "", dropped: false }));
@@ -229,16 +229,16 @@ export class RunModel {
     this.touch(item);
   }
 
-  result({ call_id: id, tool, status, result, code, attempts, duration_ms: took }, at) {
+  result({ callId: id, tool, status, result, code, attempts, durationMs: took }, at) {
     const item = this.#stopped(id, status, at);
     Object.assign(item, { tool: item.tool || tool, code, attempts, took, ended: true, progress: null });
     if (result !== undefined) item.result = result;
   }
 
   /** A background task is drawn like a call, under its own id. */
-  taskStarted({ task_id: id, tool, arguments: given, attempt }, at) {
+  taskStarted({ taskId: id, tool, arguments: given, attempt }, at) {
     Object.assign(this.#call(id, tool, at), { tool, given, task: true });
-    this.toolStarted({ call_id: id, attempt, status: "running" }, at);
+    this.toolStarted({ callId: id, attempt, status: "running" }, at);
   }
 
   #call(id, tool, at) {
@@ -258,20 +258,20 @@ export class RunModel {
 
   requested(payload, at) {
     const ticket = { ...payload, requestedAt: at, status: "open" };
-    this.tickets.set(payload.ticket_id, ticket);
+    this.tickets.set(payload.ticketId, ticket);
     const paused = payload.reason === "manual_pause";
     if (paused) this.pausing = false;
     const text = payload.reason === "outcome_unknown" ? "item.asked.unknown" : paused ? "item.paused" : "item.asked";
     this.note(text, { tool: payload.tool }, at, { icon: "hand", tone: "wait" });
   }
 
-  resolved({ ticket_id: id, resolution, by, reason, edited }, at) {
+  resolved({ ticketId: id, resolution, by, reason, edited }, at) {
     const ticket = this.tickets.get(id);
     const after = ticket ? Math.max(0, at - ticket.requestedAt) : undefined;
     const tool = ticket?.tool ?? id;
     if (ticket) Object.assign(ticket, { status: resolution, by, why: reason, edited, resolvedAt: at });
     const how = resolution === "approved" && edited ? "edited" : resolution;
-    const text = ticket?.call_id === null ? `item.run.${resolution}` : `item.resolved.${how}`;
+    const text = ticket?.callId === null ? `item.run.${resolution}` : `item.resolved.${how}`;
     const good = resolution === "approved";
     const tone = good ? "good" : "bad";
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone, detail: reason, after });
@@ -329,7 +329,7 @@ const HANDLERS = {
   "run.decision.refused"(payload, at) {
     this.note("item.refused", { code: payload.code }, at, { icon: "warn", tone: "bad", detail: payload.detail });
   },
-  "run.gate.overruled"({ call_id: id, plugin, verdict, by }, at) {
+  "run.gate.overruled"({ callId: id, plugin, verdict, by }, at) {
     const tool = this.calls.get(id)?.tool ?? id;
     this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
   },
@@ -342,7 +342,7 @@ const HANDLERS = {
     const text = retried ? "item.conflict.retried" : "item.conflict";
     this.note(text, { tool }, at, { icon: "warn", tone: "wait", detail });
   },
-  "run.cleanup.overrun"({ tool, grace_seconds: grace, stack }, at) {
+  "run.cleanup.overrun"({ tool, graceSeconds: grace, stack }, at) {
     this.note("item.overrun", { tool: tool ?? this.agent, grace }, at, { icon: "warn", tone: "wait", detail: stack });
   },
   "run.step.started": it.stepStarted,
@@ -359,7 +359,7 @@ const HANDLERS = {
   "run.message.completed": it.completed,
   "run.message.discarded": it.discarded,
   "run.tool.call": it.called,
-  "run.tool.edited"({ call_id: id, arguments: given, by }, at) {
+  "run.tool.edited"({ callId: id, arguments: given, by }, at) {
     this.edited(id, given, by, at);
   },
   "run.tool.started": it.toolStarted,
@@ -370,13 +370,13 @@ const HANDLERS = {
   "run.tool.result": it.result,
   "run.task.started": it.taskStarted,
   "run.task.progress"(payload, at) {
-    this.progressed({ ...payload, call_id: payload.task_id }, at);
+    this.progressed({ ...payload, callId: payload.taskId }, at);
   },
   "run.task.output.delta"(payload, at) {
-    this.printed({ ...payload, call_id: payload.task_id }, at);
+    this.printed({ ...payload, callId: payload.taskId }, at);
   },
   "run.task.finished"(payload, at) {
-    this.result({ ...payload, call_id: payload.task_id }, at);
+    this.result({ ...payload, callId: payload.taskId }, at);
   },
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,

@@ -183,7 +183,7 @@ export class Page {
     values.model(model.model);
     values.thread(model.thread);
     values.events(number(model.last));
-    for (const name of ["workspace", "deadline", "parent", "forked_from"]) values[name](model.facts[name] ?? "");
+    for (const name of ["workspace", "deadline", "parent", "forkedFrom"]) values[name](model.facts[name] ?? "");
   }
 
   /** Show or hide a button; the focus stays on the page. */
@@ -239,7 +239,7 @@ export class Page {
       "workspace",
       "deadline",
       "parent",
-      "forked_from",
+      "forkedFrom",
       "events",
     ]) {
       const value = h("bdi");
@@ -252,7 +252,7 @@ export class Page {
       part("details").append(line);
       this.values[name] = (text) => {
         line.hidden = !text;
-        if ((name === "parent" || name === "forked_from") && text)
+        if ((name === "parent" || name === "forkedFrom") && text)
           value.replaceChildren(h("a", { href: addressOf(text.replace(/@\d+$/, "")) }, text)); // run@step
         else tell(value, oneLine(text, 300));
       };

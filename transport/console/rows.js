@@ -274,7 +274,7 @@ function* output({ output, said }) {
   }
 }
 
-function summary({ steps, usage, active_seconds: active, waited }) {
+function summary({ steps, usage, activeSeconds: active, waited }) {
   const values = { steps, tokens: compact((usage?.input ?? 0) + (usage?.output ?? 0)), active: duration(active ?? 0) };
   if (waited < WAITED_MS) return h("p", { class: "end-facts", say: ["end.summary", values] });
   return h("p", { class: "end-facts", say: ["end.summary.waited", { ...values, waited: duration(waited / 1000) }] });

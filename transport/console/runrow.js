@@ -15,7 +15,7 @@ export function stateOf({ stage, status, held, degraded, termination }) {
 }
 
 /** What the oldest open ticket asks, as a key of the words and its values; null if nothing is asked. */
-export function askOf({ asked, asked_count: count = 0 }, me) {
+export function askOf({ asked, askedCount: count = 0 }, me) {
   const [ticket] = asked ?? [];
   if (!ticket) return null;
   const message = saysNothing(ticket.message) ? "" : oneLine(ticket.message, 160);
@@ -67,14 +67,14 @@ export class RunRow {
     this.ask.hidden = !asked;
     if (asked) say(this.ask, ...asked);
     this.link.title = asked ? this.ask.textContent : "";
-    const at = moment(Date.parse(row.waiting_since ?? row.created_at));
-    say(this.when, row.waiting_since ? "runs.when.waiting" : "runs.when.started", { at }, "title");
+    const at = moment(Date.parse(row.waitingSince ?? row.createdAt));
+    say(this.when, row.waitingSince ? "runs.when.waiting" : "runs.when.started", { at }, "title");
     this.tick();
   }
 
   /** What changes with the time. */
   tick(now = Date.now()) {
-    const { waiting_since: since, created_at: created } = this.drawn;
+    const { waitingSince: since, createdAt: created } = this.drawn;
     if (since) tell(this.when, wholeSeconds((now - Date.parse(since)) / 1000));
     else tell(this.when, ago(Date.parse(created), now));
     this.when.classList.toggle("is-waiting", Boolean(since));

@@ -229,14 +229,14 @@ export class Runs {
     const model = this.#shown;
     if (!model || model.run !== row.run || model.last <= row.sequence || model.stage === null) return row;
     const open = model.open;
-    const since = open.length ? new Date(open[0].requestedAt).toISOString() : row.waiting_since;
+    const since = open.length ? new Date(open[0].requestedAt).toISOString() : row.waitingSince;
     return {
       ...row,
       stage: model.stage,
       status: model.done ? "done" : model.stage === "needs_approval" ? "waiting" : row.status,
-      waiting_since: model.stage === "needs_approval" ? since : null,
+      waitingSince: model.stage === "needs_approval" ? since : null,
       asked: open.slice(0, 3),
-      asked_count: open.length,
+      askedCount: open.length,
       step: model.step,
       termination: model.end ? { kind: model.end.termination } : null,
       held: false,

@@ -17,7 +17,7 @@ export const saysNothing = (message) => !message || message === PLAIN;
 /** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (what has happened?). */
 export function formOf(ticket) {
   if (ticket.reason === "outcome_unknown") return "unknown";
-  return ticket.response_schema || ticket.resume_mode !== "replay_tool_call" ? "answer" : "approve";
+  return ticket.responseSchema || ticket.resumeMode !== "replay_tool_call" ? "answer" : "approve";
 }
 
 /** True if a ticket names no reviewers, or this principal among them. */
@@ -55,14 +55,14 @@ export function* ticketBody(ticket, call, blocks) {
   const { action } = ticket;
   const says = action && !["outcome_unknown", "run:resume", `tool:${ticket.tool}`].includes(action);
   if (says) yield fact("ask.action", foreign(action));
-  if (ticket.call_id !== null) {
+  if (ticket.callId !== null) {
     yield fact("ask.call", foreign(ticket.tool, "card-tool"), effect(call));
     yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
   }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);
-  if (ticket.response_schema && !hasForm(ticket.response_schema)) yield schema(ticket.response_schema, blocks);
+  if (ticket.responseSchema && !hasForm(ticket.responseSchema)) yield schema(ticket.responseSchema, blocks);
   if (ticket.reviewers?.length) yield fact("ask.reviewers", foreign(oneLine(reviewersOf(ticket), 300)));
-  if (ticket.expires_at) yield expiry(ticket);
+  if (ticket.expiresAt) yield expiry(ticket);
   yield* warnings(ticket);
   yield fingerprint(String(ticket.fingerprint));
 }
@@ -80,7 +80,7 @@ function fact(name, ...shown) {
 }
 
 /** What happens, and when, if nobody decides. */
-function expiry({ expires_at: until, on_expiry: then, call_id: call }) {
+function expiry({ expiresAt: until, onExpiry: then, callId: call }) {
   const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
   const at = moment(Date.parse(until)) || oneLine(until, 40);
   return fact("ask.expiry", h("span", { say: [`ask.expiry.${what}`, { at }] }));

@@ -159,7 +159,7 @@ def _known(state: AgUiState, event: Event) -> bool:
     if state.after is not None:
         return event.sequence <= state.after
     if event.type == "run.approval.resolved":
-        return event.payload["ticket_id"] not in state.answered
+        return event.payload["ticketId"] not in state.answered
     return event.type not in TERMINAL_EVENTS
 
 
@@ -176,12 +176,12 @@ def _step_finished(draft: AgUiBuilder, _: RunHistory, __: Payload) -> None:
 
 def _text(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.close_reasoning()
-    draft.open_text(payload["message_id"])
-    draft.put("TEXT_MESSAGE_CONTENT", messageId=payload["message_id"], delta=payload["text"])
+    draft.open_text(payload["messageId"])
+    draft.put("TEXT_MESSAGE_CONTENT", messageId=payload["messageId"], delta=payload["text"])
 
 
 def _reasoning(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    name = reasoning_id(payload["message_id"])
+    name = reasoning_id(payload["messageId"])
     draft.open_reasoning(name)
     draft.put("REASONING_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
 
@@ -197,7 +197,7 @@ def _retried(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None:
-    name, text = payload["message_id"], payload["text"]
+    name, text = payload["messageId"], payload["text"]
     streamed = before.growing.get(name)
     if streamed and payload.get("large"):
         text = streamed  # `text` is an excerpt; the deltas have the full text
@@ -221,7 +221,7 @@ def _discarded(draft: AgUiBuilder, _: RunHistory, __: Payload) -> None:
 
 
 def _called(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    name, owner = call_name(draft.history, payload["call_id"]), draft.history.owners[payload["call_id"]]
+    name, owner = call_name(draft.history, payload["callId"]), draft.history.owners[payload["callId"]]
     draft.close_reasoning()
     draft.close_text()
     draft.put("TOOL_CALL_START", toolCallId=name, toolCallName=payload["tool"], parentMessageId=owner)
@@ -230,7 +230,7 @@ def _called(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 
 def _result(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    call_id, failed = payload["call_id"], failure_of(payload)
+    call_id, failed = payload["callId"], failure_of(payload)
     draft.put(
         "TOOL_CALL_RESULT",
         messageId=result_id(draft.history, call_id),
@@ -254,8 +254,8 @@ def _printed(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
 
 def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], patch: list[dict[str, Any]]) -> None:
     """Send an activity: the first of an attempt replaces that of the previous attempt; later ones are appended."""
-    attempt = (payload["call_id"], payload["attempt"])
-    name = f"{result_id(draft.history, payload['call_id'])}:activity"
+    attempt = (payload["callId"], payload["attempt"])
+    name = f"{result_id(draft.history, payload['callId'])}:activity"
     if attempt in draft.activities:
         draft.put("ACTIVITY_DELTA", messageId=name, activityType=ACTIVITY, patch=patch)
         return
@@ -265,9 +265,9 @@ def _activity(draft: AgUiBuilder, payload: Payload, content: dict[str, Any], pat
 
 
 def _steered(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
-    if payload["command_id"] in draft.history.sent:
+    if payload["commandId"] in draft.history.sent:
         return
-    name = payload["message_id"]
+    name = payload["messageId"]
     draft.put("TEXT_MESSAGE_START", messageId=name, role="user")
     draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=payload["text"])
     draft.put("TEXT_MESSAGE_END", messageId=name)

@@ -165,7 +165,7 @@ class AgUiBuilder:
         self._finished(outcome={"type": "interrupt", "interrupts": asked})
 
     def _interrupt(self, ticket: Payload) -> dict[str, Any]:
-        call_id = ticket.get("call_id")
+        call_id = ticket.get("callId")
         return interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
 
     def end(self) -> None:

@@ -146,12 +146,12 @@ def _step_finished(history: RunHistory, _: Payload) -> RunHistory:
 
 
 def _asked_model(history: RunHistory, payload: Payload) -> RunHistory:
-    return attrs.evolve(history, answer=payload["message_id"])
+    return attrs.evolve(history, answer=payload["messageId"])
 
 
 def _answered(history: RunHistory, payload: Payload) -> RunHistory:
     """Complete the answer; its reasoning is kept."""
-    return _settle(_retried(history, payload), reasoning_id(payload["message_id"]))
+    return _settle(_retried(history, payload), reasoning_id(payload["messageId"]))
 
 
 def _retried(history: RunHistory, payload: Payload) -> RunHistory:
@@ -159,15 +159,15 @@ def _retried(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _text(history: RunHistory, payload: Payload) -> RunHistory:
-    return _grow(history, payload["message_id"], "assistant", payload["text"])
+    return _grow(history, payload["messageId"], "assistant", payload["text"])
 
 
 def _reasoning(history: RunHistory, payload: Payload) -> RunHistory:
-    return _grow(history, reasoning_id(payload["message_id"]), "reasoning", payload["text"])
+    return _grow(history, reasoning_id(payload["messageId"]), "reasoning", payload["text"])
 
 
 def _completed(history: RunHistory, payload: Payload) -> RunHistory:
-    name, text = payload["message_id"], payload["text"]
+    name, text = payload["messageId"], payload["text"]
     if payload.get("large"):
         text = history.growing.get(name) or text  # `text` is an excerpt; the deltas have the full text
     history = _settle(history, name)
@@ -182,7 +182,7 @@ def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
 
     Its reasoning stays, emptied, because a snapshot cannot delete it at a client.
     """
-    discarded = payload["message_id"]
+    discarded = payload["messageId"]
     emptied = reasoning_id(discarded)
     growing = {name: text for name, text in history.growing.items() if name not in (discarded, emptied)}
     entries = (
@@ -192,7 +192,7 @@ def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _called(history: RunHistory, payload: Payload) -> RunHistory:
-    call_id, owner = payload["call_id"], history.answer
+    call_id, owner = payload["callId"], history.answer
     call = (call_name(history, call_id), payload["tool"], _encode(payload["arguments"]).decode())
     history = attrs.evolve(history, owners={**history.owners, call_id: owner})
     known = _index(history.entries, owner)
@@ -204,7 +204,7 @@ def _called(history: RunHistory, payload: Payload) -> RunHistory:
 
 def _result(history: RunHistory, payload: Payload) -> RunHistory:
     """Insert the result after the message with the call and the results that already follow that message."""
-    call_id = payload["call_id"]
+    call_id = payload["callId"]
     entry = HistoryEntry(
         id=result_id(history, call_id),
         role="tool",
@@ -220,19 +220,19 @@ def _result(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _requested(history: RunHistory, payload: Payload) -> RunHistory:
-    return attrs.evolve(history, tickets={**history.tickets, payload["ticket_id"]: payload})
+    return attrs.evolve(history, tickets={**history.tickets, payload["ticketId"]: payload})
 
 
 def _resolved(history: RunHistory, payload: Payload) -> RunHistory:
-    open_ones = {name: one for name, one in history.tickets.items() if name != payload["ticket_id"]}
+    open_ones = {name: one for name, one in history.tickets.items() if name != payload["ticketId"]}
     return attrs.evolve(history, tickets=open_ones)
 
 
 def _steered(history: RunHistory, payload: Payload) -> RunHistory:
-    given = history.sent.get(payload["command_id"])
+    given = history.sent.get(payload["commandId"])
     if given is not None:
         return _add(history, HistoryEntry(id=given, role="given"))
-    return _add(history, HistoryEntry(id=payload["message_id"], role="user", text=payload["text"]))
+    return _add(history, HistoryEntry(id=payload["messageId"], role="user", text=payload["text"]))
 
 
 _FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {

@@ -28,16 +28,8 @@ Payload = JSONObject
 
 _REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
 """Reason of a ticket -> the protocol's term; other reasons become `greenroom:<reason>`."""
-_SHOWN: Final = {
-    "call_id": "callId",
-    "tool": "tool",
-    "arguments": "arguments",
-    "fingerprint": "fingerprint",
-    "action": "action",
-    "parameters": "parameters",
-    "resume_mode": "resumeMode",
-}
-"""Fields of run.approval.requested in an interrupt's metadata -> their names there."""
+_SHOWN: Final = ("callId", "tool", "arguments", "fingerprint", "action", "parameters", "resumeMode")
+"""Fields of run.approval.requested that an interrupt's metadata holds."""
 _SHARED: Final = ("$defs", "definitions")
 """Keys of the shared definitions in a JSON Schema: references start at the root, so the definitions move there."""
 
@@ -70,23 +62,21 @@ def interrupt(ticket: Payload, call: str | None) -> dict[str, Any]:
     reason = ticket["reason"]
     name = _REASONS.get(reason, f"greenroom:{reason}")
     shown: dict[str, Any] = {
-        "id": ticket["ticket_id"],
+        "id": ticket["ticketId"],
         "reason": "confirmation" if name == "tool_call" and call is None else name,
         "message": ticket.get("message") or ticket.get("action") or None,
         "toolCallId": call,
         "responseSchema": response_schema(ticket),
-        "expiresAt": ticket.get("expires_at"),
-        "metadata": {
-            "greenroom": {told: ticket[name] for name, told in _SHOWN.items() if ticket.get(name) not in (None, "")}
-        },
+        "expiresAt": ticket.get("expiresAt"),
+        "metadata": {"greenroom": {name: ticket[name] for name in _SHOWN if ticket.get(name) not in (None, "")}},
     }
     return {name: value for name, value in shown.items() if value is not None}
 
 
 def response_schema(ticket: Payload) -> dict[str, Any] | None:
     """Return the JSON Schema of an answer's payload; None allows any payload."""
-    own = ticket.get("response_schema")
-    mode = ticket["resume_mode"]
+    own = ticket.get("responseSchema")
+    mode = ticket["resumeMode"]
     if mode == "use_decision_as_tool_result":
         return None if own is None else dict(own)
     if mode == "pass_decision_to_tool":
@@ -97,7 +87,7 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
         "reason": {"type": "string", "description": "Why; the agent is told when a call is declined."},
         "approvedActionFingerprint": {"type": "string", "description": "The fingerprint of metadata.greenroom."},
     }
-    if ticket.get("call_id") is None:
+    if ticket.get("callId") is None:
         del properties["editedArgs"]
         properties["result"] = {"description": "What the agent is to know when it goes on."}
     shared: dict[str, Any] = {}

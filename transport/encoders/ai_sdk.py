@@ -75,7 +75,7 @@ from .ai_sdk_builder import (
 
 INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
 """Default error text of an interrupted stream."""
-_HIDDEN: Final = ("tool", "arguments", "parameters", "response_schema", "fingerprint")
+_HIDDEN: Final = ("tool", "arguments", "parameters", "responseSchema", "fingerprint")
 """Fields of a ticket that are not repeated when it is closed: they may be large, and the tool part has them."""
 
 
@@ -102,7 +102,7 @@ def step(state: AiSdkState, event: Event) -> tuple[AiSdkState, tuple[Part, ...]]
     draft = AiSdkBuilder(state)
     draft.sequence = event.sequence
     if event.type == "run.created":
-        draft.thread_id, draft.agent_id = event.payload["thread_id"], event.agent_id
+        draft.thread_id, draft.agent_id = event.payload["threadId"], event.agent_id
     live = event.sequence > state.after
     if live and not state.opened:
         draft.open()
@@ -133,7 +133,7 @@ def finish(state: AiSdkState, *, reason: str = INTERRUPTED) -> tuple[AiSdkState,
     elif state.waiting and state.tickets:  # between two events of one commit, a waiting run may have no ticket yet
         for call_id in state.calls:
             _request(draft, call_id)
-        of_calls = any(ticket["call_id"] is not None for ticket in state.tickets.values())
+        of_calls = any(ticket["callId"] is not None for ticket in state.tickets.values())
         draft.close(StreamEnd(status="waiting", reason="tool-calls" if of_calls else "other"))
     else:
         error = {"type": "error", "errorText": reason}
@@ -155,15 +155,15 @@ def _finished_step(d: AiSdkBuilder, _: Payload) -> None:
 
 
 def _text(d: AiSdkBuilder, payload: Payload) -> None:
-    d.more("text", payload["message_id"], payload["text"])
+    d.more("text", payload["messageId"], payload["text"])
 
 
 def _reasoning(d: AiSdkBuilder, payload: Payload) -> None:
-    d.more("reasoning", payload["message_id"], payload["text"])
+    d.more("reasoning", payload["messageId"], payload["text"])
 
 
 def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
-    message_id, text = payload["message_id"], payload["text"]
+    message_id, text = payload["messageId"], payload["text"]
     shown = d.answering.text if d.answering is not None and d.answering.id == message_id else ""
     if shown and payload.get("large"):
         text = shown  # `text` is an excerpt; the deltas have the full text
@@ -175,23 +175,23 @@ def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _discarded(d: AiSdkBuilder, payload: Payload) -> None:
-    d.take_back(payload["message_id"], payload["reason"])
+    d.take_back(payload["messageId"], payload["reason"])
 
 
 def _called(d: AiSdkBuilder, payload: Payload) -> None:
     d.end_block()
-    d.calls = {**d.calls, payload["call_id"]: StreamedCall(tool=payload["tool"], arguments=payload["arguments"])}
+    d.calls = {**d.calls, payload["callId"]: StreamedCall(tool=payload["tool"], arguments=payload["arguments"])}
 
 
 def _started_call(d: AiSdkBuilder, payload: Payload) -> None:
     d.waiting = False
-    call = d.calls.get(payload["call_id"])
+    call = d.calls.get(payload["callId"])
     if call is not None and (_unset(call.part) or not call.part.provider):
-        d.show(payload["call_id"])
+        d.show(payload["callId"])
 
 
 def _progress(d: AiSdkBuilder, payload: Payload) -> None:
-    d.data("tool-progress", payload["call_id"], payload)
+    d.data("tool-progress", payload["callId"], payload)
 
 
 def _printed(d: AiSdkBuilder, payload: Payload) -> None:
@@ -199,7 +199,7 @@ def _printed(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _task(d: AiSdkBuilder, payload: Payload) -> None:
-    d.data("task", payload["task_id"], {"status": "running", **payload})
+    d.data("task", payload["taskId"], {"status": "running", **payload})
 
 
 def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
@@ -207,9 +207,9 @@ def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
-    ticket_id, call_id = payload["ticket_id"], payload["call_id"]
+    ticket_id, call_id = payload["ticketId"], payload["callId"]
     known = call_id is not None and call_id in d.calls
-    wants = answer_of(payload["reason"], payload["resume_mode"], payload.get("response_schema"))
+    wants = answer_of(payload["reason"], payload["resumeMode"], payload.get("responseSchema"))
     answer = wants if known else "command"
     d.tickets = {**d.tickets, ticket_id: payload}
     d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer})
@@ -223,12 +223,12 @@ def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _closed_ticket(d: AiSdkBuilder, payload: Payload) -> None:
-    ticket_id, call_id, how = payload["ticket_id"], payload["call_id"], payload["resolution"]
+    ticket_id, call_id, how = payload["ticketId"], payload["callId"], payload["resolution"]
     opened = {name: value for name, value in d.tickets.get(ticket_id, {}).items() if name not in _HIDDEN}
     d.tickets = {name: ticket for name, ticket in d.tickets.items() if name != ticket_id}
     facts = {name: value for name, value in payload.items() if name not in ("resolution", "reason")}
     if payload.get("reason") is not None:
-        facts["decision_reason"] = payload["reason"]
+        facts["decisionReason"] = payload["reason"]
     d.data("ticket", ticket_id, {**opened, **facts, "status": how})
     call = d.calls.get(call_id)
     if call is None or call.ticket != ticket_id:
@@ -240,7 +240,7 @@ def _closed_ticket(d: AiSdkBuilder, payload: Payload) -> None:
 
 
 def _result(d: AiSdkBuilder, payload: Payload) -> None:
-    call_id = payload["call_id"]
+    call_id = payload["callId"]
     call = d.calls.get(call_id)
     if call is None:
         return
@@ -282,7 +282,7 @@ def _settle_approval(d: AiSdkBuilder, call_id: str, approved: bool, reason: str 
 
 
 def _input(d: AiSdkBuilder, payload: Payload) -> None:
-    d.data("input", payload["message_id"], payload)
+    d.data("input", payload["messageId"], payload)
 
 
 def _moved(d: AiSdkBuilder, _: Payload) -> None:
@@ -295,7 +295,7 @@ def _waits(d: AiSdkBuilder, _: Payload) -> None:
 
 
 def _ended(d: AiSdkBuilder, payload: Payload) -> None:
-    facts = {name: payload[name] for name in ("usage", "steps", "active_seconds") if name in payload}
+    facts = {name: payload[name] for name in ("usage", "steps", "activeSeconds") if name in payload}
     if "output" in payload and not isinstance(payload["output"], str):
         facts["output"] = payload["output"]
     kind, code = payload["termination"], payload.get("code")

@@ -152,7 +152,7 @@ class AiSdkBuilder:
 
     def facts(self, status: str, sequence: int) -> dict[str, Any]:
         """Return the content of `data-run`: the run's state, and the sequence up to which the message includes it."""
-        where = {"run_id": self.before.run_id, "thread_id": self.thread_id, "agent_id": self.agent_id}
+        where = {"runId": self.before.run_id, "threadId": self.thread_id, "agentId": self.agent_id}
         return {**where, "status": status, "sequence": sequence}
 
     def close(self, end: StreamEnd) -> None:
@@ -205,7 +205,7 @@ class AiSdkBuilder:
             self.say("reset-step")
             self.parts += self.kept.values()
         else:
-            self.data("discarded", message_id, {"message_id": message_id, "blocks": list(now.blocks), "reason": reason})
+            self.data("discarded", message_id, {"messageId": message_id, "blocks": list(now.blocks), "reason": reason})
 
     # --- its calls ---------------------------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ def _queued(run_id: str) -> Part:
 
 
 def _notice(ticket_id: str, refused: Refused) -> Part:
-    notice = {"event": "refused", "ticket_id": ticket_id, "code": refused.error.code, "detail": refused.message}
+    notice = {"event": "refused", "ticketId": ticket_id, "code": refused.error.code, "detail": refused.message}
     return {"type": "data-notice", "data": notice, "transient": True}
 
 

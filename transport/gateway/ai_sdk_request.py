@@ -206,7 +206,7 @@ def _answer(part: Json) -> TicketAnswer | None:
 def _sequence(message: Json) -> int | None:
     for part in message["parts"]:
         data = _object(part.get("data"))
-        if part["type"] == "data-run" and data.get("run_id") == message["id"] and data.get("status") != "running":
+        if part["type"] == "data-run" and data.get("runId") == message["id"] and data.get("status") != "running":
             sequence = data.get("sequence")
             return sequence if type(sequence) is int and sequence >= 0 else None
     return None

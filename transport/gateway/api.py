@@ -7,9 +7,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 import greenroom as gr
+from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
@@ -259,8 +259,7 @@ class Api:
         ticket = await self.runtime.reader.ticket(run_id, target)
         if ticket is None:
             return None
-        names = ("ticket_id", "call_id", "status", "decided_by", "decided_at")
-        return {name: getattr(ticket, name) for name in names}
+        return wire_of(ticket, ("ticket_id", "call_id", "status", "decided_by", "decided_at"))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -299,16 +298,16 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "title": view.title,
         "stage": view.stage,
         "status": view.status,
-        "termination": None if view.termination is None else msgspec.structs.asdict(view.termination),
+        "termination": wire(view.termination),
         "calls": dict(view.calls),
         "tickets": [plain_ticket(one) for one in view.tickets],
-        "tasks": {name: attrs.asdict(task) for name, task in view.tasks.items()},
-        "usage": msgspec.structs.asdict(view.usage),
+        "tasks": {name: wire(task) for name, task in view.tasks.items()},
+        "usage": wire(view.usage),
         "step": view.step,
         "sequence": view.last_sequence,
         "pending": view.pending,
         "degraded": view.degraded,
-        "waiting_for": plain_wait(view.waiting_for),
+        "waitingFor": plain_wait(view.waiting_for),
     }
 
 
@@ -321,7 +320,7 @@ def plain_ticket(ticket: gr.Ticket) -> dict[str, Any]:
     """Return the clients' form of an open ticket: what is needed to decide it."""
     names = ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message", "parameters")
     more = ("response_schema", "resume_mode", "requested_at", "expires_at", "on_expiry", "reviewers")
-    return {name: getattr(ticket, name) for name in (*names, *more)}
+    return wire_of(ticket, (*names, *more))
 
 
 def _moment(name: str, text: str | None) -> datetime | None:

@@ -12,20 +12,21 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ResumeMode, TicketReason
-from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
+from greenroom.actors.contract.lifecycle import RunStatus, Stage
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
-from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.contract.tasks import TaskStatus
 from greenroom.actors.contract.waiting_for import WaitKind
 
 from ..protocol.codes import ERRORS
-from ..protocol.lines import Counts, Newest, RunLine
+from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
 
 ErrorCode = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(ERRORS)})]
 
 
-class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """The base of all bodies. Readers ignore unknown fields: fields may be added."""
 
 
@@ -63,6 +64,14 @@ class WaitBody(ResponseBody, frozen=True, kw_only=True):
     run: str | None
 
 
+class TaskLine(ResponseBody, frozen=True, kw_only=True):
+    """A background task that lives."""
+
+    task_id: str
+    tool: str
+    status: TaskStatus
+
+
 class RunBody(ResponseBody, frozen=True, kw_only=True):
     """A run at one moment.
 
@@ -77,10 +86,10 @@ class RunBody(ResponseBody, frozen=True, kw_only=True):
     title: str
     stage: Stage
     status: RunStatus
-    termination: Termination | None
+    termination: TerminationLine | None
     calls: Mapping[str, CallStatus]
     tickets: tuple[OpenTicket, ...]
-    tasks: Mapping[str, TaskView]
+    tasks: Mapping[str, TaskLine]
     usage: Usage
     step: int
     sequence: Newest

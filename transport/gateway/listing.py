@@ -20,7 +20,7 @@ from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.titles import shown_line
 
 from ..protocol.limits import PAGE_BYTES, ROW_BYTES
-from ..protocol.lines import Counts, RunLine, TicketLine
+from ..protocol.lines import Counts, RunLine, TerminationLine, TicketLine
 from .access import Principal, everything
 
 SCAN: Final = 500
@@ -188,10 +188,11 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
     )
 
 
-def _termination(found: gr.Termination | None, reader: gr.RunReader) -> gr.Termination | None:
-    if found is None or found.detail is None:
-        return found
-    return replace(found, detail=shown_line(found.detail, reader.redactor))
+def _termination(found: gr.Termination | None, reader: gr.RunReader) -> TerminationLine | None:
+    if found is None:
+        return None
+    detail = None if found.detail is None else shown_line(found.detail, reader.redactor)
+    return TerminationLine(kind=found.kind, code=found.code, detail=detail, by=found.by, error_id=found.error_id)
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ DONE: Final = CloseCode(1000, "done", "The client has closed the connection.", r
 GOING_AWAY: Final = CloseCode(1001, "going_away", "The server stops.", retry=True)
 TOO_BIG: Final = CloseCode(1009, "too_big", "A message was longer than the limit in gw.welcome.", retry=False)
 INTERNAL: Final = CloseCode(1011, "internal", "The gateway failed at this connection; a bug.", retry=True)
-RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retry_after_ms.", retry=True)
+RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retryAfterMs.", retry=True)
 OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
 BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "What was sent is not a JSON object in a text frame.", retry=False)
 UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or one that nobody has.", retry=False)
@@ -110,7 +110,7 @@ _ERRORS = (
     ErrorCode("method_not_allowed", 405, "The path does not take this method; `current` has those that it takes."),
     ErrorCode("request_timeout", 408, "The request did not come whole within the time limit."),
     ErrorCode("run_exists", 409, "The run id is taken by a run with another content."),
-    ErrorCode("thread_busy", 409, "The thread has an active run and on_busy is refuse."),
+    ErrorCode("thread_busy", 409, "The thread has an active run and onBusy is refuse."),
     ErrorCode("decision_id_conflict", 409, "The id was used for another command."),
     ErrorCode("already_decided", 409, "The ticket has been decided otherwise; `current` tells how."),
     ErrorCode("run_done", 409, "The run has ended."),

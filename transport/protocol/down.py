@@ -10,12 +10,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
 
 from .lines import Counts, RunLine
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", rename=camel):
     """The base of all gateway frames: a type; fields that have their default are left out."""
 
 

@@ -7,14 +7,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import TicketReason
-from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
+from greenroom.actors.contract.lifecycle import RunStatus, Stage, TerminationKind
 from greenroom.actors.contract.messages import Usage
 
 Newest = Annotated[int, msgspec.Meta(ge=0, description="Of the newest event; 0 if there is none.")]
 
 
-class TicketLine(msgspec.Struct, frozen=True, kw_only=True):
+class TicketLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """A summary of an open ticket. `reviewers`: who may decide; empty means every principal with the scope."""
 
     ticket_id: str
@@ -29,7 +30,20 @@ class TicketLine(msgspec.Struct, frozen=True, kw_only=True):
     reviewers: tuple[str, ...]
 
 
-class RunLine(msgspec.Struct, frozen=True, kw_only=True):
+class TerminationLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
+    """Why a run ended, with the code and text that belong to the kind.
+
+    `by`: who cancelled. `error_id`: of a failure of user code, by which the log line is found.
+    """
+
+    kind: TerminationKind
+    code: str | None = None
+    detail: str | None = None
+    by: str | None = None
+    error_id: str | None = None
+
+
+class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """One line of a list of runs; its texts are redacted.
 
     Attributes:
@@ -61,10 +75,10 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     waiting_since: datetime | None
     asked: tuple[TicketLine, ...]
     asked_count: int
-    termination: Termination | None
+    termination: TerminationLine | None
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
+class Counts(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """The numbers of unfinished runs that the principal may see, by status."""
 
     created: int

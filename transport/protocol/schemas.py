@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.schemas import wire_words
 
 from .codes import CLOSE_CODES, ERRORS, SUBPROTOCOL
 from .down import DOWN
@@ -29,6 +31,8 @@ def components(classes: Iterable[type[object]], template: str) -> dict[str, Sche
     """Return name -> schema of these classes and of the types they contain.
 
     `template` formats a reference to `{name}`.
+
+    Properties have the names of the wire.
     """
     _, found = msgspec.json.schema_components(classes, ref_template=template)
     return {name: tidied(schema) for name, schema in found.items()}
@@ -38,8 +42,15 @@ def tidied(schema: object) -> Any:
     """Return the schema as plain JSON data; field descriptions from docstrings are moved to the fields."""
     match schema:
         case {"description": str(text), **rest}:
-            about, fields = _read_docstring(text)
-            return {"description": about, **_described(tidied(rest), fields)}
+            found = tidied(rest)
+            about, fields = _read_docstring(wire_words(text, found.get("properties", ())))
+            return {"description": about, **_described(found, fields)}
+        case {"properties": dict(properties), **rest}:
+            names = {camel(name): tidied(value) for name, value in properties.items()}
+            found = {name: tidied(value) for name, value in rest.items()}
+            if "required" in found:
+                found["required"] = list(map(camel, found["required"]))
+            return {"properties": names, **found}
         case dict():
             return {name: tidied(value) for name, value in schema.items()}
         case list() | tuple():
@@ -52,7 +63,7 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a Google-style docstring into the text about the class and name -> text of its Attributes section."""
     about, _, section = inspect.cleandoc(text).partition("\n\nAttributes:\n")
     entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-    return about, {name: " ".join(said.split()) for names, said in entries for name in names.split(", ")}
+    return about, {camel(name): " ".join(said.split()) for names, said in entries for name in names.split(", ")}
 
 
 def _described(schema: Schema, fields: Mapping[str, str]) -> Schema:

@@ -1,7 +1,7 @@
 """The frames of a client, one class per type. cattrs decodes them, so an error names the field and its expected type.
 
 A text frame contains one JSON object; its `type` selects the class. Unknown fields are refused: a misspelt
-`edited_arguments` must not become an approval of the original arguments.
+`editedArguments` must not become an approval of the original arguments.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import attrs
 import cattrs
 import msgspec
-from cattrs.gen import make_dict_structure_fn
+from cattrs.gen import make_dict_structure_fn, override
 from cattrs.v import format_exception
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.supervision.fields import did_you_mean
@@ -249,10 +250,14 @@ def _one_of(value: object, kind: object) -> Any:
 
 _converter.register_structure_hook_func(lambda kind: kind == JSONObject, _object)
 _converter.register_structure_hook_func(_is_choice, _one_of)
-for _class in UP.values():
-    _converter.register_structure_hook(
-        _class, make_dict_structure_fn(_class, _converter, _cattrs_forbid_extra_keys=True)
-    )
+
+
+def _reader(cls: type[Any], converter: cattrs.Converter) -> Any:
+    names: Any = {field.name: override(rename=camel(field.name)) for field in attrs.fields(cls)}
+    return make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **names)
+
+
+_converter.register_structure_hook_factory(attrs.has, _reader)
 
 
 class Malformed(Exception):
@@ -312,8 +317,14 @@ def structure(data: JSONObject, cls: type[Any], what: str) -> Any:
     try:
         return _converter.structure(dict(data), cls)
     except cattrs.ClassValidationError as error:
-        faults = "; ".join(cattrs.transform_error(error, path=what, format_exception=_explain))
+        faults = "; ".join(map(_on_the_wire, cattrs.transform_error(error, path=what, format_exception=_explain)))
         raise Refused("bad_message", faults[:1000]) from error
+
+
+def _on_the_wire(fault: str) -> str:
+    """A fault with the path of its field as the client writes it; cattrs names the attribute."""
+    text, at, path = fault.rpartition(" @ ")
+    return f"{text}{at}{camel(path)}"
 
 
 def _explain(error: BaseException, kind: type | None) -> str:
@@ -321,8 +332,10 @@ def _explain(error: BaseException, kind: type | None) -> str:
         case KeyError():
             return f"{error.args[0]} is missing"
         case cattrs.ForbiddenExtraKeysError():
-            known = ", ".join(one.name for one in attrs.fields(error.cl))
-            return f"{', '.join(sorted(map(str, error.extra_fields)))[:100]} is not known here; there are {known}"
+            known = [camel(one.name) for one in attrs.fields(error.cl)]
+            names = sorted(map(str, error.extra_fields))
+            near = did_you_mean(names[0], known, quoted=False)
+            return f"{', '.join(names)[:100]} is not known here; {near}there are {', '.join(known)}"
         case TypeError() | ValueError() if error.args:
             return str(error.args[0])[:200]
         case _:

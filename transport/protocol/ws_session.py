@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, assert_never
 
 import attrs
 
+from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.envelope import FRAME_BYTES
 
 from . import codes, down, up
@@ -57,6 +58,15 @@ from .ws_output import SessionError, SessionOutput, framed
 
 BROKEN_FRAMES: Final = (1002, 1007)
 """RFC 6455's codes for malformed frames and invalid UTF-8; such a peer receives a close frame without a JSON frame."""
+_TOLD_LIMITS: Final = (
+    "message_bytes",
+    "messages_per_second",
+    "subscriptions",
+    "watches",
+    "watch_seconds",
+    "watch_bytes",
+)
+"""Of `Limits`, those that a client has to keep."""
 LONGEST_REASON: Final = 100
 """Maximum characters of the reason in gw.bye: a close frame has room for 123 bytes."""
 
@@ -182,15 +192,10 @@ class WebSocketSession:
                 scopes=tuple(sorted(identity.scopes)),
                 heartbeat_seconds=limits.heartbeat_seconds,
                 limits={
-                    "message_bytes": limits.message_bytes,
-                    "messages_per_second": limits.messages_per_second,
-                    "subscriptions": limits.subscriptions,
-                    "watches": limits.watches,
-                    "watch_seconds": limits.watch_seconds,
-                    "watch_bytes": limits.watch_bytes,
-                    "row_bytes": ROW_BYTES,
-                    "page_bytes": PAGE_BYTES,
-                    "event_bytes": FRAME_BYTES,
+                    **wire_of(limits, _TOLD_LIMITS),
+                    "rowBytes": ROW_BYTES,
+                    "pageBytes": PAGE_BYTES,
+                    "eventBytes": FRAME_BYTES,
                 },
             )
         )

@@ -113,7 +113,7 @@ class Timeline:
 
     def _again(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         self._thinking = event.timestamp
-        detail, delay = payload.get("detail") or payload["code"], payload.get("delay_ms", 0) / 1000
+        detail, delay = payload.get("detail") or payload["code"], payload.get("delayMs", 0) / 1000
         when = f" in {text_format.duration(delay)}" if delay else ""
         yield Line(
             at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {text_format.one_line(detail, 120)}"
@@ -129,8 +129,8 @@ class Timeline:
         if self._said:
             yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(self._said))
             self._said = ""
-        tool = self._tools[payload["call_id"]] = text_format.one_line(payload["tool"], 40)
-        self._calls[payload["call_id"]] = _CallLine(tool, text_format.arguments(payload["arguments"]))
+        tool = self._tools[payload["callId"]] = text_format.one_line(payload["tool"], 40)
+        self._calls[payload["callId"]] = _CallLine(tool, text_format.arguments(payload["arguments"]))
 
     def _started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         call = self._call(payload)
@@ -165,21 +165,21 @@ class Timeline:
         call = self._call(payload)
         if call.half_line:
             yield Line(at=at, kind="output", who=call.tool, what=text_format.clean(call.half_line))
-        self._calls.pop(payload["call_id"], None)
-        if payload["call_id"] in self._refused:
+        self._calls.pop(payload["callId"], None)
+        if payload["callId"] in self._refused:
             return  # the decision's line shows this
         code, data = payload.get("code"), payload.get("result")
         outcome = text_format.result(data, 100)
         if code is not None:
             outcome = f"{code}: {outcome}" if outcome else code
-        seconds = None if call.since is None else payload["duration_ms"] / 1000
+        seconds = None if call.since is None else payload["durationMs"] / 1000
         kind = _ENDS[payload["status"]]
         yield Line(at=at, kind=kind, who=call.tool, what=call.arguments, outcome=outcome, seconds=seconds)
 
     def _task_started(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         """Show a task like a call, under its own id."""
-        tool = self._tools[payload["task_id"]] = text_format.one_line(payload["tool"], 40)
-        task = self._calls[payload["task_id"]] = _CallLine(
+        tool = self._tools[payload["taskId"]] = text_format.one_line(payload["tool"], 40)
+        task = self._calls[payload["taskId"]] = _CallLine(
             tool, text_format.arguments(payload["arguments"]), event.timestamp
         )
         attempt = payload["attempt"]
@@ -187,22 +187,22 @@ class Timeline:
         yield Line(at=at, kind="start", who=tool, what=task.arguments, outcome=how)
 
     def _task_progress(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        yield from self._progress(event, {**payload, "call_id": payload["task_id"]}, at)
+        yield from self._progress(event, {**payload, "callId": payload["taskId"]}, at)
 
     def _task_output(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        yield from self._output(event, {**payload, "call_id": payload["task_id"]}, at)
+        yield from self._output(event, {**payload, "callId": payload["taskId"]}, at)
 
     def _task_finished(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        yield from self._result(event, {**payload, "call_id": payload["task_id"]}, at)
+        yield from self._result(event, {**payload, "callId": payload["taskId"]}, at)
 
     def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
-        self._tickets[payload["ticket_id"]] = tool
-        if payload.get("call_id") is None:
+        self._tickets[payload["ticketId"]] = tool
+        if payload.get("callId") is None:
             what = text_format.one_line(payload.get("message", ""), 200)
             yield Line(at=at, kind="wait", who=tool, what=what, outcome="is held, and waits for a decision")
             return
-        call = self._calls.get(payload.get("call_id") or "")
+        call = self._calls.get(payload.get("callId") or "")
         if call is not None:
             call.since = None
         unknown = payload["reason"] == "outcome_unknown"
@@ -218,9 +218,9 @@ class Timeline:
         )
         text += f": {text_format.one_line(reason, 200)}" if reason else ""
         kind: Kind = "yes" if how == "approved" else "no"
-        if kind == "no" and payload.get("call_id") is not None:
-            self._refused.add(payload["call_id"])
-        yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticket_id"], "decision"), outcome=text)
+        if kind == "no" and payload.get("callId") is not None:
+            self._refused.add(payload["callId"])
+        yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticketId"], "decision"), outcome=text)
 
     def _noted(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         detail = payload.get("detail") or payload.get("reason") or payload.get("text") or payload.get("mode") or ""
@@ -240,7 +240,7 @@ class Timeline:
         yield Line(at=at, kind="note", who=self._tools.get(writer, text_format.one_line(writer, 40)), what=what)
 
     def _overrun(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
-        grace = text_format.duration(payload["grace_seconds"])
+        grace = text_format.duration(payload["graceSeconds"])
         who = text_format.one_line(payload.get("tool") or self.agent, 40)
         yield Line(
             at=at, kind="note", who=who, what=f"did not end within its grace of {grace}; its late result is dropped"
@@ -248,8 +248,8 @@ class Timeline:
 
     def _call(self, payload: JSONObject) -> _CallLine:
         """Return the call of an event; created if the timeline began after the call."""
-        tool = text_format.one_line(payload.get("tool") or payload["call_id"], 40)
-        return self._calls.setdefault(payload["call_id"], _CallLine(tool, ""))
+        tool = text_format.one_line(payload.get("tool") or payload["callId"], 40)
+        return self._calls.setdefault(payload["callId"], _CallLine(tool, ""))
 
 
 def _since(start: datetime | None, moment: datetime) -> str:

@@ -62,9 +62,9 @@ def words(stamp: int) -> str:
 def event(sequence: int, stamp: int) -> str:
     """An event as the gateway sends it, for servers that have none of their own."""
     return (
-        f'{{"id":"{RUN}-{sequence}","sequence":{sequence},"type":"run.message.delta","version":1,"runId":"{RUN}",'
+        f'{{"id":"{RUN}-{sequence}","sequence":{sequence},"type":"run.message.delta","version":2,"runId":"{RUN}",'
         '"sessionId":null,"agentId":"bench","timestamp":"2026-03-01T12:00:00.000Z","payload":'
-        f'{{"message_id":"{RUN}-m1","index":{sequence},"text":"{words(stamp)}"}}}}'
+        f'{{"messageId":"{RUN}-m1","index":{sequence},"text":"{words(stamp)}"}}}}'
     )
 
 

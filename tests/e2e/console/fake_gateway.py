@@ -85,7 +85,7 @@ class FakeGateway:
             case "hello":
                 who = {"principal": self.principal, "scopes": self.scopes}
                 welcome = {"connection": "c", "server": "s", "protocol": "greenroom.v1", "epoch": "e", **who}
-                return [{"type": "gw.welcome", **welcome, "heartbeat_seconds": 20, "limits": {}}]
+                return [{"type": "gw.welcome", **welcome, "heartbeatSeconds": 20, "limits": {}}]
             case "subscribe" if frame["run"] in self.runs:
                 run, after = frame["run"], frame["after"]
                 known = self.runs[run]

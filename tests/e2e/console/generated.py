@@ -32,7 +32,7 @@ IDS: Final = ("c1", "c2", "t1", "m1")
 """For the fields that end in _id: few, so that events speak of each other's calls and messages."""
 
 
-WHOLE_END: Final = {"usage": {}, "steps": 1, "last_sequence": 9, "from": "running", "by": "a", "active_seconds": 2.0}
+WHOLE_END: Final = {"usage": {}, "steps": 1, "lastSequence": 9, "from": "running", "by": "a", "activeSeconds": 2.0}
 """Of a terminal event; its time is a whole number."""
 
 
@@ -83,7 +83,7 @@ def payload(kind: str, chosen: Random) -> dict[str, Any]:
     for name, one in schema["properties"].items():
         if name not in schema["required"] and chosen.random() < 0.5:
             continue
-        ids = name.endswith("_id") and name != "ticket_id"
+        ids = name.endswith("Id") and name != "ticketId"
         made[name] = chosen.choice(IDS) if ids else chosen.choice(values(one))
     if chosen.random() < 0.3:
         made["of_a_later_version"] = chosen.choice(ANY)
@@ -107,7 +107,7 @@ def event(run: str, sequence: int, kind: str, content: dict[str, Any]) -> str:
             "id": f"{run}-{sequence}",
             "sequence": sequence,
             "type": kind,
-            "version": 1,
+            "version": 2,
             "runId": run,
             "sessionId": None,
             "agentId": "agent",
@@ -121,5 +121,5 @@ def event(run: str, sequence: int, kind: str, content: dict[str, Any]) -> str:
 def beginning(run: str) -> str:
     """The first event of a run."""
     return event(
-        run, 1, "run.created", {"to": "created", "agent": "agent", "thread_id": "t", "input": "go", "by": "ada"}
+        run, 1, "run.created", {"to": "created", "agent": "agent", "threadId": "t", "input": "go", "by": "ada"}
     )

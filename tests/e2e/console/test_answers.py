@@ -37,7 +37,7 @@ print("<b>paid</b>")
 
 
 def said(text: str, message: str = "m1") -> tuple[str, dict[str, Any]]:
-    return "run.message.completed", {"message_id": message, "role": "assistant", "text": text}
+    return "run.message.completed", {"messageId": message, "role": "assistant", "text": text}
 
 
 def test_an_answer_is_shown_as_markdown_and_loads_and_runs_nothing(console: Console):
@@ -150,13 +150,13 @@ def test_how_a_run_comes_to_life_is_one_line_that_opens(console: Console):
 
 
 TICKET = {
-    "ticket_id": "t1",
-    "call_id": "c1",
+    "ticketId": "t1",
+    "callId": "c1",
     "tool": "refund",
     "arguments": {"cents": 1},
     "fingerprint": "f",
     "reason": "tool_permission",
-    "resume_mode": "replay_tool_call",
+    "resumeMode": "replay_tool_call",
 }
 
 
@@ -227,7 +227,7 @@ def test_who_may_not_decide_sees_no_buttons_and_a_true_sentence(
 )
 def test_what_happens_if_nobody_decides_is_said(console: Console, then: str, words: str):
     gateway = FakeGateway(console).open()
-    asked = TICKET | {"expires_at": "2126-11-22T10:00:00Z", "on_expiry": then}
+    asked = TICKET | {"expiresAt": "2126-11-22T10:00:00Z", "onExpiry": then}
     gateway.show("timed", [("run.approval.requested", asked)])
     fact = console.page.locator(".card-fact", has_text="If nobody decides").inner_text()
     assert words in fact
@@ -240,7 +240,7 @@ def test_a_fault_goes_when_what_it_speaks_of_is_corrected(console: Console):
         "properties": {"name": {"type": "string"}, "floor": {"type": "integer"}},
         "required": ["name", "floor"],
     }
-    asked = TICKET | {"resume_mode": "use_decision_as_tool_result", "response_schema": schema}
+    asked = TICKET | {"resumeMode": "use_decision_as_tool_result", "responseSchema": schema}
     gateway = FakeGateway(console).open()
     gateway.show("form", [("run.approval.requested", asked)])
     page = console.page

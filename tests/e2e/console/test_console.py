@@ -341,7 +341,7 @@ def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, se
     console.page.route_web_socket(re.compile("/v1/ws$"), hold)
     console.open(run)
     card(console.page).wait_for()
-    ticket = server.payloads(run, "approval.requested")[0]["ticket_id"]
+    ticket = server.payloads(run, "approval.requested")[0]["ticketId"]
     server.post(f"/v1/runs/{run}/commands", type="decide", target=ticket, action="cancel")
     while not held:
         console.page.wait_for_timeout(20)
@@ -397,7 +397,7 @@ def test_a_run_that_is_done_is_continued_in_its_thread(console: Console, server:
     console.stage("completed")
     after = page.evaluate("new URLSearchParams(location.hash.slice(1)).get('run')")
     assert after != run
-    threads = [server.payloads(one, "created")[0]["thread_id"] for one in (run, after)]
+    threads = [server.payloads(one, "created")[0]["threadId"] for one in (run, after)]
     assert threads[0] == threads[1]
 
 
@@ -427,7 +427,7 @@ def test_a_run_that_is_done_is_forked_from_a_step(console: Console, server: Serv
     page.get_by_role("button", name="Fork", exact=True).click()
     page.locator("#details .detail-forked_from a", has_text=f"{run}@1").wait_for()
     forked = page.evaluate("new URLSearchParams(location.hash.slice(1)).get('run')")
-    assert server.payloads(forked, "created")[0]["forked_from"] == f"{run}@1"
+    assert server.payloads(forked, "created")[0]["forkedFrom"] == f"{run}@1"
     assert server.payloads(forked, "created")[0]["by"] == "operator"
 
 

@@ -71,9 +71,9 @@ def test_a_time_that_is_a_whole_number_is_a_time(console: Console, shown):
 
 
 def test_a_model_that_is_asked_again_says_when(console: Console, shown):
-    again = {"step": 1, "message_id": "m1", "code": "rate_limited", "detail": "rate_limited: slow down"}
+    again = {"step": 1, "messageId": "m1", "code": "rate_limited", "detail": "rate_limited: slow down"}
     note = console.page.locator(".row-note")
-    shown("later", [("run.inference.retried", {**again, "delay_ms": 30_000})])
+    shown("later", [("run.inference.retried", {**again, "delayMs": 30_000})])
     expect(note).to_contain_text("The model is asked again in 30.0 s (rate_limited)", use_inner_text=True)
     shown("now", [("run.inference.retried", again)])
     expect(note).to_contain_text("The model is asked again (rate_limited)", use_inner_text=True)

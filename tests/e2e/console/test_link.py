@@ -209,7 +209,7 @@ def test_what_is_too_long_for_the_gateway_is_not_sent_and_said_so(console: Conso
 def test_a_goodbye_says_when_to_come_back(console: Console):
     wire = Wire(console)
     console.open()
-    bye = {"type": "gw.bye", "code": 1012, "name": "restart", "reason": "", "retry_after_ms": 60_000}
+    bye = {"type": "gw.bye", "code": 1012, "name": "restart", "reason": "", "retryAfterMs": 60_000}
     wire.sockets[-1].send(json.dumps(bye))
     wire.sockets[-1].close(code=1012)
     console.page.locator("#link-text", has_text=re.compile(r"Reconnecting in \d\d s")).wait_for()

@@ -19,15 +19,15 @@ NOW = datetime.now(UTC)
 
 def ticket(**given: Any) -> dict[str, Any]:
     known = {
-        "ticket_id": "t1",
-        "call_id": "c1",
+        "ticketId": "t1",
+        "callId": "c1",
         "tool": "refund",
         "reason": "tool_permission",
         "action": "tool:refund",
         "message": "",
-        "requested_at": NOW.isoformat(),
-        "expires_at": None,
-        "on_expiry": "deny",
+        "requestedAt": NOW.isoformat(),
+        "expiresAt": None,
+        "onExpiry": "deny",
         "reviewers": [],
     }
     return known | given
@@ -44,17 +44,17 @@ def row(n: int, **given: Any) -> dict[str, Any]:
         "title": f"Order {n}",
         "stage": "needs_approval" if asked else "completed",
         "status": "waiting" if asked else "done",
-        "created_at": (NOW - timedelta(hours=20) + timedelta(seconds=n)).isoformat(),
-        "ended_at": None,
+        "createdAt": (NOW - timedelta(hours=20) + timedelta(seconds=n)).isoformat(),
+        "endedAt": None,
         "step": 1,
         "sequence": 10,
         "usage": {"input": 10, "output": 5},
         "pending": 0,
         "held": False,
         "degraded": None,
-        "waiting_since": (NOW - timedelta(seconds=n)).isoformat() if asked else None,
+        "waitingSince": (NOW - timedelta(seconds=n)).isoformat() if asked else None,
         "asked": asked,
-        "asked_count": len(asked),
+        "askedCount": len(asked),
         "termination": None if asked else {"kind": "natural_end", "code": None, "detail": None, "by": "ada"},
     }
     return known | given
@@ -76,10 +76,10 @@ class Place(FakeGateway):
         some = [one for one in self.rows.values() if status in (None, one["status"])]
         some = [one for one in some if all(one[name] == query[name] for name in ("agent", "by") if name in query)]
         some = [one for one in some if text in f"{one['title']} {one['run']}".casefold()]
-        some = [one for one in some if one["created_at"] >= query.get("since", "").replace("Z", "+00:00")]
+        some = [one for one in some if one["createdAt"] >= query.get("since", "").replace("Z", "+00:00")]
         if query.get("order") == "waiting_longest":
-            return sorted(some, key=lambda one: one["waiting_since"])
-        return sorted(some, key=lambda one: one["created_at"], reverse=True)
+            return sorted(some, key=lambda one: one["waitingSince"])
+        return sorted(some, key=lambda one: one["createdAt"], reverse=True)
 
     def change(self, changed: dict[str, Any]) -> None:
         """A run is another one now, or a new one."""
@@ -209,7 +209,7 @@ def test_the_row_of_the_shown_run_never_contradicts_the_head_of_the_page(console
     place.show("run_00002", [])
     state = console.page.locator("#runs a[data-run=run_00002] .run-stage")
     waiting = {"from": "running", "to": "needs_approval", "by": "engine", "tickets": ["t1"]}
-    asked = {"arguments": {}, "fingerprint": "f", "resume_mode": "replay_tool_call", **ticket()}
+    asked = {"arguments": {}, "fingerprint": "f", "resumeMode": "replay_tool_call", **ticket()}
     place.tell("run_00002", "run.approval.requested", asked)
     place.tell("run_00002", "run.waiting", waiting)
     console.stage("needs_approval")

@@ -54,9 +54,9 @@ def branch(name):
 def test_a_frame_has_exactly_these_bytes():
     (frame,) = encoder().frames(6, AT, [DELTA])
     assert frame == (
-        b'{"id":"run_1-7","sequence":7,"type":"run.message.delta","version":1,"runId":"run_1","sessionId":null,'
+        b'{"id":"run_1-7","sequence":7,"type":"run.message.delta","version":2,"runId":"run_1","sessionId":null,'
         b'"agentId":"support","timestamp":"2025-01-02T03:04:05.678Z",'
-        b'"payload":{"message_id":"run_1.m1","index":0,"text":"hello"}}'
+        b'"payload":{"messageId":"run_1.m1","index":0,"text":"hello"}}'
     )
 
 

@@ -95,13 +95,13 @@ def test_the_parts_of_a_message_are_known_as_their_reader_has_them() -> None:
 @pytest.mark.parametrize(
     ("data", "sequence"),
     [
-        ({"run_id": "r", "status": "waiting", "sequence": 7}, 7),
-        ({"run_id": "r", "status": "interrupted", "sequence": 7}, 7),
-        ({"run_id": "r", "status": "running", "sequence": 7}, None),
-        ({"run_id": "another", "status": "waiting", "sequence": 7}, None),
-        ({"run_id": "r", "status": "waiting", "sequence": -1}, None),
-        ({"run_id": "r", "status": "waiting", "sequence": True}, None),
-        ({"run_id": "r", "status": "waiting"}, None),
+        ({"runId": "r", "status": "waiting", "sequence": 7}, 7),
+        ({"runId": "r", "status": "interrupted", "sequence": 7}, 7),
+        ({"runId": "r", "status": "running", "sequence": 7}, None),
+        ({"runId": "another", "status": "waiting", "sequence": 7}, None),
+        ({"runId": "r", "status": "waiting", "sequence": -1}, None),
+        ({"runId": "r", "status": "waiting", "sequence": True}, None),
+        ({"runId": "r", "status": "waiting"}, None),
         ("text", None),
     ],
 )

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.events import CATALOGUE
-from greenroom.actors.contract.lifecycle import STATUS, Stage, Termination, TerminationKind
+from greenroom.actors.contract.lifecycle import STATUS, Stage, TerminationKind
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.schemas import event_schemas
 from greenroom.transport.gateway.access import SCOPES
@@ -31,7 +32,7 @@ from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
-from greenroom.transport.protocol.lines import RunLine, TicketLine
+from greenroom.transport.protocol.lines import RunLine, TerminationLine, TicketLine
 from greenroom.transport.protocol.schemas import (
     close_code_table,
     command_schemas,
@@ -70,17 +71,17 @@ EXAMPLES = {
         "run": "r",
         "thread": "h",
         "session": "s",
-        "on_busy": "refuse",
+        "onBusy": "refuse",
         "title": "t",
     },
-    "fork": {"id": "i", "run": "r", "step": 2, "new_run": "n"},
+    "fork": {"id": "i", "run": "r", "step": 2, "newRun": "n"},
     "decide": {
         "id": "i",
         "run": "r",
         "target": "t",
         "action": "resume",
         "result": {"a": [1]},
-        "edited_arguments": {"b": None},
+        "editedArguments": {"b": None},
         "reason": "why",
         "fingerprint": "f",
     },
@@ -301,9 +302,10 @@ def test_the_page_has_every_frame_with_its_fields(root):
 @pytest.mark.parametrize("kind", up.UP)
 def test_a_frame_with_all_its_fields_is_valid_and_read(kind):
     frame = {"type": kind, **EXAMPLES[kind]}
-    assert set(EXAMPLES[kind]) == {field.name for field in attrs.fields(up.UP[kind])}
+    names = {camel(field.name): field.name for field in attrs.fields(up.UP[kind])}
+    assert set(EXAMPLES[kind]) == set(names)
     checker(kind).validate(frame)
-    assert up.read(frame) == up.UP[kind](**EXAMPLES[kind])
+    assert up.read(frame) == up.UP[kind](**{names[key]: value for key, value in EXAMPLES[kind].items()})
 
 
 IDS = st.text(string.ascii_letters + string.digits + "-_é✓ ", min_size=1, max_size=up.MAX_ID).filter(str.isprintable)
@@ -400,7 +402,7 @@ def test_what_is_broken_is_refused_by_the_schema_and_by_the_reader(frame, data):
         ("send", {"id": ""}),
         ("send", {"id": "x" * (up.MAX_ID + 1)}),
         ("decide", {"action": "go"}),
-        ("decide", {"edited_arguments": "{}"}),
+        ("decide", {"editedArguments": "{}"}),
         ("cancel", {"mode": None}),
     ],
 )
@@ -452,7 +454,7 @@ LINES = st.sampled_from([
     )
     for stage, ended, degraded, since, asked, end in (
         (Stage.NEEDS_APPROVAL, None, "agent_unknown", MOMENT, (ASKED,), None),
-        (Stage.CANCELLED, MOMENT, None, None, (), Termination(kind=TerminationKind.CANCELLED, detail="d", by="b")),
+        (Stage.CANCELLED, MOMENT, None, None, (), TerminationLine(kind=TerminationKind.CANCELLED, detail="d", by="b")),
     )
 ])  # fmt: skip
 

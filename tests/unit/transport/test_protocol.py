@@ -42,7 +42,7 @@ def test_every_frame_is_read_as_its_class():
 
 
 def test_null_is_nothing_said_where_a_field_may_be_left_out():
-    frame = up.read(DECIDE | {"reason": None, "edited_arguments": None, "fingerprint": None})
+    frame = up.read(DECIDE | {"reason": None, "editedArguments": None, "fingerprint": None})
     assert frame == up.read(DECIDE)
 
 
@@ -68,10 +68,13 @@ def test_null_is_nothing_said_where_a_field_may_be_left_out():
             "True is not known; use 'approve' or 'deny' or 'resume' or 'cancel' @ decide.action",
         ),
         (DECIDE | {"action": "aprove"}, "'aprove' is not known; did you mean 'approve'? use"),
-        (DECIDE | {"edited_arguments": []}, "expected an object @ decide.edited_arguments"),
-        (DECIDE | {"edited_arguments": "{}"}, "expected an object @ decide.edited_arguments"),
+        (DECIDE | {"editedArguments": []}, "expected an object @ decide.editedArguments"),
+        (DECIDE | {"editedArguments": "{}"}, "expected an object @ decide.editedArguments"),
         (DECIDE | {"fingerprint": 7}, "expected a string @ decide.fingerprint"),
-        (DECIDE | {"editedArguments": {}}, "editedArguments is not known here; there are id, run, target"),
+        (
+            DECIDE | {"edited_arguments": {}},
+            "edited_arguments is not known here; did you mean editedArguments? there are id, run, target",
+        ),
         (DECIDE | {"id": ""}, "id must be 1 to 128 printable characters"),
         (DECIDE | {"id": "x" * 129}, "id must be 1 to 128 printable characters"),
         (DECIDE | {"id": "a\nb"}, "id must be 1 to 128 printable characters"),
@@ -83,7 +86,7 @@ def test_null_is_nothing_said_where_a_field_may_be_left_out():
         ({"type": "subscribe", "run": "r", "after": 1.0}, "expected a whole number @ subscribe.after"),
         ({"type": "subscribe", "run": "r", "after": "1"}, "expected a whole number @ subscribe.after"),
         (
-            {"type": "start", "id": "s", "agent": "a", "text": "t", "on_busy": "wait"},
+            {"type": "start", "id": "s", "agent": "a", "text": "t", "onBusy": "wait"},
             "'wait' is not known; use 'queue' or 'refuse'",
         ),
         (

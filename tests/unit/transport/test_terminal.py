@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import greenroom as gr
+from greenroom.actors.contract.casing import camel
 from greenroom.transport.terminal.approval_prompt import (
     PREVIEW,
     FileChange,
@@ -39,12 +40,12 @@ class Teller:
                 id=f"r-{self._sequence}",
                 sequence=self._sequence,
                 type=kind,
-                version=1,
+                version=2,
                 run_id="r",
                 session_id=None,
                 agent_id="helper",
                 timestamp=START + timedelta(seconds=at),
-                payload=payload,
+                payload={camel(name): value for name, value in payload.items()},
             )
         )
 

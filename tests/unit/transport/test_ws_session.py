@@ -474,7 +474,7 @@ def test_the_answers_that_wait_are_written_before_the_last_words_and_nothing_aft
     assert session.leave(codes.RESTART, "come back", 250) == (Close(),)
     assert session.leave(codes.INTERNAL) == ()
     error, bye, close = last_words(session)
-    assert (error["id"], bye["code"], bye["retry_after_ms"], close) == ("i", 1012, 250, 1012)
+    assert (error["id"], bye["code"], bye["retryAfterMs"], close) == ("i", 1012, 250, 1012)
     assert session.last_words() == b""
     assert (session.output.next(), session.received(said("ping"), 0.0)) == (None, ())
     assert not session.output.free(source) or session.output.next() is None

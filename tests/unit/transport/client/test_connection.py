@@ -269,7 +269,7 @@ async def test_it_comes_back_when_the_gateway_says(gateway: FakeGateway) -> None
     states: list[ConnectionState] = []
     async with client_of(gateway, pace=slow, on_change=states.append) as client:
         began = trio.current_time()
-        await gateway.connections[0].close(1012, bye={"retry_after_ms": 80, "reason": "a new release"})
+        await gateway.connections[0].close(1012, bye={"retryAfterMs": 80, "reason": "a new release"})
         await gateway.until(lambda: gateway.upgrades == 2)
         assert trio.current_time() - began >= 0.08
         assert (await client.cancel("r")).ok

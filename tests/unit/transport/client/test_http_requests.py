@@ -15,8 +15,8 @@ from greenroom.transport.client.endpoint import Endpoint
 from greenroom.transport.client.http_requests import fetch, lines_of, run_path, view_of
 
 TICKET = {
-    "ticket_id": "t1",
-    "call_id": "c1",
+    "ticketId": "t1",
+    "callId": "c1",
     "tool": "refund",
     "arguments": {"order": "7"},
     "fingerprint": "f1",
@@ -24,10 +24,10 @@ TICKET = {
     "action": "",
     "message": "may it?",
     "parameters": {},
-    "response_schema": None,
-    "resume_mode": "replay_tool_call",
-    "requested_at": "2026-01-01T00:00:00Z",
-    "expires_at": None,
+    "responseSchema": None,
+    "resumeMode": "replay_tool_call",
+    "requestedAt": "2026-01-01T00:00:00Z",
+    "expiresAt": None,
 }
 VIEW = {
     "run": "r1",
@@ -40,7 +40,7 @@ VIEW = {
     "termination": None,
     "calls": {"c1": "suspended"},
     "tickets": [TICKET],
-    "tasks": {"c0.task1": {"task_id": "c0.task1", "tool": "crawl", "status": "running"}},
+    "tasks": {"c0.task1": {"taskId": "c0.task1", "tool": "crawl", "status": "running"}},
     "usage": {"input": 3, "output": 4},
     "step": 1,
     "sequence": 9,
@@ -49,12 +49,12 @@ VIEW = {
 }
 LINE = {name: value for name, value in VIEW.items() if name not in ("calls", "tickets", "tasks")} | {
     "usage": {},
-    "created_at": "2026-01-01T00:00:00Z",
-    "ended_at": None,
+    "createdAt": "2026-01-01T00:00:00Z",
+    "endedAt": None,
     "held": False,
-    "waiting_since": "2026-01-01T00:00:01Z",
+    "waitingSince": "2026-01-01T00:00:01Z",
     "asked": [],
-    "asked_count": 0,
+    "askedCount": 0,
 }
 
 
@@ -160,5 +160,5 @@ def test_a_view_that_can_not_be_read_says_so(spoil: dict[str, Any]) -> None:
 def test_a_page_that_can_not_be_read_says_so() -> None:
     with pytest.raises(NotAGateway, match="sent a list of runs"):
         lines_of(
-            Endpoint(host="h", port=1), {"runs": [LINE | {"created_at": "yesterday"}], "cursor": None, "counts": None}
+            Endpoint(host="h", port=1), {"runs": [LINE | {"createdAt": "yesterday"}], "cursor": None, "counts": None}
         )

@@ -58,7 +58,7 @@ async def test_each_command_goes_out_as_the_protocol_has_it(gateway: FakeGateway
             "target": "t1",
             "action": "resume",
             "result": {"a": [1, 2]},
-            "edited_arguments": {"order": "8"},
+            "editedArguments": {"order": "8"},
             "reason": "fine",
             "fingerprint": "f1",
         },
@@ -81,7 +81,7 @@ async def test_each_command_goes_out_as_the_protocol_has_it(gateway: FakeGateway
             "text": "help",
             "thread": "t",
             "session": "s",
-            "on_busy": "refuse",
+            "onBusy": "refuse",
         },
     ]
     assert started == StartedRun(run_id="run-of-x", thread_id="t1", duplicate=False)
@@ -161,7 +161,7 @@ async def test_a_gateway_that_is_closing_has_not_answered(gateway: FakeGateway) 
 
         nursery.start_soon(decide)
         await gateway.until(lambda: len(gateway.heard) == 1)
-        await gateway.connections[0].close(1012, bye={"retry_after_ms": 1})
+        await gateway.connections[0].close(1012, bye={"retryAfterMs": 1})
     assert [answer.status for answer in answers] == ["accepted"]
 
 
@@ -258,7 +258,7 @@ async def test_the_same_command_from_two_tasks_is_sent_once_and_another_with_its
 
 @pytest.mark.slow
 async def test_more_than_the_gateway_takes_per_second_is_not_sent(gateway: FakeGateway) -> None:
-    gateway.limits["messages_per_second"] = 20
+    gateway.limits["messagesPerSecond"] = 20
     async with client_of(gateway) as client:
         began = trio.current_time()
 

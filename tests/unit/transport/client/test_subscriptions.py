@@ -22,7 +22,7 @@ def event(sequence: int, type_: str = "run.message.delta", run: str = "r") -> Ev
         id=f"{run}-{sequence}",
         sequence=sequence,
         type=type_,
-        version=1,
+        version=2,
         run_id=run,
         session_id=None,
         agent_id="a",

@@ -343,7 +343,7 @@ def test_background_tasks_are_custom_events():
     )
     customs = only(out, "CUSTOM")
     assert [event["name"] for event in customs] == ["greenroom.task.started", "greenroom.task.finished"]
-    assert [event["value"]["task_id"] for event in customs] == ["c1.task1"] * 2
+    assert [event["value"]["taskId"] for event in customs] == ["c1.task1"] * 2
 
 
 def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():
@@ -352,7 +352,7 @@ def test_what_the_protocol_has_no_word_for_is_custom_with_the_payload():
 
     out = scripted(says(calls=[call("c1", "write")]), overruns)
     assert [event["name"] for event in only(out, "CUSTOM")] == ["greenroom.applying", "greenroom.cleanup.overrun"]
-    assert only(out, "CUSTOM")[1]["value"]["call_id"] == "c1"
+    assert only(out, "CUSTOM")[1]["value"]["callId"] == "c1"
 
 
 def test_a_request_that_is_refused_is_told_with_the_clients_ids_and_without_a_time():
@@ -388,13 +388,13 @@ payloads = st.one_of(st.dictionaries(keys, values, max_size=4), values)
 
 
 def ticket(**more: Any) -> dict[str, Any]:
-    base = {"ticket_id": "r.t1", "call_id": "c1", "tool": "pay", "arguments": {}, "fingerprint": "f"}
-    return {**base, "reason": "tool_permission", "resume_mode": "replay_tool_call", **more}
+    base = {"ticketId": "r.t1", "callId": "c1", "tool": "pay", "arguments": {}, "fingerprint": "f"}
+    return {**base, "reason": "tool_permission", "resumeMode": "replay_tool_call", **more}
 
 
 @given(payload=payloads)
 def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interrupt_shows(payload):
-    asked = ticket(response_schema={"$ref": "#/$defs/any", "$defs": {"any": {}}})
+    asked = ticket(responseSchema={"$ref": "#/$defs/any", "$defs": {"any": {}}})
     schema = response_schema(asked)
     assert schema is not None
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -409,7 +409,7 @@ def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interru
 
 def test_the_schema_of_a_ticket_is_found_where_its_references_lead():
     own = {"type": "object", "properties": {"n": {"$ref": "#/$defs/number"}}, "$defs": {"number": {"type": "integer"}}}
-    schema = response_schema(ticket(response_schema=own))
+    schema = response_schema(ticket(responseSchema=own))
     assert schema is not None
     validator = jsonschema.Draft202012Validator(schema)
     assert validator.is_valid({"approved": True, "result": {"n": 1}})
@@ -418,9 +418,9 @@ def test_the_schema_of_a_ticket_is_found_where_its_references_lead():
 
 def test_a_value_is_asked_for_with_the_tickets_own_schema():
     own = {"type": "string"}
-    assert response_schema(ticket(resume_mode="use_decision_as_tool_result", response_schema=own)) == own
-    assert response_schema(ticket(resume_mode="use_decision_as_tool_result")) is None
-    assert response_schema(ticket(resume_mode="pass_decision_to_tool")) == {"type": "object"}
+    assert response_schema(ticket(resumeMode="use_decision_as_tool_result", responseSchema=own)) == own
+    assert response_schema(ticket(resumeMode="use_decision_as_tool_result")) is None
+    assert response_schema(ticket(resumeMode="pass_decision_to_tool")) == {"type": "object"}
     assert decision_draft("use_decision_as_tool_result", "resolved", {"approved": False}).result == {"approved": False}
     assert "result" in response_schema(ticket(reason="outcome_unknown"))["properties"]
 

@@ -350,7 +350,7 @@ def test_a_waiting_run_ends_the_stream_after_the_requests(version: Any) -> None:
     assert chat.reason == "tool-calls"
     assert [one["approval"] for one in chat.tools()] == [{"id": "r.t1"}, {"id": "r.t2"}]
     tickets = [one["data"] for one in of(chat.parts, "data-ticket")]
-    assert [one["ticket_id"] for one in tickets] == ["r.t1", "r.t2"]
+    assert [one["ticketId"] for one in tickets] == ["r.t1", "r.t2"]
     assert {one["answer"] for one in tickets} == {"approval"}
     assert tickets[0]["fingerprint"] == world.ticket("c1").fingerprint
     assert tickets[0]["arguments"] == {"n": 1}
@@ -511,7 +511,7 @@ def test_a_ticket_that_wants_a_value_leaves_the_call_to_the_client(version: Any)
     check_message(chat.message, ended=False)
     assert chat.tool_calls == ["c1"], "onToolCall is told"
     (ticket,) = of(chat.parts, "data-ticket")
-    assert (ticket["data"]["answer"], ticket["data"]["response_schema"]) == ("output", {"type": "object"})
+    assert (ticket["data"]["answer"], ticket["data"]["responseSchema"]) == ("output", {"type": "object"})
     assert not chat.completed()
     chat.output("c1", {"city": "Kyiv"})
     assert chat.completed()
@@ -599,7 +599,7 @@ def test_a_ticket_of_the_run_itself_is_a_data_part(version: Any) -> None:
     assert (ticket["data"]["answer"], ticket["data"]["status"]) == ("command", "open")
     chat = Chat(version).stream(parts_of([*events_of(world), first, second], version))
     (ticket,) = of(chat.parts, "data-ticket")
-    assert (ticket["data"]["status"], ticket["data"]["by"], ticket["data"]["decision_reason"]) == (
+    assert (ticket["data"]["status"], ticket["data"]["by"], ticket["data"]["decisionReason"]) == (
         "approved",
         "ann",
         "go",
@@ -689,9 +689,9 @@ def check_split(events: Sequence[Event], at: int, whole: Chat, answer: bool) -> 
     chat = Chat(whole.version).stream(parts_of(events[:at], whole.version))
     assert seen(chat).sequence == at
     if events[at - 1].type == "run.waiting":
-        of_run = {e.payload["ticket_id"] for e in events if e.payload.get("call_id", "") is None}
+        of_run = {e.payload["ticketId"] for e in events if e.payload.get("callId", "") is None}
         check_rest(chat, of_calls=not of_run.issuperset(events[at - 1].payload["tickets"]))
-    resolved = {e.payload["ticket_id"]: e.payload for e in events[at:] if e.type == "run.approval.resolved"}
+    resolved = {e.payload["ticketId"]: e.payload for e in events[at:] if e.type == "run.approval.resolved"}
     for one in chat.tools() if answer else ():
         told = resolved.get(one.get("approval", {}).get("id"), {"resolution": "open"})
         if told["resolution"] in ("approved", "denied"):
