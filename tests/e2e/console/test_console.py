@@ -406,11 +406,11 @@ def test_a_run_that_is_done_is_tried_again(console: Console, server: Server):
     page = console.page
     console.stage("completed")
     page.get_by_role("button", name="Try again").click()
-    page.locator("#details .detail-forked_from a", has_text=f"{run}@0").wait_for()
+    page.locator("#details .detail-forkedFrom a", has_text=f"{run}@0").wait_for()
     console.stage("completed")
     expect(console.page.locator(".row-input .prose")).to_have_text("the question", use_inner_text=True)
     expect(console.page.locator(".row-message .prose")).to_have_text("You said: the question", use_inner_text=True)
-    page.locator("#details .detail-forked_from a").click()
+    page.locator("#details .detail-forkedFrom a").click()
     page.locator("#run-sub code", has_text=run).wait_for()
 
 
@@ -425,7 +425,7 @@ def test_a_run_that_is_done_is_forked_from_a_step(console: Console, server: Serv
     assert options[:3] == ["at the beginning", "after step 1 (look_up)", "after step 2 (refund)"]
     page.get_by_label("Begin").select_option("after step 1 (look_up)")
     page.get_by_role("button", name="Fork", exact=True).click()
-    page.locator("#details .detail-forked_from a", has_text=f"{run}@1").wait_for()
+    page.locator("#details .detail-forkedFrom a", has_text=f"{run}@1").wait_for()
     forked = page.evaluate("new URLSearchParams(location.hash.slice(1)).get('run')")
     assert server.payloads(forked, "created")[0]["forkedFrom"] == f"{run}@1"
     assert server.payloads(forked, "created")[0]["by"] == "operator"

@@ -136,9 +136,9 @@ def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console:
         console,
         [
             row(1),
-            row(2, asked=[ticket(tool="refund", message="Pay 42.00 back?"), ticket(), ticket()], asked_count=5),
+            row(2, asked=[ticket(tool="refund", message="Pay 42.00 back?"), ticket(), ticket()], askedCount=5),
             row(9, asked=[ticket(tool="ask_person", reason="user_input", message="Where does Ada live?")]),
-            row(8, asked=[ticket(tool="", call_id=None, reason="manual_pause", message="bob paused the run: lunch")]),
+            row(8, asked=[ticket(tool="", callId=None, reason="manual_pause", message="bob paused the run: lunch")]),
             row(7, asked=[ticket(tool="wipe", reviewers=["bob", "eve"])]),
             row(6, termination={"kind": "stopped", "code": "max_rounds", "detail": None, "by": "x"}),
             row(5, stage="accepted", status="running", held=True),
@@ -228,7 +228,7 @@ def test_runs_are_found_by_text_agent_person_and_time(console: Console):
         row(1, title="Refund for Ada"),
         row(2, agent="billing"),
         row(3, by="bob"),
-        row(4, created_at=old),
+        row(4, createdAt=old),
         row(5, asked=[ticket()], title="Refund for Bob"),
     ]
     place = Place(console, rows).open()

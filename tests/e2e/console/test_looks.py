@@ -213,9 +213,9 @@ def test_what_plugins_and_state_do_is_said_in_words(console: Console):
             const { RunModel } = await import("/console/model.js");
             const model = new RunModel("r");
             const told = [
-                ["run.tool.call", { call_id: "c", tool: "put", arguments: { a: 1 }, effect: "read", status: "new" }],
-                ["run.tool.edited", { call_id: "c", arguments: { a: 2 }, by: "Policy" }],
-                ["run.gate.overruled", { call_id: "c", plugin: "Cache", verdict: "set_result", by: "(approval)" }],
+                ["run.tool.call", { callId: "c", tool: "put", arguments: { a: 1 }, effect: "read", status: "new" }],
+                ["run.tool.edited", { callId: "c", arguments: { a: 2 }, by: "Policy" }],
+                ["run.gate.overruled", { callId: "c", plugin: "Cache", verdict: "set_result", by: "(approval)" }],
                 ["run.state.changed", { revision: 1, keys: ["k", "thread:n"], by: "c" }],
                 ["run.state.conflict", { key: "k", writer: "c", other: null, detail: "d" }],
                 ["run.state.conflict", { key: "k", writer: "step_end", other: "c", detail: "d", retried: true }],
