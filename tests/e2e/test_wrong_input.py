@@ -368,7 +368,7 @@ async def test_a_result_without_a_form_in_json_is_invalid(shelf, autojump_clock)
 @pytest.mark.parametrize("action", ["maybe", None, "", 7], ids=repr)
 async def test_an_unknown_action_is_a_value_error_and_not_an_answer(shelf, autojump_clock, action):
     async with waiting(shelf) as (_, run, _ticket):
-        with pytest.raises(ValueError, match=r"'resume' \(approve\) or 'cancel' \(deny\)"):
+        with pytest.raises(ValueError, match=r"'approve' \(or 'resume'\), or 'deny' \(or 'cancel'\)"):
             await run.decide("c1", action)
 
 
