@@ -145,7 +145,7 @@ def test_a_body_is_read_as_its_class():
         (b"null", "the body must be a JSON object"),
         (b'{"name":1}', "expected a string @ wish.name"),
         (b"{}", "name is missing @ wish.name"),
-        (b'{"name":"x","cuont":1}', "cuont is not known here; there are name, count @ wish"),
+        (b'{"name":"x","cuont":1}', "cuont is not known here; did you mean count? there are name, count @ wish"),
     ],
 )
 def test_a_body_that_is_wrong_is_refused_in_words(body, words):
