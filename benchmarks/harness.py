@@ -33,7 +33,7 @@ Case = Callable[[bool], Values]
 
 
 class Skipped(Exception):
-    """A case can not be measured here; the message says why. The other cases go on."""
+    """A case cannot be measured here; the message says why. The other cases go on."""
 
 
 @attrs.frozen(kw_only=True)

@@ -151,7 +151,7 @@ def normalise(value: object) -> tuple[Any, str | None]:
     try:
         return _Cleaner().clean(value, MAX_DEPTH), None
     except BaseException as error:  # noqa: BLE001, ASYNC103 - an effect has happened: the call has succeeded whatever its value does
-        return f"<a {_type_name(value)} that can not be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+        return f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
 def message_of(error: BaseException) -> str:
@@ -160,7 +160,7 @@ def message_of(error: BaseException) -> str:
         return shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
         failure_of_call(broken)
-        return "(its message can not be shown)"  # noqa: ASYNC104 - the border has raised what passes
+        return "(its message cannot be shown)"  # noqa: ASYNC104 - the border has raised what passes
 
 
 def shortened(text: str, limit: int) -> str:

@@ -284,7 +284,7 @@ class Ticket(Value, frozen=True, kw_only=True):
             UsageError: the text is not a str.
         """
         if text is not None and not isinstance(text, str):
-            raise UsageError(f"deny(text={text!r}): give a str, which the model is told, or None")
+            raise UsageError(f"deny(text={text!r}): give a str for the model to read, or None")
         return Decision(
             target=self.ticket_id,
             action="cancel",

@@ -138,7 +138,7 @@ _ROWS = (
     ),
     _row(
         "outcome_unknown",
-        "a call was in flight when the process ended; nobody knows whether it took effect",
+        "a call was in flight when the process ended; it is unknown whether it took effect",
         ("It is not known whether the action took effect.", "Check the world, then give the result, repeat or cancel."),
         ("无法确定该操作是否已生效。", "先检查实际情况,再给出结果、重试或取消。"),
     ),

@@ -83,7 +83,7 @@ def _compiles(_: object, __: object, value: str) -> None:
         _linear(value)
     except ValueError as error:
         raise UsageError(
-            f"ContentMatch({value!r}) can not be searched in linear time: {error}; write the pattern without"
+            f"ContentMatch({value!r}) cannot be searched in linear time: {error}; write the pattern without"
             " back-references, look-around and counts above 1,000"
         ) from error
 

@@ -103,7 +103,7 @@ class CommandRules:
         if prior is not None and prior.kind != "expire":
             denied = prior.decision is not None and prior.decision.action == "cancel"
             what = decision.target if ticket is None else ticket.ticket_id
-            text = f"{what} was {'denied' if denied else 'approved'} by {prior.by or 'somebody'}{when}"
+            text = f"{what} was {'denied' if denied else 'approved'} by {prior.by or 'an unnamed principal'}{when}"
             return reject(command, "already_decided", text)
         if facts.stage in TERMINAL:
             return reject(command, "run_done", f"the run is {facts.stage.value}")
@@ -230,9 +230,7 @@ def schema_fault(schema: JSONObject, value: Any) -> str | None:
     try:
         fault = jsonschema.exceptions.best_match(form(schema, registry=Registry()).iter_errors(value))
     except Exception as error:  # noqa: BLE001 - a tool's schema, inside the store's transaction
-        return (
-            f"the ticket's response_schema can not be used ({type(error).__name__}: {error}); deny, or cancel the run"
-        )
+        return f"the ticket's response_schema cannot be used ({type(error).__name__}: {error}); deny, or cancel the run"
     return None if fault is None else f"{fault.json_path}: {fault.message}"
 
 

@@ -63,7 +63,7 @@ def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
         elif command.kind == "pause":
             pause(builder, command)
         elif command.kind == "decide" and command.decision is not None:
-            refuse(builder, command.decision, "run_done", "the run was cancelled while nobody could work on it")
+            refuse(builder, command.decision, "run_done", "the run was cancelled while no process could work on it")
     if builder.row.cancel is not None:
         end(builder, cancelled(builder.row.cancel))
 

@@ -163,7 +163,7 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
     ticket = call.ticket
     if ticket is None:
         return
-    call = resolve(builder, call, "expired", by="clock", reason="nobody decided in time")
+    call = resolve(builder, call, "expired", by="clock", reason="no decision came in time")
     if ticket.on_expiry == "set_result":
         value = ticket.expiry_result
         call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts)
@@ -172,7 +172,7 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
         close_call(builder, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
         return
-    text = doubted("The approval expired: nobody decided in time.", call.doubt)
+    text = doubted("The approval expired: no decision came in time.", call.doubt)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
     if ticket.on_expiry == "cancel_run":
         wish = PendingCancel(mode="now", by="clock", reason="an approval expired")

@@ -185,7 +185,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
         fail(builder, "model_refusal", response.refusal)
         return False
     if isinstance(requests, str):
-        discard_inference(builder, "the answer can not be used")
+        discard_inference(builder, "the answer cannot be used")
         fail(builder, "model_behavior_error", requests)
         return False
     _note_answer(builder, flight, response, requests)

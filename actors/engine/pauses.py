@@ -61,7 +61,7 @@ def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> Non
 
 def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
     """Apply the expiry of a run's ticket: a default result continues the run, otherwise the run ends as cancelled."""
-    close_run_ticket(builder, ticket, "expired", by="clock", reason="nobody decided in time")
+    close_run_ticket(builder, ticket, "expired", by="clock", reason="no decision came in time")
     if ticket.on_expiry == "set_result":
         _tell(builder, ticket.expiry_result, command_id, "clock")
         _go_on(builder, "clock")

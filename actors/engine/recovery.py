@@ -81,7 +81,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
 
 def _compare_digest(builder: StepBuilder, digest: str) -> None:
     if digest != builder.info.agent_digest:
-        detail = f"started with spec {builder.info.agent_digest}, goes on with {digest}"
+        detail = f"started with spec {builder.info.agent_digest}, continues with {digest}"
         builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
 

@@ -34,7 +34,7 @@ from .termination import fail
 from .tool_bodies import of_bug
 
 SUSPENDED_TEXT = (
-    "The tool {tool!r} asked for a decision, and a background task can not wait for one. Let people decide before it "
+    "The tool {tool!r} asked for a decision, and a background task cannot wait for one. Let people decide before it "
     "starts (needs_approval=...), or ask in a tool that does not run in the background."
 )
 

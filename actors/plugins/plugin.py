@@ -139,7 +139,7 @@ def _check_parts(where: str, plugin: Plugin) -> None:
             _check_hook(where, getattr(plugin, phase.value), phase)
         elif phase.value in getattr(plugin, "__dict__", ()):
             way = "define it as a method of its class"
-            raise AgentDefinitionError(f"{where}: {phase.value} is set on the instance, and nobody calls it; {way}")
+            raise AgentDefinitionError(f"{where}: {phase.value} is set on the instance and is never called; {way}")
     _check_names(where, plugin)
 
 
@@ -152,7 +152,7 @@ def _check_names(where: str, plugin: Plugin) -> None:
         near = _nearest(name.removeprefix("on_"))
         if near is not None:
             way = f"did you mean {near!r}? If it is something else, give it another name, such as _{name}"
-            raise AgentDefinitionError(f"{where}: {name} is no phase, and nobody calls it; {way}")
+            raise AgentDefinitionError(f"{where}: {name} is no phase and is never called; {way}")
     if others and not any(has_hook(plugin, phase) for phase in _PHASES):
         way = f"the phases are: {', '.join(_NAMES)}"
         raise AgentDefinitionError(f"{where}: it has a method for no phase ({', '.join(others)} is none); {way}")

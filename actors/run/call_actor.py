@@ -189,7 +189,7 @@ def _suspended(tool: Tool[..., object], cue: StartCall, wish: Suspend) -> Input:
         return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
     except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
         why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
-        text = f"The tool {tool.name!r} asked for a decision that can not be stored: {why}."
+        text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
         fatal = tool.on_error == "raise"
         return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
@@ -252,7 +252,7 @@ def returned(call_id: str, attempt: int, value: object, state: WritableState) ->
     data, why = normalise(value)
     shown, large = shown_value(data)
     if why is not None:
-        shown, large = f"The call succeeded, but its result can not be shown ({why}).", False
+        shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
     return CallReturned(
         call_id=call_id,
         attempt=attempt,

@@ -202,7 +202,7 @@ def _argument_check(agent: Agent[object] | None) -> ArgumentCheck:
     def check(tool_name: str, arguments: JSONObject) -> str | None:
         tool = None if agent is None else agent.tool(tool_name)
         if tool is None:
-            return f"the tool {tool_name!r} is not here, so its arguments can not be checked"
+            return f"the tool {tool_name!r} is not here, so its arguments cannot be checked"
         return tool.check(arguments)
 
     return check

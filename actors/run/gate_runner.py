@@ -113,4 +113,4 @@ def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
                 way = "return gr.Block, Deny, Suspend, SetResult, Allow or None"
                 raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
     except InvalidValue as error:
-        raise HookFailed(f"{named}: it asked for what can not be stored: {error}") from error
+        raise HookFailed(f"{named}: it asked for what cannot be stored: {error}") from error

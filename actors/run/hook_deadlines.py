@@ -35,7 +35,7 @@ class HookDeadlines:
 
     def __repr__(self) -> str:
         """Return the names of the running plugins."""
-        return f"<Watch of {', '.join(self._at_work) or 'nobody'}>"
+        return f"<HookDeadlines of {', '.join(self._at_work) or 'no plugin'}>"
 
     @contextmanager
     def over(self, who: str, seconds: float) -> Iterator[None]:

@@ -244,7 +244,7 @@ def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | N
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
     except InvalidValue as error:
-        raise HookFailed(f"{named}: it asked for a decision that can not be stored: {error}") from error
+        raise HookFailed(f"{named}: it asked for a decision that cannot be stored: {error}") from error
 
 
 def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
@@ -306,7 +306,7 @@ def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:
         raise
     except BaseException as error:  # noqa: BLE001 - the values of an answer are the program's
         failure = failure_of_call(error)
-        raise HookFailed(f"{where(plugin, phase)}: its answer can not be read: {shown_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
+        raise HookFailed(f"{where(plugin, phase)}: its answer cannot be read: {shown_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

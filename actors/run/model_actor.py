@@ -93,7 +93,7 @@ class ModelCall:
             return ModelAnswered(message_id=self.effect.message_id, response=response_of(response))
         except InvalidValue as error:
             self.tell(error)
-            return self._failure("provider", f"the model's answer can not be used: {error}", usage=response)
+            return self._failure("provider", f"the model's answer cannot be used: {error}", usage=response)
 
     def broke(self, error: BaseException) -> Input:
         """Turn a crash of the model's code into a failure that is not retried.

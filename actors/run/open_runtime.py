@@ -175,11 +175,11 @@ async def open_runtime(
                 await _close(parts, drain)
     except SupervisorGaveUp as error:
         cause = cause_of(error)
-        raise RuntimeFailed(f"the runtime can not go on: {message_of(cause)}") from cause
+        raise RuntimeFailed(f"the runtime cannot go on: {message_of(cause)}") from cause
     except (StoreDown, BaseExceptionGroup) as error:  # the block was in a call when the store failed for good
         if exits.lost is None or not isinstance(flatten(error), StoreDown):
             raise
-        raise RuntimeFailed(f"the runtime can not go on: {message_of(exits.lost)}") from exits.lost
+        raise RuntimeFailed(f"the runtime cannot go on: {message_of(exits.lost)}") from exits.lost
 
 
 async def _close(parts: Parts, drain: float) -> None:

@@ -156,7 +156,7 @@ class RunReader:
         for run_id in page.unreadable:
             if run_id not in self._unreadable:  # logged once per run: lists are read often
                 self._unreadable.add(run_id)
-                text = f"the rows of run {run_id} can not be read; lists leave it out"
+                text = f"the rows of run {run_id} cannot be read; lists leave it out"
                 self._services.journal.note(RUN, logging.WARNING, text)
         return shown_page(page, self.redactor)
 

@@ -302,7 +302,7 @@ class RunRegistry:
         self._degraded[run_id] = reason
         if self._said.get(run_id) != reason[0]:
             self._said[run_id] = reason[0]
-            logger.warning("nobody works on run %s here (%s): %s", run_id, *reason)
+            logger.warning("run %s has no owner here (%s): %s", run_id, *reason)
 
     def _forget(self, run_id: str) -> None:
         self._actors.pop(run_id, None)

@@ -205,7 +205,7 @@ def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
     if not isinstance(given, Mapping):
         return {}, not_an_object(given)
     data, why = normalise(given)
-    return (data, None) if why is None else ({}, f"the arguments can not be used ({why})"[:MESSAGE_LIMIT])
+    return (data, None) if why is None else ({}, f"the arguments cannot be used ({why})"[:MESSAGE_LIMIT])
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

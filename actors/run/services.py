@@ -139,7 +139,7 @@ async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, *
             return await ask(*args, **kwargs)
         except StoreUnavailable:
             if not logged:  # without the error's text, which may contain a secret
-                text = f"the store can not be read; it is asked again every {RETRY:g} s until it answers"
+                text = f"the store cannot be read; it is asked again every {RETRY:g} s until it answers"
                 report(logger, logging.WARNING, text)
             logged = True
             await trio.sleep(RETRY)

@@ -146,5 +146,5 @@ class Starter:
         if self._roster.bury(front) or reason is None:
             logger.info("run %s waits for its thread %s: run %s works on it", info.run_id, info.thread_id, front)
             return
-        text = "run %s waits for its thread %s: run %s has it, and nobody works on that run here (%s): %s"
+        text = "run %s waits for its thread %s: run %s has it, and no process here works on that run (%s): %s"
         logger.warning(text, info.run_id, info.thread_id, front, *reason)

@@ -103,7 +103,7 @@ class TaskPort:
         """
         data, why = normalise(dict(arguments))
         if why is not None:
-            raise ToolError(f"spawn({tool!r}): the arguments can not be stored ({why}); give plain JSON data")
+            raise ToolError(f"spawn({tool!r}): the arguments cannot be stored ({why}); give plain JSON data")
         mark = content_digest([tool, data])[:_MARK]
         unheard = self._unheard[mark]
         if not unheard:

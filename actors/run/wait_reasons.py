@@ -59,7 +59,7 @@ def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | N
 
 def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
     reason = None if front is None else roster.degraded(front)
-    more = "" if reason is None else f", and nobody works on that one here ({reason[0]})"
+    more = "" if reason is None else f", and no process here works on that run ({reason[0]})"
     return WaitingFor(kind="thread", detail=f"{_BUSY}{more}", run_id=front)
 
 

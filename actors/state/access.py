@@ -160,7 +160,7 @@ class WritableState(State):
 
     def _add(self, key: StateKey[Any], write: Write) -> None:
         if self._closed:
-            raise StateError(f"state key {key.name!r} can not be written: {self._closed}")
+            raise StateError(f"state key {key.name!r} cannot be written: {self._closed}")
         if len(self._writes) >= LIMIT:
             raise StateError(f"more than {LIMIT} writes to state at once; write each key once, at the end")
         before = self._latest.get(key.id)

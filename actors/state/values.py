@@ -98,7 +98,7 @@ def _check_names(kind: object) -> None:
 
 
 def _unknown(kind: object) -> str:
-    return f"values of {kind!r} can not be kept as JSON; use plain types, attrs classes, enums, datetimes, ..."
+    return f"values of {kind!r} cannot be kept as JSON; use plain types, attrs classes, enums, datetimes, ..."
 
 
 def copied(data: object) -> Any:
@@ -139,7 +139,7 @@ def shown(value: object) -> str:
         return _SHOWN.repr(value)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - a value's own code
         failure_of_call(error)
-        return f"<a {type(value).__name__} that can not be shown>"  # noqa: ASYNC104 - the border has raised what passes
+        return f"<a {type(value).__name__} that cannot be shown>"  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _json(value: object, path: str, depth: int) -> Any:

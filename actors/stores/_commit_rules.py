@@ -48,7 +48,7 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
         text = f"the id {command.command_id!r} was used before; take a new one"
         return CommandResult(status="rejected", code="decision_id_conflict", detail=text, command_id=command.command_id)
     if facts.prior is not None:
-        text = f"decided by {facts.prior.by or 'somebody'}"
+        text = f"decided by {facts.prior.by or 'an unnamed principal'}"
         return CommandResult(status="rejected", code="already_decided", detail=text, command_id=command.command_id)
     return answer if answer.command_id else attrs.evolve(answer, command_id=command.command_id)
 

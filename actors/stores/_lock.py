@@ -95,7 +95,7 @@ class FileLock:
             raise StoreOpenError(in_use(self._database, owner)) from None
         except OSError as error:
             os.close(descriptor)
-            words = refused(path, error) if error.errno in REFUSED else f"{path} can not be locked: {error.strerror}"
+            words = refused(path, error) if error.errno in REFUSED else f"{path} cannot be locked: {error.strerror}"
             raise StoreOpenError(words) from error
         self._descriptor = descriptor
         _held.add(self)

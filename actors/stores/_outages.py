@@ -133,7 +133,7 @@ def examine(hold: OpenFile, busy: float) -> str | None:
                 raise
             return str(error)
     except (sqlite3.Error, OSError, MemoryError) as error:
-        raise UnreadableData(f"{hold.path} can not be read now ({error}); look at the disk") from error
+        raise UnreadableData(f"{hold.path} cannot be read now ({error}); look at the disk") from error
 
 
 def _checked(path: Path, busy: float) -> str | None:

@@ -91,9 +91,9 @@ class ReadConnections:
                 raise self._looked_at(error) from error
             if is_outage(error):
                 raise StoreUnavailable(f"the store does not answer now: {_words(error)}; try again") from error
-            raise StoreError(f"the store can not be read: {error}") from error
+            raise StoreError(f"the store cannot be read: {error}") from error
         except SchemaError as error:
-            raise StoreError(f"a row of the store can not be read: {error}") from error
+            raise StoreError(f"a row of the store cannot be read: {error}") from error
 
     def _looked_at(self, error: Exception) -> StoreError:
         """Return the error for a report of damage: one reader checks the file, the others wait for its finding."""
@@ -103,7 +103,7 @@ class ReadConnections:
             except UnreadableData as unread:
                 return unread
             if finding is not None:
-                return Damaged(f"the store can not be read: the file is damaged ({finding}); restore it from a backup")
+                return Damaged(f"the store cannot be read: the file is damaged ({finding}); restore it from a backup")
             self._sound_until = max(self._sound_until, time.monotonic() + BELIEVED)
         return UnreadableData(f"the store was misread ({error}), and its file is sound; try again")
 

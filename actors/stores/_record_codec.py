@@ -53,7 +53,7 @@ def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a value that its writer should have refused: the run matters more than its record
-        why = RecordGap(why=f"an entry can not be encoded: {codec.failure_text(error)}")
+        why = RecordGap(why=f"an entry cannot be encoded: {codec.failure_text(error)}")
         return codec.dump_data([_plain(RecordEntry(taken[-1].at, why))])
 
 
@@ -67,7 +67,7 @@ def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
     try:
         return tuple(_taken(one, items) for one in found)
     except (LookupError, TypeError, ValueError) as error:
-        raise SchemaError(f"the record of a run can not be read: {codec.failure_text(error)}") from error
+        raise SchemaError(f"the record of a run cannot be read: {codec.failure_text(error)}") from error
 
 
 def _plain(taken: RecordEntry) -> list[Any]:

@@ -99,7 +99,7 @@ _SECOND: Final = Migration(
 )
 
 _THIRD: Final = Migration(
-    summary="a run that is on its way out is told from one that waits",
+    summary="a run that is on its way out is distinguished from one that waits",
     statements=(
         # It has its termination, and its terminal event is not written. Of those that are there already nobody knows it
         # without reading them: each is taken up once, and its next commit says so.

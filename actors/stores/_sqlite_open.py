@@ -70,7 +70,7 @@ def _own(path: Path, hold: OpenFile) -> None:
         if not hold.own():
             raise StoreOpenError(in_use(path, Owner(pid=os.getpid() if hold.owned_here else 0)))
     except OSError as error:
-        raise StoreOpenError(f"{path} can not be locked: {error.strerror}") from error
+        raise StoreOpenError(f"{path} cannot be locked: {error.strerror}") from error
     names = path.stat().st_nlink
     if names > 1:  # SQLite keeps the WAL beside one name: under another one, what a killed process wrote is not seen
         raise StoreOpenError(
@@ -152,7 +152,7 @@ def _explained(hold: OpenFile, busy: float) -> Iterator[None]:
             ) from UnreadableData("it was misread")
         raise StoreOpenError(f"{hold.path} is damaged ({finding}); restore it from a backup") from error
     except MemoryError as error:
-        raise StoreOpenError(f"{hold.path} can not be opened: there is no memory for it") from error
+        raise StoreOpenError(f"{hold.path} cannot be opened: there is no memory for it") from error
 
 
 def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> None:
@@ -178,7 +178,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise StoreOpenError(f"{path}: this place can not do WAL ({mode}); use a local disk, not a network mount")
+        raise StoreOpenError(f"{path}: this place cannot do WAL ({mode}); use a local disk, not a network mount")
     for setting in _SETTINGS:
         connection.execute(setting)
 
@@ -292,15 +292,15 @@ def _check_pages(connection: sqlite3.Connection, hold: OpenFile, busy: float) ->
 _WORDS: Final = {
     sqlite3.SQLITE_BUSY: "is locked by another program; close it there",
     sqlite3.SQLITE_LOCKED: "is locked by another program; close it there",
-    sqlite3.SQLITE_READONLY: "can not be written; allow writing, or open it with read_only=True",
+    sqlite3.SQLITE_READONLY: "cannot be written; allow writing, or open it with read_only=True",
     sqlite3.SQLITE_PERM: "is not permitted; allow reading and writing it",
-    sqlite3.SQLITE_CANTOPEN: "can not be opened; the file and its folder must be readable and writable",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; the file and its folder must be readable and writable",
     sqlite3.SQLITE_FULL: "has no room on its disk; make some",
-    sqlite3.SQLITE_IOERR: "can not be read or written (I/O error); look at the disk",
+    sqlite3.SQLITE_IOERR: "cannot be read or written (I/O error); look at the disk",
 }
 
 
 def explain(path: Path, error: sqlite3.Error) -> str:
     """Return what is wrong with the file, and what to do."""
-    words = _WORDS.get(primary_code(error), "can not be used")
+    words = _WORDS.get(primary_code(error), "cannot be used")
     return f"{path} {words} ({error})"

@@ -228,7 +228,7 @@ class TransactionWriter:
         if isinstance(request, CommitRequest):
             number, _ = self._find(request.commit.run_id) or (0, 0)
             return self._broken_by(request, number, error)
-        reason = _commit_rules.InvalidCommit(f"it can not be written: {error}")
+        reason = _commit_rules.InvalidCommit(f"it cannot be written: {error}")
         reason.__cause__ = error
         return Result(error=reason)
 
@@ -240,7 +240,7 @@ class TransactionWriter:
         if not isinstance(error, StoreError):
             cause, error = (
                 error,
-                _commit_rules.InvalidCommit(f"run {request.commit.run_id}: can not be written: {error}"),
+                _commit_rules.InvalidCommit(f"run {request.commit.run_id}: cannot be written: {error}"),
             )
             error.__cause__ = cause
         return Receipt(kind="failed", error=error)

@@ -178,7 +178,7 @@ class SQLiteStore(RequestStore):
                 if not passes(error) or trio.current_time() >= until:
                     if isinstance(error, StoreOpenError):
                         raise
-                    raise StoreOpenError(f"{self.path} can not be opened: {error}") from error
+                    raise StoreOpenError(f"{self.path} cannot be opened: {error}") from error
             await trio.sleep(min(pause, until - trio.current_time()))
         raise AssertionError("pauses() never ends")
 
@@ -190,7 +190,7 @@ class SQLiteStore(RequestStore):
                 if self._faults is not None:
                     self._faults(OPEN)
             except (OSError, MemoryError) as error:
-                raise StoreOpenError(f"{self.path} can not be opened: {error}") from error
+                raise StoreOpenError(f"{self.path} cannot be opened: {error}") from error
             lock = None if self._read_only else self._prepared(real, undo)
             if lock is None:
                 look_for(real)
@@ -213,7 +213,7 @@ class SQLiteStore(RequestStore):
             except StoreOpenError:
                 raise
             except StoreError as error:
-                raise StoreOpenError(f"{self.path} can not be read: {error}") from error
+                raise StoreOpenError(f"{self.path} cannot be read: {error}") from error
             if connection is not None:
                 self._transactor = TransactionWriter(
                     connection, self._faults, in_place=hold.check, examine=lambda: examine(hold, self._busy)
@@ -292,7 +292,7 @@ class SQLiteStore(RequestStore):
             try:
                 request.blobs = _sql.encode_new(request.new, request.frame)
             except Exception as error:  # a foreign value may raise anything; only this run fails
-                raise InvalidCommit(f"run {request.new.info.run_id}: can not be written: {error}") from error
+                raise InvalidCommit(f"run {request.new.info.run_id}: cannot be written: {error}") from error
         self._queue.put(request)
 
     def _refuse(self) -> None:

@@ -78,7 +78,7 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: 
         RunQuery(order="waiting_longest", status=RunStatus.DONE),
         RunQuery(order="oldest"),  # type: ignore[arg-type]
     ):
-        await refused(UsageError, store.runs(wrong), f"{wrong} can not be")
+        await refused(UsageError, store.runs(wrong), f"{wrong} cannot be")
 
 
 async def _ask(author: Author, number: int, minute: int) -> None:

@@ -299,7 +299,7 @@ class ScriptedModel(_TestModel):
                 or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
         if self._steps and not self._asked:
-            raise AssertionError(f"nobody has asked the model; its script has {len(self._steps)} steps")
+            raise AssertionError(f"the model was never asked; its script has {len(self._steps)} steps")
         lines = [
             f"run {run!r}, agent {agent!r}: step {index} was not played: {_shown(self._steps[index])}"
             for (run, agent), count in islice(self._playing.items(), 100)
@@ -369,7 +369,7 @@ def _parts(step: Any, where: str) -> tuple[Part, ...]:
     parts = tuple(_part(one, where) for one in (step if many else (step,)))
     for position, part in enumerate(parts):
         if isinstance(part, Fail) and position + 1 < len(parts):
-            raise UsageError(f"{where}: what stands behind fail({part.kind!r}) can not be reached")
+            raise UsageError(f"{where}: what stands behind fail({part.kind!r}) cannot be reached")
         if isinstance(part, Refuse) and any(isinstance(other, Text | Call | Fail) for other in parts):
             raise UsageError(f"{where}: a refusal stands alone")
     return parts

@@ -112,7 +112,7 @@ def _signature(function: Callable[..., Any], name: str) -> list[inspect.Paramete
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise ToolDefinitionError(
-            f"tool {name!r}: its signature can not be read; wrap it in a plain function"
+            f"tool {name!r}: its signature cannot be read; wrap it in a plain function"
         ) from error
 
 
@@ -181,7 +181,7 @@ class _Reader:
         except Exception as error:  # an annotation is user code and may raise anything
             raise self.fault(
                 name,
-                f"its annotation {annotation!r} can not be resolved ({error}); import or define the name at run time,"
+                f"its annotation {annotation!r} cannot be resolved ({error}); import or define the name at run time,"
                 " above the tool",
             ) from error
 

@@ -59,7 +59,7 @@ def _carry_on() -> None: ...
 
 def _alone(what: str) -> UsageError:
     return UsageError(
-        f"{what}: nobody runs tasks for a context that was made by hand; give it start_task=, stop_task=, see_tasks="
+        f"{what}: a context that was made by hand runs no tasks; give it start_task=, stop_task=, see_tasks="
     )
 
 

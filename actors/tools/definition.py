@@ -248,9 +248,7 @@ def _name(function: object, given: object) -> str:
     if name is None:
         raise ToolDefinitionError(f"{function!r} has no name of its own; give one: tool(..., name='...')")
     if given is None and name == "<lambda>":
-        raise ToolDefinitionError(
-            "a lambda can not be a tool (no annotations, no docstring); write a function with def"
-        )
+        raise ToolDefinitionError("a lambda cannot be a tool (no annotations, no docstring); write a function with def")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ToolDefinitionError(
             f"tool name {name!r}: use 1 to 64 of a-z A-Z 0-9 _ and -; give another one with name="
@@ -264,7 +262,7 @@ def _refuse_non_functions(function: object, name: str) -> None:
     body = inspect.unwrap(function)
     if getattr(body, "__name__", "") == "<lambda>":
         raise ToolDefinitionError(
-            f"tool {name!r}: a lambda can not be a tool (no annotations); write a function with def"
+            f"tool {name!r}: a lambda cannot be a tool (no annotations); write a function with def"
         )
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise ToolDefinitionError(

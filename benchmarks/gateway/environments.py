@@ -34,7 +34,7 @@ class Peer:
         """How it is started; its environment is there afterwards.
 
         Raises:
-            Skipped: pip can not install it.
+            Skipped: pip cannot install it.
         """
         note(", ".join(self.needs).replace("==", " "))
         return [str(_python(self)), str(_HERE / self.script)]
@@ -60,6 +60,6 @@ def _python(peer: Peer) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)  # noqa: S603 - our own
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise Skipped(f"pip can not install {' '.join(peer.needs)}: {last[:300]}")
+        raise Skipped(f"pip cannot install {' '.join(peer.needs)}: {last[:300]}")
     stamp.write_text(wanted, encoding="utf-8")
     return python

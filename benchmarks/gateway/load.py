@@ -45,7 +45,7 @@ def client() -> Iterator[Path]:
         command = [compiler, "-O2", "-o", str(path), str(HERE / "client.c")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)  # noqa: S603 - our own
         if done.returncode != 0:
-            raise Skipped(f"{compiler} can not compile the client: {done.stderr[-500:]}")
+            raise Skipped(f"{compiler} cannot compile the client: {done.stderr[-500:]}")
         yield path
 
 

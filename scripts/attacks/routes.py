@@ -159,7 +159,7 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
             body = a_chat(thread, run, number)
         case "POST", "run":
             body = an_ag_ui(thread, run)
-        case "POST", "runs":  # whose id or thread it is may be told: it can not be had
+        case "POST", "runs":  # whose id or thread it is may be told: it cannot be had
             body = {"agent": "nothing", "text": "x", "run": run, "thread": thread}
     method = "HEAD" if route.method == "GET" and dice.random() < 0.1 else route.method
     return Ask(method, target + (f"?{urlencode(query)}" if query else ""), body, headers)

@@ -84,7 +84,7 @@ async def _check_injection() -> None:
         await trio.testing.wait_all_tasks_blocked()
         how = inject(tasks[0], ZeroDivisionError())
     if how != "aborted" or caught != ["parked"]:
-        raise TrioChangedError(f"trio {trio.__version__}: an error can not be injected into a parked task any more")
+        raise TrioChangedError(f"trio {trio.__version__}: an error cannot be injected into a parked task any more")
 
 
 def _check_idle() -> None:

@@ -1,4 +1,4 @@
-"""Nobody waits for ever: not for a run that can not even be given up, not behind a store that was away for a moment."""
+"""Nobody waits for ever: not for a run that cannot even be given up, not behind a store that was away for a moment."""
 
 import contextlib
 from typing import Any

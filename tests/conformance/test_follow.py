@@ -350,7 +350,7 @@ async def test_a_follower_sits_an_outage_of_the_store_out(tmp_path, autojump_clo
         assert live == await stored(runtime, "r")
 
 
-# --- questions that can not be answered ------------------------------------------------------------------------------
+# --- questions that cannot be answered ------------------------------------------------------------------------------
 
 
 async def test_an_unknown_run_is_told_at_once(shelf, autojump_clock):

@@ -488,7 +488,7 @@ async def test_an_interrupt_that_has_expired_can_be_cancelled_and_no_more():
         front.client.interrupts = asked
         await front.run("r3", front.answers(None))
     assert front.client.outcome == "success"
-    assert front.results == {"c1": "The approval expired: nobody decided in time."}
+    assert front.results == {"c1": "The approval expired: no decision came in time."}
 
 
 async def test_a_request_without_a_question_is_told_so():

@@ -61,7 +61,7 @@ ENDINGS = {
         outcome=gr.Cancelled,
     ),
     "a decision that is owed": Ending(script=([B, C],), kind="suspended", outcome=gr.Waiting),
-    "the model can not be asked": Ending(script=(fail("unauthorized"),), kind="error", code="model_error"),
+    "the model cannot be asked": Ending(script=(fail("unauthorized"),), kind="error", code="model_error"),
     "the model stays overloaded": Ending(script=(fail("overloaded"),) * 3, kind="error", code="model_error"),
     "the model refuses": Ending(script=(refuse("I will not"),), kind="error", code="model_refusal"),
     "the model contradicts itself": Ending(

@@ -27,7 +27,7 @@ async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play
     life = await play([brief(), C], "done", do=[pause(60)])
     assert (life.tickets["r.t1"], life.codes["E"]) == (("user_input", "expired"), "expired")
     assert life.calls["E"] == "new running suspended cancelled"
-    assert "nobody decided in time" in life.told["E"]
+    assert "no decision came in time" in life.told["E"]
     assert life.outcome.output == "done"
 
 

@@ -163,7 +163,7 @@ async def test_a_life_that_breaks_its_promises_is_found(play, autojump_clock):
 
     assert broken() == ""
     assert "has the sequence" in broken(frames=[*frames[:5], *frames[6:]])
-    assert "can not be" in broken(frames=[frame.replace(b'"from":"running"', b'"from":"planned"') for frame in frames])
+    assert "cannot be" in broken(frames=[frame.replace(b'"from":"running"', b'"from":"planned"') for frame in frames])
     assert "the rows" in broken(record=attrs.evolve(record, row=replace(record.row, stage=gr.Stage.RUNNING)))
     assert "a commit follows" in broken(log=log[1:])
     late = [commit for commit in log if commit.row.stage is gr.Stage.NEEDS_APPROVAL]

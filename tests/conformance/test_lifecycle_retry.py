@@ -259,9 +259,9 @@ async def test_a_hook_may_mend_arguments(play, autojump_clock):
         ('{"at":"x"}', "saw x"),
         ("{", "Invalid arguments: the arguments are not JSON"),
         (7, "Invalid arguments: the arguments are a number, not a JSON object"),
-        ({"at": object()}, "Invalid arguments: the arguments can not be used"),
+        ({"at": object()}, "Invalid arguments: the arguments cannot be used"),
         ("[" * 100_000, "Invalid arguments: the arguments are not JSON"),
-        ('{"a":' * 65 + "1" + "}" * 65, "Invalid arguments: the arguments can not be used"),
+        ('{"a":' * 65 + "1" + "}" * 65, "Invalid arguments: the arguments cannot be used"),
     ],
 )
 async def test_a_models_code_may_hand_over_what_the_provider_sent(autojump_clock, given, told):

@@ -209,7 +209,7 @@ async def test_a_run_that_nobody_takes_up_can_be_cancelled(play, autojump_clock)
 
 
 async def test_a_run_whose_owner_can_not_even_begin_fails(play, autojump_clock):
-    """Three owners crash because their first move can not be written; the fourth may only say so."""
+    """Three owners crash because their first move cannot be written; the fourth may only say so."""
     play.shelf.refusals = 3
     life = await play("never")
     assert life.stages == ("created", "failed")

@@ -187,7 +187,7 @@ async def test_a_bug_is_logged_once_with_its_traceback_and_found_by_the_id_in_it
     assert "in failing" in record.exc_text
     assert heard.text.count("Traceback (most recent call last)") == 1
     assert SECRET not in heard.text
-    assert "\nFAKE" not in record.getMessage()  # what an exception says can not look like another line
+    assert "\nFAKE" not in record.getMessage()  # what an exception says cannot look like another line
 
 
 async def test_the_end_of_a_run_names_the_bug_that_ended_it(heard):

@@ -1,4 +1,4 @@
-"""Rules of hooks that fail, take too long, ask for what can not be, end the run, or are cancelled with it."""
+"""Rules of hooks that fail, take too long, ask for what cannot be, end the run, or are cancelled with it."""
 
 import operator
 from typing import Any
@@ -114,8 +114,8 @@ VERDICTS: dict[str, tuple[Any, str]] = {
     "a truth": (True, "it returned True; return gr.Block, Deny, Suspend, SetResult, Allow or None"),
     "a mutation": (gr.Mutation(), "it returned Mutation("),
     "a reason that is none": (gr.Block(1), "it returned Block(reason=1); return gr.Block"),  # type: ignore[arg-type]
-    "a result that is no JSON": (gr.SetResult({"a": object()}), "can not be stored: the result has no form in JSON"),
-    "a time without end": (gr.Suspend(expires_after=1e12), "can not be stored: expires_after="),
+    "a result that is no JSON": (gr.SetResult({"a": object()}), "cannot be stored: the result has no form in JSON"),
+    "a time without end": (gr.Suspend(expires_after=1e12), "cannot be stored: expires_after="),
 }
 
 

@@ -30,7 +30,7 @@ class SlowReads(gr.MemoryStore):
     def submit(self, *args: Any, **kwargs: Any) -> None:
         if self.failing:
             self.failing = False
-            raise RuntimeError("a commit that can not be taken")
+            raise RuntimeError("a commit that cannot be taken")
         super().submit(*args, **kwargs)
 
 

@@ -78,7 +78,7 @@ async def test_a_run_whose_rows_can_not_be_read_is_cancelled_all_the_same(shelf,
 
 async def ended(runtime, run_id):
     with trio.fail_after(600):
-        while (await runtime.store.outline(run_id)).status != "done":  # noqa: ASYNC110 - of rows that waiters can not read
+        while (await runtime.store.outline(run_id)).status != "done":  # noqa: ASYNC110 - of rows that waiters cannot read
             await trio.sleep(1)
 
 

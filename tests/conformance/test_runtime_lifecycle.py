@@ -868,7 +868,7 @@ async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, capl
         await trio.sleep(20)
         store.reads = float("inf")
         assert (await run.result()).output == "done"
-    assert caplog.text.count("the store can not be read; it is asked again") == int(reads < 3)  # it asks three times
+    assert caplog.text.count("the store cannot be read; it is asked again") == int(reads < 3)  # it asks three times
 
 
 async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
@@ -952,7 +952,7 @@ async def test_a_clock_can_be_given_so_that_stored_times_go_on_over_a_restart(sh
 
 
 async def test_a_crash_of_a_runs_owner_ends_that_run_as_failed_and_no_other(shelf, autojump_clock):
-    """What the engine can not survive three times becomes failed(internal_error), with one terminal event."""
+    """What the engine cannot survive three times becomes failed(internal_error), with one terminal event."""
 
     def broken(text):
         raise KeyError("a bug in the output check")

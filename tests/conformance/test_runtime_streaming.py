@@ -399,7 +399,7 @@ async def test_a_result_that_can_not_be_shown_has_succeeded_all_the_same(shelf, 
         run = await runtime.start(helper, "hi")
         assert (await run.result()).output == "done"
         assert (await run.view()).calls == {"c1": "succeeded"}
-    assert "can not be shown" in helper.model.requests[1].messages[-1].content
+    assert "cannot be shown" in helper.model.requests[1].messages[-1].content
 
 
 # --- odd text --------------------------------------------------------------------------------------------------------

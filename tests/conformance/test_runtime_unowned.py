@@ -35,7 +35,7 @@ async def never(info: Any) -> Any:
 
 
 def fails(info: Any) -> Any:
-    """A provider that can not."""
+    """A provider that cannot."""
     raise ConnectionError("no database")
 
 
@@ -77,7 +77,7 @@ async def test_the_deadline_of_a_run_that_nobody_can_work_on_ends_it(shelf, auto
 
 
 async def _ended(run: gr.Run[Any]) -> Any:
-    """Its outcome; until then who waits is told that nobody works on it."""
+    """Return the outcome; until then the waiter reads that the run has no owner."""
     while True:
         try:
             return await run.result()

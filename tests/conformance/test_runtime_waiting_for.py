@@ -59,7 +59,7 @@ async def test_a_run_behind_another_one_names_it_until_that_is_done(shelf, autoj
         assert await waits(second) == ("people", None)
 
 
-async def test_a_run_behind_one_that_nobody_works_on_says_so(shelf, autojump_clock, caplog):
+async def test_a_run_behind_one_without_an_owner_says_so(shelf, autojump_clock, caplog):
     async with home(shelf, agents=[agent(delay(100), "x", key="gone"), payer()], drain=0) as runtime:
         await runtime.start("gone", "x", run_id="r1", thread_id="t")
         await trio.sleep(1)
@@ -70,11 +70,11 @@ async def test_a_run_behind_one_that_nobody_works_on_says_so(shelf, autojump_clo
         assert (found.kind, found.run_id) == ("thread", "r1")
         assert "agent_unknown" in found.detail
         assert await waits(await runtime.get("r1")) == ("agent", None)
-        assert told(caplog, "nobody works on run r1 here (agent_unknown)") == [("greenroom.run", "WARNING")]
+        assert told(caplog, "run r1 has no owner here (agent_unknown)") == [("greenroom.run", "WARNING")]
         for _ in range(3):
             await second.send("hello?")
             await trio.sleep(100)
-        assert len(told(caplog, "nobody works on run r1")) == 1
+        assert len(told(caplog, "run r1 has no owner here")) == 1
 
 
 @pytest.mark.parametrize("answers", ["never", "fails"])
@@ -88,7 +88,7 @@ async def test_a_run_whose_deps_do_not_come_says_so(shelf, answers, autojump_clo
         run = await runtime.start("helper", "x")
         await trio.sleep(1000)
         assert await waits(run) == ("deps", None)
-        assert len(told(caplog, "nobody works on run", run.id)) == (answers == "fails")
+        assert len(told(caplog, "has no owner here", run.id)) == (answers == "fails")
         await run.cancel()
         assert isinstance(await run.result(), gr.Cancelled)
         assert await waits(run) is None

@@ -232,7 +232,7 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (Speechless(), "Speechless: (its message can not be shown)."),
+        (Speechless(), "Speechless: (its message cannot be shown)."),
         (ValueError("half \ud800 a character"), "ValueError: half ? a character."),
         (ValueError("x" * 100_000), f"ValueError: {'x' * 1_999}…."),
     ],
@@ -353,7 +353,7 @@ async def test_a_write_after_the_body_has_ended_is_an_error_of_whoever_tries(pla
         kept.append(ctx.state)
 
     life = await play([call("leak", id="A")], "done", tools=[leak])
-    with pytest.raises(gr.StateError, match="state key 'total' can not be written: the body has ended"):
+    with pytest.raises(gr.StateError, match="state key 'total' cannot be written: the body has ended"):
         kept[0].update(TOTAL, 1)
     assert life.view.state == {}
 

@@ -1,4 +1,4 @@
-"""State and processes that end: what was told is kept, each write counts once, and what can not be merged is said."""
+"""State and processes that end: what was told is kept, each write counts once, and what cannot be merged is said."""
 
 from typing import Any
 

@@ -212,7 +212,7 @@ class ForgivesFailures(Committing):
 
 @planted
 class WritesHalves(Committing):
-    """Of a commit that can not be written, the state is."""
+    """Of a commit that cannot be written, the state is."""
 
     def after(self, run: RunTables, commit: Commit, receipt: Receipt) -> Receipt:
         if receipt.kind == "failed":

@@ -371,7 +371,7 @@ async def test_of_a_model(autojump_clock, moment):
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_of_a_provider_of_deps(autojump_clock, is_async):
-    """What it can not give now it may give in a while: the run waits for that."""
+    """What it cannot give now it may give in a while: the run waits for that."""
     asked: list[str] = []
 
     def sync_provider(info: gr.RunInfo) -> str:

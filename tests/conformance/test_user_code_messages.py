@@ -13,7 +13,7 @@ from ..support.scene_tools import Speechless
 from ..support.scenes import deny
 
 WORDS: dict[str, tuple[Callable[[], Exception], str]] = {
-    "no text": (Speechless, "(its message can not be shown)"),
+    "no text": (Speechless, "(its message cannot be shown)"),
     "no utf-8": (lambda: RuntimeError("half \ud800 a character"), "half ? a character"),
     "no utf-8 of a value": (lambda: ValueError("half \ud800 a character"), "half ? a character"),
     "long": (lambda: RuntimeError("x" * 100_000), "x" * 1_999 + "…"),

@@ -262,7 +262,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(cli: Cli, tree: P
     [
         (["demo", "nowhere"], "there is no folder nowhere"),
         (["demo", "README.md"], "README.md is not a folder"),
-        (["demo", "--report", "../x.md"], "'../x.md' can not be the report's name"),
+        (["demo", "--report", "../x.md"], "'../x.md' cannot be the report's name"),
         (["demo", "--pace", "99"], "99 is not between 0 and 60"),
         (["demo", "--yes", "--no-approve"], "not allowed with argument"),
         (["demo", ".", "--db", "own.db", "--resume", "x"], "leave DIRECTORY away"),

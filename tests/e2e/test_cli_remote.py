@@ -126,7 +126,7 @@ def test_the_model_is_told_the_text_of_a_denial_and_the_log_keeps_the_reason(ins
     server.starts("both", "r1")
     done = inside("deny", "r1", "t1", "--reason", "spends too much", "--text", "Ask the customer.", *DB)
     assert done.returncode == 0, done.stderr
-    assert "  the model is told: Ask the customer.\n" in done.stdout
+    assert "  the model reads: Ask the customer.\n" in done.stdout
     assert inside("deny", "r1", "t2", "--reason", "ask first", *DB).returncode == 0
     assert inside("follow", "r1", *DB).returncode == 0
     assert results(inside, "r1") == ["Ask the customer.", "The reviewer denied this call: ask first"]
@@ -243,7 +243,7 @@ def test_input_is_read_at_the_next_step(inside: Inside, server: Server) -> None:
 def test_a_run_is_held_and_let_go_on_with_a_word_to_the_model(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     done = inside("pause", "r1", "--reason", "the shop is closed", *DB)
-    assert done.stdout == "accepted by r1; the run waits before its next step, until somebody decides.\n"
+    assert done.stdout == "accepted by r1; the run waits before its next step, until a decision.\n"
     shows(inside, "r1", "t2")
     assert inside("approve", "r1", *DB).returncode == 2  # both of them are open
     assert inside("approve", "r1", "t1", *DB).returncode == 0
@@ -272,7 +272,7 @@ def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     shows(inside, "r1", "t2")
     told = inside("deny", "r1", "--all", "--text", "enough", *DB)
     assert told.returncode == 2
-    assert "r1.t2 holds the run: to deny it ends the run, and no model is told of it" in one_line(told.stderr)
+    assert "r1.t2 holds the run: to deny it ends the run, and the model reads nothing of it" in one_line(told.stderr)
     assert inside("deny", "r1", "t2", "--reason", "enough", *DB).returncode == 0
     assert inside("follow", "r1", *DB).returncode == 4
 
@@ -452,7 +452,7 @@ def test_a_server_is_named_by_url_or_by_the_environment(
         (["--url", "nonsense"], "no URL of a gateway", 2),
         (["--url", "{url}", "--db", "s.db"], "give one of them", 2),
         (["--url", "{url}", "--token", "x", "--token-file", "y"], "give one of them", 2),
-        (["--url", "{url}", "--token-file", "nowhere"], "the token file nowhere can not be read", 2),
+        (["--url", "{url}", "--token-file", "nowhere"], "the token file nowhere cannot be read", 2),
         (["--db", "nowhere.db"], "there is no database nowhere.db", 5),
         (["--db", "."], "is a folder", 5),
         ([], "there is no database", 5),
@@ -506,7 +506,7 @@ def test_every_command_shows_examples(inside: Inside) -> None:
         assert f"greenroom {command} " in done.stdout.split("examples:")[1]
 
 
-# --- when nobody works on the run ------------------------------------------------------------------------------------
+# --- a run without an owner ----------------------------------------------------------------------------------------
 
 
 def test_an_approval_of_a_run_that_nobody_works_on_acts_when_it_is_resumed(inside: Inside) -> None:
@@ -652,7 +652,7 @@ def test_a_demo_whose_question_is_answered_here_is_as_before(cli: Cli, tree: Pat
 
 
 def test_a_demo_that_can_not_serve_runs_all_the_same(cli: Cli, tree: Path, tmp_path: Path) -> None:
-    """Here its token can not be kept."""
+    """Here its token cannot be kept."""
     (tmp_path / "state" / "greenroom" / "demo.db.token").mkdir(parents=True)
     os.chmod(tmp_path / "state" / "greenroom", 0o700)
     with cli.terminal("demo", "--pace", "0") as terminal:

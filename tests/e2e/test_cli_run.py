@@ -125,7 +125,7 @@ def test_other_runs_of_a_database_are_left_alone(inside: Inside) -> None:
     inside("run", "support.py", "refund", "--db", "s.db", "--run-id", "r2")
     before = inside("show", "r1", "--db", "s.db", "--json", "--events").stdout
     other = inside("run", "support.py", "refund", "--db", "s.db", "--run-id", "r3", "--yes")
-    assert "2 earlier runs not finished; the newest goes on with: greenroom run support.py" in other.stdout
+    assert "2 earlier runs not finished; the newest continues with: greenroom run support.py" in other.stdout
     assert inside("show", "r1", "--db", "s.db", "--json", "--events").stdout == before
 
 
@@ -195,7 +195,7 @@ def test_yes_does_not_let_a_held_run_go_on(inside: Inside, folder: Path) -> None
 def test_yes_does_not_answer_whether_an_effect_has_happened(crashed: Cli, inside: Inside) -> None:
     done = inside("run", "billing.py", "--db", "b.db", "--resume", "r1", "--yes")
     assert done.returncode == 3
-    assert "nobody knows whether it took effect" in done.stdout
+    assert "it is unknown whether it took effect" in done.stdout
     assert "--yes approves calls" in done.stdout
 
 
@@ -291,7 +291,7 @@ def test_debug_shows_where_an_error_comes_from(inside: Inside, folder: Path) -> 
     assert "ZeroDivisionError" in done.stderr
 
 
-# --- databases that can not be used ----------------------------------------------------------------------------------
+# --- databases that cannot be used ----------------------------------------------------------------------------------
 
 
 def not_a_database(path: Path) -> None:

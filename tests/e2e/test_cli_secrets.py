@@ -79,7 +79,7 @@ def test_an_error_on_the_way_prints_no_secret_either(inside: Inside) -> None:
     [
         (("--secret-env", "NO_SUCH_NAME"), "--secret-env NO_SUCH_NAME: the environment has no such variable"),
         (("--secret-env", "SHORT"), "--secret-env SHORT: a secret of 3 characters would garble text"),
-        (("--secrets-file", "nowhere.txt"), "--secrets-file nowhere.txt can not be read: No such file"),
+        (("--secrets-file", "nowhere.txt"), "--secrets-file nowhere.txt cannot be read: No such file"),
     ],
 )
 def test_what_can_not_be_hidden_is_told_before_anything_runs(

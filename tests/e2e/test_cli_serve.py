@@ -185,8 +185,8 @@ def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -
         (["slow.py", "--port", "x"], "is not between 0 and 65535", 2),
         (["slow.py", "--max-running", "0"], "is not between 1 and 1000", 2),
         (["slow.py", "--token-file", "short"], "the token file", 2),
-        (["slow.py", "--token-file", "nowhere/token"], "can not be written", 2),
-        (["slow.py", "--host", "192.0.2.1"], "192.0.2.1:8765 can not be bound", 1),
+        (["slow.py", "--token-file", "nowhere/token"], "cannot be written", 2),
+        (["slow.py", "--host", "192.0.2.1"], "192.0.2.1:8765 cannot be bound", 1),
         ([], "the following arguments are required: AGENT", 2),
     ],
 )
@@ -218,4 +218,4 @@ def test_a_token_that_can_not_be_read_is_said_so(inside: Inside, folder: Path) -
     (folder / "mine").chmod(0)
     done = inside("serve", "slow.py", "--token-file", "mine")
     assert done.returncode == 2
-    assert "can not be read: Permission denied" in one_line(done.stderr)
+    assert "cannot be read: Permission denied" in one_line(done.stderr)

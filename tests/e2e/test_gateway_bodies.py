@@ -1,4 +1,4 @@
-"""Bodies of all kinds of requests with one thing in them that can not be: refused or taken, and never a failure."""
+"""Bodies of all kinds of requests with one thing in them that cannot be: refused or taken, and never a failure."""
 
 import copy
 import json

@@ -93,7 +93,7 @@ async def test_the_oldest_stranger_makes_room_for_a_newer_one_and_who_has_a_toke
 
 @pytest.fixture
 def small(tmp_path):
-    """The command line in processes that may open 256 files, and can not raise that."""
+    """The command line in processes that may open 256 files, and cannot raise that."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))"
     start = f"{limit}; from greenroom.transport.cli import main; raise SystemExit(main())"
     (tmp_path / "agents.py").write_text(AGENTS)

@@ -230,7 +230,7 @@ def test_an_expired_interrupt_can_only_be_cancelled(page, server):
     assert now["posts"] == 1
     now = page.run("r3", {name: NO})
     assert (now["outcome"], now["pending"], now.get("error")) == ("success", [], None)
-    assert page.results == {"c1": "The approval expired: nobody decided in time."}
+    assert page.results == {"c1": "The approval expired: no decision came in time."}
 
 
 def test_a_user_who_lets_an_interrupt_expire_can_go_on_with_something_else(script, server):

@@ -20,7 +20,7 @@ def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Co
     try:
         yield from _broken_log(frames, fold)
     except AssertionError as error:
-        yield f"event {fold.sequence} can not be: {error}"
+        yield f"event {fold.sequence} cannot be: {error}"
         return
     row = record.row
     folded = (fold.stage, fold.steps, fold.sequence, fold.usage, fold.status)

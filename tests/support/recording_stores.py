@@ -12,7 +12,7 @@ from .runs import Shelf
 
 
 class Watched:
-    """Notes each commit that a store has written; the first `shelf.refusals` can not be written."""
+    """Notes each commit that a store has written; the first `shelf.refusals` cannot be written."""
 
     shelf: "WatchedShelf"
 
@@ -26,7 +26,7 @@ class Watched:
 
         if self.shelf.refusals:
             self.shelf.refusals -= 1
-            told(Receipt(kind="failed", error=gr.StoreError("this commit can not be written")))
+            told(Receipt(kind="failed", error=gr.StoreError("this commit cannot be written")))
         else:
             super().submit(claim, commit, frames, told)  # type: ignore[misc]
 

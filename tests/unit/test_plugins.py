@@ -52,23 +52,23 @@ BAD: dict[str, tuple[Any, str]] = {
     "a hook of another shape": ([made(tool_gate=two)], "tool_gate must take one argument, the context"),
     "a misspelled hook": (
         [made(run_start=one, tools_gate=one)],
-        "tools_gate is no phase, and nobody calls it; did you mean",
+        "tools_gate is no phase and is never called; did you mean",
     ),
     "a hook as others name it": (
         [made(on_run_end=one)],
-        "on_run_end is no phase, and nobody calls it; did you mean 'run_end'?",
+        "on_run_end is no phase and is never called; did you mean 'run_end'?",
     ),
     "a hook that is cut short": (
         [made(run_start=one, before_tool=one)],
-        "before_tool is no phase, and nobody calls it; did you mean 'before_tool_execute'?",
+        "before_tool is no phase and is never called; did you mean 'before_tool_execute'?",
     ),
     "a hook with its words in another order": (
         [made(run_start=one, gate_tool=one)],
-        "gate_tool is no phase, and nobody calls it; did you mean 'tool_gate'?",
+        "gate_tool is no phase and is never called; did you mean 'tool_gate'?",
     ),
     "a hook that its class does not have": (
         [with_own(made(run_start=one), "tool_gate", one)],
-        "tool_gate is set on the instance, and nobody calls it; define it as a method of its class",
+        "tool_gate is set on the instance and is never called; define it as a method of its class",
     ),
     "no hook at all": (
         [made(before_model=one)],

@@ -100,7 +100,7 @@ def _imported(what: str, load: Any) -> Any:
         return load()
     except BaseException as error:
         failure_of_call(error)
-        raise AgentLoadError(f"{what} can not be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
+        raise AgentLoadError(f"{what} cannot be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _last_line(error: BaseException) -> str:

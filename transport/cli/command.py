@@ -43,7 +43,7 @@ def pause(given: argparse.Namespace) -> int:
     async def hand_in(desk: CommandTarget, run_id: str) -> gr.CommandResult:
         return await desk.pause(run_id, given.reason, given.id)
 
-    return _run(given, hand_in, "The run waits before its next step, until somebody decides.")
+    return _run(given, hand_in, "The run waits before its next step, until a decision.")
 
 
 def send(given: argparse.Namespace) -> int:

@@ -147,7 +147,9 @@ async def _decide(wish: DecisionRequest, place: owner.ServedBy | owner.Unowned, 
         held = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
         if wish.text is not None and held:
             way = "leave --text away (--reason says why), or name another TARGET"
-            raise gr.UsageError(f"{held[0]} holds the run: to deny it ends the run, and no model is told of it; {way}")
+            raise gr.UsageError(
+                f"{held[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
+            )
         for ticket in tickets:
             _show(ticket, wish, screen)
             if told := barred(ticket, desk.by):
@@ -201,7 +203,7 @@ def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if ticket.reason == "outcome_unknown":
-        title = f"{tool}: nobody knows whether it took effect ({ticket.ticket_id})"
+        title = f"{tool}: it is unknown whether it took effect ({ticket.ticket_id})"
     screen.row(title, "strong")
     for text, style in details(ticket, whole=True):
         screen.row(text, style)
@@ -212,7 +214,7 @@ def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
     if wish.result is not None:
         screen.row(f"  with the result: {text_format.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
     if wish.text is not None:
-        screen.row(f"  the model is told: {text_format.clean(wish.text)}", "warn")
+        screen.row(f"  the model reads: {text_format.clean(wish.text)}", "warn")
 
 
 async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:

@@ -80,7 +80,7 @@ def _folder(path: Path) -> Path:
     if not path.is_dir():
         raise gr.UsageError(f"{path} is not a folder; name the folder that it is in")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise gr.UsageError(f"{path} can not be read; allow it, or name another folder")
+        raise gr.UsageError(f"{path} cannot be read; allow it, or name another folder")
     return Folder(path).root
 
 
@@ -101,7 +101,7 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
     for option, value in (("DIRECTORY", given.directory), ("--report", given.report)):
         if value is not None:
             raise gr.UsageError(
-                f"--resume goes on with a run that has its folder and report; leave {option} away ({value})"
+                f"--resume continues a run that has its folder and report; leave {option} away ({value})"
             )
     info = trio.run(info_of, database, given.resume or trio.run(newest_unfinished, database, KEY))
     if info.workspace is None:

@@ -36,7 +36,7 @@ def _lines(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--secrets-file {path} can not be read: {why}") from error
+        raise UsageError(f"--secrets-file {path} cannot be read: {why}") from error
     return [line for line in text.splitlines() if line.strip()]
 
 

@@ -85,4 +85,4 @@ def _why(gate: GatewayOptions, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE or "in use" in str(error):
         return f"{place} is taken by another program; choose one with --port, or a free one with --port 0"
     why = error.strerror or str(error)
-    return f"{place} can not be bound ({why}); choose another with --host and --port"
+    return f"{place} cannot be bound ({why}); choose another with --host and --port"

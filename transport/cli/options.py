@@ -391,7 +391,7 @@ def _follow(commands: _Commands[_Parser]) -> None:
         commands,
         "follow",
         "follow a run of another process live",
-        "Show what a run has done and does, until it ends. Of a run that nobody works on, show what there is.",
+        "Show what a run has done and does, until it ends. Of a run without an owner, show the recorded events.",
     )
     one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     one.add_argument("--after", metavar="N", type=_sequence, default=0, help="begin behind this event (default: 0)")
@@ -409,7 +409,7 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
     one.add_argument("--all", action="store_true", help="decide every open one")
     one.add_argument("--yes", action="store_true", help="do not ask again")
     if name == "deny":
-        note = "; the model is told it too, unless --text or the agent's denial=... words it"
+        note = "; the model reads it too, unless --text or the agent's denial=... words it"
         one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
         one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
     else:

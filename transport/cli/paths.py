@@ -51,9 +51,7 @@ def made(path: Path) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreOpenError(
-            f"{path.parent} can not be made: {error.strerror}; name another place with --db"
-        ) from error
+        raise StoreOpenError(f"{path.parent} cannot be made: {error.strerror}; name another place with --db") from error
     return path
 
 

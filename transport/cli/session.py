@@ -242,7 +242,7 @@ class Session:
         self._run_id = run.id
         await runtime.resume(run.id)  # a run with this id may have existed already
         left = [run_id for run_id in others if run_id != run.id]
-        many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest goes on with:"
+        many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest continues with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
         self._head(f"{job.agent.key}: {text_format.one_line(job.text, 200)}", run.id, note)
         return run
@@ -254,7 +254,7 @@ class Session:
             raise gr.UsageError(f"run {run.id} is one of agent {view.agent!r}, not of {self._job.agent.key!r}")
         self._run_id = run.id
         await self._catch_up(runtime, view)
-        self._head(f"{view.agent}: goes on at event {view.last_sequence} ({view.stage.value})", run.id)
+        self._head(f"{view.agent}: continues at event {view.last_sequence} ({view.stage.value})", run.id)
         await runtime.resume(run.id)
         return run
 
@@ -388,7 +388,7 @@ class Session:
         for ticket in view.tickets:
             self._say(f"  {text_format.subject(ticket.tool, 40)} {text_format.arguments(ticket.arguments, 100)}")
         if job.approve == "yes":
-            self._say("--yes approves calls; these need an answer of somebody who looks, in a terminal.", "warn")
+            self._say("--yes approves calls; these need the answer of a person, in a terminal.", "warn")
         if job.database is None:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:

@@ -27,7 +27,7 @@ def read(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"the token file {path} can not be read: {why}; name another with --token-file") from error
+        raise UsageError(f"the token file {path} cannot be read: {why}; name another with --token-file") from error
     if len(token) < 16 or not (token.isascii() and token.isprintable()):
         raise UsageError(
             f"the token file {path} holds no token (16 printable characters or more); delete it to have a new one made"
@@ -82,5 +82,5 @@ def kept(path: Path) -> str:
         os.replace(draft, path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise UsageError(f"the token file {path} can not be written: {error.strerror}; use --token-file") from error
+        raise UsageError(f"the token file {path} cannot be written: {error.strerror}; use --token-file") from error
     return read(path)

@@ -477,7 +477,7 @@ def _id(given: str | None) -> str:
     if not given:
         return secrets.token_hex(16)
     if not isinstance(given, str) or len(given) > MAX_ID or not given.isprintable():
-        raise UsageError(f"the id {given!r:.200} can not be; give at most {MAX_ID} printable characters")
+        raise UsageError(f"the id {given!r:.200} cannot be; give at most {MAX_ID} printable characters")
     return given
 
 

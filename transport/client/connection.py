@@ -370,7 +370,7 @@ class Connection:
             now = trio.current_time()
             quiet = now - self._heard
             if quiet >= pace.silence:
-                raise ConnectionLost(self.address.unreachable(f"nothing was heard for {quiet:.0f} s"))
+                raise ConnectionLost(self.address.unreachable(f"nothing was received for {quiet:.0f} s"))
             if quiet >= pace.ping and not self._pinged:
                 self._pinged = self._ping = True
                 self.poke()

@@ -158,4 +158,4 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
 
 def _unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:
     way = "use the client of the server's release"
-    return NotAGateway(f"{address.url} sent a {what} that can not be read ({error}); {way}", url=address.url)
+    return NotAGateway(f"{address.url} sent a {what} that cannot be read ({error}); {way}", url=address.url)

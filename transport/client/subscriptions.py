@@ -224,7 +224,7 @@ class RunSubscription:
                 self._end(self.readers, partial(UnknownRun, self.run_id))
             case "degraded":
                 error = partial(
-                    RunDegradedError, self.run_id, frame.code or "degraded", frame.detail or "nobody works on it"
+                    RunDegradedError, self.run_id, frame.code or "degraded", frame.detail or "no process works on it"
                 )
                 self._end([one for one in self.readers if one.cursor >= self.position], error)
             case _:

@@ -40,7 +40,7 @@ const en = {
   "link.said.waiting": "The connection is lost. It is tried again; nothing is lost meanwhile.",
   "link.hint.blocked":
     "The gateway answers, but its WebSocket does not open. If a proxy stands between, let it pass upgrades; otherwise add this page's origin with origins=[...].",
-  "link.hint.down": "The gateway does not answer. If it has been stopped, start it again: this page goes on by itself.",
+  "link.hint.down": "The gateway does not answer. If it has been stopped, start it again: this page continues by itself.",
   "link.closed": ({ code, name, reason }) => `The gateway closed with ${code} ${name}${reason ? `: ${reason}` : "."}`,
 
   // token
@@ -94,7 +94,7 @@ const en = {
   "narrow.clear": "Clear all",
   "runs.step": ({ n }) => `step ${n}`,
   "runs.tokens": ({ n }) => `${n} tokens`,
-  "runs.failed": ({ message }) => `The list can not be read: ${message}`,
+  "runs.failed": ({ message }) => `The list cannot be read: ${message}`,
   "runs.said.waiting": ({ agent }) => `A run of ${agent} waits for a decision.`,
 
   // stages
@@ -210,7 +210,7 @@ const en = {
   "call.failed": "Failed",
   "call.cancelled": "Cancelled",
   "item.asked": ({ tool }) => `${tool} waits for a decision`,
-  "item.asked.unknown": ({ tool }) => `Nobody knows whether ${tool} took effect: somebody has to say`,
+  "item.asked.unknown": ({ tool }) => `It is unknown whether ${tool} took effect: a person has to decide`,
   "item.paused": "The run is paused",
   "item.resolved.approved": ({ tool, by }) => `${tool} was approved by ${by}`,
   "item.resolved.edited": ({ tool, by }) => `${tool} was approved by ${by}, with edited arguments`,
@@ -225,7 +225,7 @@ const en = {
   "item.cancel.after_step": ({ by }) => `${by} asked to cancel the run after this step`,
   "item.pause": ({ by }) => `${by} asked to pause the run before its next step`,
   "item.retried": ({ code, wait }) => `The model is asked again${wait ? ` in ${wait}` : ""} (${code})`,
-  "item.degraded": ({ reason }) => `The run goes on with less than it asked for (${reason})`,
+  "item.degraded": ({ reason }) => `The run continues with less than it asked for (${reason})`,
   "item.refused": ({ code }) => `A decision did not act (${code})`,
   "item.edited": ({ tool, by }) => `${by} changed the arguments of ${tool}`,
   "item.overruled": ({ plugin, verdict, by, tool }) =>
@@ -236,7 +236,7 @@ const en = {
   "item.overrun": ({ tool, grace }) =>
     `${tool} did not end within its grace of ${grace}; what it still returns is dropped`,
   "item.somebody": "somebody",
-  "item.broken": "This page can not draw the following; the run is not harmed",
+  "item.broken": "This page cannot draw the following; the run is not harmed",
   "end.completed": "Completed",
   "end.stopped": "Stopped",
   "end.failed": "Failed",
@@ -292,7 +292,7 @@ const en = {
   "ask.fingerprint.why":
     "Your decision is bound to exactly this call; if the call changes, the decision does not count.",
   "ask.hidden.warn":
-    "The arguments hold characters that can not be seen, or that change the order of what you read. They are shown as codes.",
+    "The arguments hold characters that cannot be seen, or that change the order of what you read. They are shown as codes.",
   "ask.masked.warn":
     "Secrets are shown as [redacted], and places on the host as [home] and [workspace]. A value that you leave as shown keeps what is behind the mask; in a value that you change, write the real text.",
   "ask.cut.warn":
@@ -342,7 +342,7 @@ const en = {
   "ask.no": "No",
   "ask.sending": "Sending the decision…",
   "ask.queued": "Not connected: the decision is sent as soon as the connection is back.",
-  "ask.accepted": "Recorded. The run goes on.",
+  "ask.accepted": "Recorded. The run continues.",
   "ask.ended": "Recorded. The run ends.",
   "ask.refused": ({ message }) => `Refused: ${message}`,
   "ask.conflict": ({ status, by, when }) => `Somebody was faster: ${status} by ${by}${when ? `, ${when}` : ""}.`,
@@ -354,7 +354,7 @@ const en = {
   "ask.lookonly": "Your token may look, but not decide. Ask for one with the scope “decide”.",
   "ask.notyou": ({ me, who }) => `You are ${me}; only ${who} may decide this.`,
   "ask.reviewers": "Who may decide",
-  "ask.expiry": "If nobody decides",
+  "ask.expiry": "Without a decision",
   "ask.expiry.deny": ({ at }) => `it is denied at ${at}`,
   "ask.expiry.cancel_run": ({ at }) => `the run is cancelled at ${at}`,
   "ask.expiry.set_result": ({ at }) => `its prepared result is used at ${at}`,
@@ -371,12 +371,12 @@ const en = {
   "start.starting": "Starting…",
   "start.noagents": "The gateway has no agents. Add them with open_runtime(agents=[...]).",
   "start.failed": ({ message }) => `It was not started. ${message}`,
-  "start.agents.failed": ({ message }) => `The agents can not be read: ${message}`,
+  "start.agents.failed": ({ message }) => `The agents cannot be read: ${message}`,
   "start.empty": "Say what the run is to do.",
 
   // cancel
   "cancel.title": "Cancel this run?",
-  "cancel.why": "The run ends and can not be taken up again. Closing this page does not cancel anything.",
+  "cancel.why": "The run ends and cannot be taken up again. Closing this page does not cancel anything.",
   "cancel.mode": "When",
   "cancel.now": "Now",
   "cancel.now.hint": "calls that are running are stopped",
@@ -391,7 +391,7 @@ const en = {
   // pause
   "pause.title": "Pause this run?",
   "pause.why":
-    "What it is doing now goes on to the end of its step. Then it waits, until somebody lets it go on or ends it: here, or with greenroom approve.",
+    "The run completes its step. Then it waits until a person lets it continue or ends it: here, or with greenroom approve.",
   "pause.reason": "Reason (may be left out)",
   "pause.go": "Pause the run",
   "pause.keep": "Keep it running",
@@ -434,7 +434,7 @@ const en = {
   "error.expired": "The question has expired.",
   "error.invalid_arguments": "The arguments do not fit the tool.",
   "error.invalid_result": "The answer does not fit what is asked for.",
-  "error.unprocessable": "A value can not be used.",
+  "error.unprocessable": "A value cannot be used.",
   "error.too_many_subscriptions": "This connection follows too many runs.",
   "error.busy": "The run has too many commands waiting.",
   "error.store_unavailable": "The store does not answer at the moment.",

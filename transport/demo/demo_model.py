@@ -79,7 +79,7 @@ def _next(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
         return [text("First I look at what is there."), call("list_directory", path=".")]
     listing = said[0].result
     if listing is None:
-        return [text(f"I can not look into the folder: {said[0].words}")]
+        return [text(f"I cannot look into the folder: {said[0].words}")]
     waiting = [wanted for wanted in _plan(listing) if not any((one.tool, one.arguments) == wanted for one in said)]
     if waiting:
         opening = [text("Now I count, and read what the folder says of itself.")] if len(said) == 1 else []

@@ -142,7 +142,7 @@ class Folder:
         """
         data = _bytes_of(self.inside(path), READ)
         if data is None:
-            raise ToolError(f"{path!r} can not be read")
+            raise ToolError(f"{path!r} cannot be read")
         if b"\0" in data[:_PROBE]:
             raise ToolError(f"{path!r} is a binary file")
         return data.decode("utf-8", "replace")
@@ -203,7 +203,7 @@ class Folder:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             name = folder.relative_to(self.root).as_posix()
-            raise ToolError(f"{name!r} can not be listed: {error.strerror}") from error
+            raise ToolError(f"{name!r} cannot be listed: {error.strerror}") from error
 
 
 def language_of(name: str) -> str:

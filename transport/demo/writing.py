@@ -23,7 +23,7 @@ def check_name(name: str) -> str:
     """
     plain = name.isprintable() and "/" not in name and "\\" not in name and not name.startswith(".")
     if not plain or not name.endswith(".md") or len(name) > _LONGEST:
-        raise ToolError(f"{name!r} can not be the report's name; use a plain file name that ends in .md")
+        raise ToolError(f"{name!r} cannot be the report's name; use a plain file name that ends in .md")
     return name
 
 
@@ -39,7 +39,7 @@ def former_report(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ToolError(f"{path.name!r} is there and can not be read ({error.strerror}); it is left alone") from error
+        raise ToolError(f"{path.name!r} is there and cannot be read ({error.strerror}); it is left alone") from error
     if not text.startswith(MARK):
         raise ToolError(f"{path.name!r} is there and is not a report of the census; it is left alone")
     return text
@@ -63,7 +63,7 @@ def write_report(folder: Path, name: str, content: str) -> None:
     except FileExistsError as error:
         raise ToolError(f"{name!r} has come into being meanwhile; it is left alone") from error
     except OSError as error:
-        raise ToolError(f"{name!r} can not be written: {error.strerror}") from error
+        raise ToolError(f"{name!r} cannot be written: {error.strerror}") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -53,7 +53,7 @@ MOST_UNANSWERED: Final = 32
 _SESSION: Final = re.compile(r"[A-Za-z0-9_.:-]{1,120}")
 _PART: Final = "\n\n"
 """Separator between two user messages that start one run."""
-_STOPS: Final = ("closing", "The server stops; the run goes on when it is there again. Send the same request again.")
+_STOPS: Final = ("closing", "The server stops; the run continues when the server is back. Send the same request again.")
 
 
 async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -338,7 +338,7 @@ class AgUiResponse:
             return self._end("store_unavailable", f"{error}; send the same request again")
         except gr.StoreError as error:
             self._gateway.log_failure(self, error)
-            return self._end("internal", "the log of the run can not be read")
+            return self._end("internal", "the log of the run cannot be read")
         except gr.RuntimeClosed:
             found = None
         if found is None:

@@ -199,7 +199,7 @@ def _version(request: Request) -> Version:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 _CHAT: Final = "/v1/ai-sdk/{version}/agents/{agent}/chat"
-_LAST: Final = {"Last-Event-ID": "the id of the last part that was read: the stream goes on behind it"}
+_LAST: Final = {"Last-Event-ID": "the id of the last part that was read: the stream continues behind it"}
 ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="POST", template=_CHAT, handler=chat, scope="follow", tag="ai-sdk", body=ChatBody,

@@ -102,7 +102,7 @@ def read_request(data: Json) -> ChatRequest:
     """
     body = _body(data)
     if body.trigger == "regenerate-message":
-        raise Refused("unprocessable", "a chat can not be regenerated: threads are append-only; send a new message")
+        raise Refused("unprocessable", "a chat cannot be regenerated: threads are append-only; send a new message")
     if body.trigger != "submit-message":
         raise Refused("bad_message", f"trigger {body.trigger!r:.40} is not known; send submit-message")
     messages = [_message(index, one) for index, one in enumerate(body.messages)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEADERS: Final = (("x-vercel-ai-ui-message-stream", "v1"),)
 DONE: Final = b"data: [DONE]\n\n"
-STOPS: Final = "The server stops. The run goes on when it is there again: resume the stream then."
+STOPS: Final = "The server stops. The run continues when the server is back: resume the stream then."
 
 _encode = msgspec.json.Encoder().encode
 

@@ -44,7 +44,7 @@ def asyncapi() -> Schema:
             "local": {
                 "host": "127.0.0.1:8765",
                 "protocol": "ws",
-                "description": "Where `greenroom serve` listens unless told otherwise; behind TLS it is wss.",
+                "description": "Where `greenroom serve` listens by default; behind TLS it is wss.",
                 "security": [{"$ref": "#/components/securitySchemes/bearer"}],
             }
         },
@@ -63,7 +63,7 @@ def _channel(names: Iterable[str]) -> Schema:
         "address": PATH,
         "title": SUBPROTOCOL,
         "description": (
-            "Text frames; each holds one JSON object with a `type`. A page, which can not set headers, sends its token "
+            "Text frames; each holds one JSON object with a `type`. A page, which cannot set headers, sends its token "
             "in `hello`, the first frame. Closing the connection never cancels a run."
         ),
         "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in names},

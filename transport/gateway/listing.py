@@ -223,7 +223,9 @@ def _unsealed(who: Principal, cursor: str) -> str:
         data = b""
     nonce, tag, hidden = data[:_NONCE], data[_NONCE : _NONCE + _TAG], data[_NONCE + _TAG :]
     if not hidden or not hmac.compare_digest(tag, _tag(who, nonce + hidden)):
-        raise gr.UsageError(f"cursor={cursor!r:.200} is none of ours, or somebody else's; start again without one")
+        raise gr.UsageError(
+            f"cursor={cursor!r:.200} is invalid, or belongs to another principal; start again without one"
+        )
     return bytes(a ^ b for a, b in zip(hidden, _stream(who, nonce, len(hidden)), strict=True)).decode()
 
 

@@ -28,7 +28,7 @@ class Metrics:
         self._frames = Counter("greenroom_frames_received", "WebSocket frames.", ["type"], registry=self._registry)
         self._failures = Counter("greenroom_failures", "Bugs: exceptions in a connection.", registry=self._registry)
         self._live = Gauge("greenroom_runs_live", "Runs that have an owner in this process.", registry=self._registry)
-        self._followed = Gauge("greenroom_runs_followed", "Runs that somebody follows.", registry=self._registry)
+        self._followed = Gauge("greenroom_runs_followed", "Runs with a follower.", registry=self._registry)
         self._store = Gauge(
             "greenroom_store", "What the store has done since it was opened.", ["what"], registry=self._registry
         )

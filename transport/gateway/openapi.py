@@ -67,9 +67,7 @@ def openapi(routes: Sequence[Route[Any]]) -> Schema:
         "openapi": "3.1.0",
         "jsonSchemaDialect": DIALECT,
         "info": info("Greenroom gateway: HTTP"),
-        "servers": [
-            {"url": "http://127.0.0.1:8765", "description": "Where `greenroom serve` listens unless told otherwise."}
-        ],
+        "servers": [{"url": "http://127.0.0.1:8765", "description": "Where `greenroom serve` listens by default."}],
         "tags": [{"name": name} for name in sorted({route.tag for route in routes})],
         "paths": paths,
         "components": {

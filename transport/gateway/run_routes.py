@@ -260,7 +260,7 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
         summary="A run's events: a page, or live with Accept: text/event-stream", query=_PAGE,
-        headers={"Last-Event-ID": "where a stream goes on: <epoch>-<sequence> of the last event"},
+        headers={"Last-Event-ID": "where a stream continues: <epoch>-<sequence> of the last event"},
         answers={
             200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
             410: ("The cursor is of another log, or beyond its head.", "ErrorBody"),

@@ -87,7 +87,8 @@ class WebSocketConnection:
         self._reading = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Conversation {self.id} with {'nobody yet' if self.principal is None else self.principal.name}>"
+        who = "no principal yet" if self.principal is None else self.principal.name
+        return f"<WebSocketConnection {self.id} of {who}>"
 
     @property
     def who(self) -> Principal:
@@ -188,7 +189,7 @@ class WebSocketConnection:
             self._gateway.send_away(self)
         except gr.StoreError as error:
             self._gateway.log_failure(self, error)
-            self.leave(codes.INTERNAL, "the store can not be read")
+            self.leave(codes.INTERNAL, "the store cannot be read")
 
     async def _write_frames(self, action: WriteFrames) -> None:
         self._room.unpark_all()

@@ -40,7 +40,7 @@ INTERNAL: Final = CloseCode(1011, "internal", "The gateway failed at this connec
 RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retryAfterMs.", retry=True)
 OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
 BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "What was sent is not a JSON object in a text frame.", retry=False)
-UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or one that nobody has.", retry=False)
+UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or an unknown token.", retry=False)
 FORBIDDEN: Final = CloseCode(
     4403,
     "forbidden",
@@ -96,7 +96,7 @@ class ErrorCode:
 
 _ERRORS = (
     ErrorCode("bad_message", 400, "The message does not have the form that is asked for; the text names the field."),
-    ErrorCode("unauthenticated", 401, "No token, or one that nobody has."),
+    ErrorCode("unauthenticated", 401, "No token, or an unknown token."),
     ErrorCode(
         "not_allowed",
         403,
@@ -121,7 +121,7 @@ _ERRORS = (
     ErrorCode("too_big", 413, "The body is longer than the limit."),
     ErrorCode("invalid_arguments", 422, "The edited arguments do not fit the tool."),
     ErrorCode("invalid_result", 422, "The result does not fit the ticket's schema."),
-    ErrorCode("unprocessable", 422, "A value can not be; the text names it."),
+    ErrorCode("unprocessable", 422, "A value cannot be; the text names it."),
     ErrorCode("too_many_subscriptions", 429, "More runs than one connection may follow."),
     ErrorCode(
         "too_many_connections", 429, "More connections than one principal, or the gateway itself, may hold.", retry=True

@@ -207,7 +207,7 @@ class WebSocketSession:
         Or `crowded`, the name of the principal, has too many connections.
         """
         if crowded is None:
-            return self.leave(codes.UNAUTHENTICATED, "nobody has this token")
+            return self.leave(codes.UNAUTHENTICATED, "the token is unknown")
         return self.leave(codes.OVERLOADED, f"{crowded} has too many connections")
 
     # --- frames of the client ----------------------------------------------------------------------------------------

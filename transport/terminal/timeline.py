@@ -206,7 +206,7 @@ class Timeline:
         if call is not None:
             call.since = None
         unknown = payload["reason"] == "outcome_unknown"
-        why = "nobody knows whether it took effect" if unknown else "waits for a decision"
+        why = "it is unknown whether it took effect" if unknown else "waits for a decision"
         yield Line(at=at, kind="wait", who=tool, what=text_format.arguments(payload["arguments"]), outcome=why)
 
     def _resolved(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
@@ -257,7 +257,7 @@ def _since(start: datetime | None, moment: datetime) -> str:
 
 
 _NOTES: Final = {
-    "run.degraded": "goes on with less than it asked for",
+    "run.degraded": "continues with less than it asked for",
     "run.input.received": "more input",
     "run.cancel.requested": "cancel asked for",
     "run.pause.requested": "pause asked for",

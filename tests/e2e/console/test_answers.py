@@ -229,7 +229,7 @@ def test_what_happens_if_nobody_decides_is_said(console: Console, then: str, wor
     gateway = FakeGateway(console).open()
     asked = TICKET | {"expiresAt": "2126-11-22T10:00:00Z", "onExpiry": then}
     gateway.show("timed", [("run.approval.requested", asked)])
-    fact = console.page.locator(".card-fact", has_text="If nobody decides").inner_text()
+    fact = console.page.locator(".card-fact", has_text="Without a decision").inner_text()
     assert words in fact
     assert "2126" in fact
 

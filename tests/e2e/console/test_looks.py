@@ -29,7 +29,7 @@ def test_what_a_run_says_is_never_more_than_text(console: Console, server: Serve
     marks = page.locator(".card-values .mark").all_inner_texts()
     assert marks == ["U+202E", "U+200B", "U+202E"]
     assert "\u202e" not in "".join(shown.all_inner_texts())
-    expect(page.locator(".card-warn").first).to_contain_text("can not be seen", use_inner_text=True)
+    expect(page.locator(".card-warn").first).to_contain_text("cannot be seen", use_inner_text=True)
     expect(shown.nth(2)).to_have_text(str(BIG_NUMBER), use_inner_text=True)
     assert page.evaluate("window.hacked === undefined && document.querySelectorAll('.row img, .card img').length === 0")
     console.no_sideways_scroll()

@@ -233,14 +233,14 @@ HIDDEN = {
     "65 levels": deep(codec.MAX_DEPTH + 1),
     "100,000 levels": deep(100_000),
     "a date that would be the 65th": deep(codec.MAX_DEPTH, dt.date(2025, 1, 2)),
-    "exception that can not be told": BadError,
+    "exception that cannot be told": BadError,
 }
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_value_that_can_not_be_shown_is_a_text_that_says_so_and_a_reason(name):
     data, why = normalise(HIDDEN[name])
-    assert re.fullmatch("<a .* that can not be shown>", data)
+    assert re.fullmatch("<a .* that cannot be shown>", data)
     assert why
     msgspec.json.encode([data, why])
 
@@ -249,7 +249,7 @@ def test_a_value_that_can_not_be_shown_is_a_text_that_says_so_and_a_reason(name)
 def test_a_value_with_too_many_items_comes_to_an_end(value, monkeypatch):
     monkeypatch.setattr(codec, "MAX_ITEMS", 10_000)
     assert normalise(value) == (
-        f"<a {type(value).__name__} that can not be shown>",
+        f"<a {type(value).__name__} that cannot be shown>",
         "ValueError: more than 10000 items",
     )
 
@@ -259,7 +259,7 @@ def test_an_exception_that_can_not_be_told_is_shown_by_its_name():
 
 
 def test_a_type_without_a_name_is_called_a_value():
-    assert normalise(Nameless())[0] == "<a value that can not be shown>"
+    assert normalise(Nameless())[0] == "<a value that cannot be shown>"
 
 
 def test_as_deep_as_is_allowed_is_shown_and_all_that_reads_it_later_can():

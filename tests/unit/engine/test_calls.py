@@ -228,7 +228,7 @@ def test_a_call_has_one_tool_message_however_often_it_suspends() -> None:
 
 @pytest.mark.parametrize(
     ("on_expiry", "status", "shown"),
-    [("deny", "cancelled", "nobody decided in time"), (SetResult({"d": 1}), "succeeded", '{"d":1}')],
+    [("deny", "cancelled", "no decision came in time"), (SetResult({"d": 1}), "succeeded", '{"d":1}')],
 )
 def test_an_expired_ticket_denies_or_brings_its_own_result(on_expiry: Any, status: str, shown: str) -> None:
     w = parked(Suspend(expires_after=60.0, on_expiry=on_expiry))

@@ -424,7 +424,7 @@ def test_a_schema_that_can_not_be_used_refuses_every_result_and_raises_nothing(s
     facts = with_ticket(FACTS, response_schema=schema)
     answer = judge(facts, deciding(TICKET.approve("x") if "pattern" in schema else TICKET.approve({"a": 1})))
     assert answer.code == "invalid_result"
-    assert answer.detail.startswith("the ticket's response_schema can not be used (")
+    assert answer.detail.startswith("the ticket's response_schema cannot be used (")
     assert judge(facts, deciding(TICKET.deny("no"))).ok
 
 

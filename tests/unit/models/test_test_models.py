@@ -89,8 +89,8 @@ async def test_a_failure_comes_out_of_the_iteration_after_what_stands_before_it(
 
 
 async def test_a_refusal_is_no_text():
-    response = await answer(ScriptedModel([refuse("I can not.")]), ask())
-    assert (response.refusal, response.text) == ("I can not.", ())
+    response = await answer(ScriptedModel([refuse("I cannot.")]), ask())
+    assert (response.refusal, response.text) == ("I cannot.", ())
 
 
 async def test_a_delay_passes_on_the_virtual_clock(autojump_clock: MockClock):
@@ -156,7 +156,7 @@ async def test_requests_are_recorded_in_order():
 
 async def test_assert_complete_names_the_run_and_what_it_did_not_play():
     model = ScriptedModel(["one", call("add", a=1)])
-    with pytest.raises(AssertionError, match="nobody has asked"):
+    with pytest.raises(AssertionError, match="the model was never asked"):
         model.assert_complete()
     await stream(model, ask(0, run="r1"))
     await stream(model, ask(1, run="r1"))
@@ -185,7 +185,7 @@ def test_an_empty_script_is_complete():
         (text(3), "the text is a str"),  # type: ignore[arg-type]
         (call("add", a=object()), "plain JSON data"),
         (call(print), "name as a str"),  # type: ignore[arg-type]
-        ([fail("overloaded"), "never"], "can not be reached"),
+        ([fail("overloaded"), "never"], "cannot be reached"),
         ([refuse("no"), "yes"], "a refusal stands alone"),
     ],
     ids=case,

@@ -1,4 +1,4 @@
-"""Reading and writing state: own writes are seen, nothing is shared, and what can not count is an error."""
+"""Reading and writing state: own writes are seen, nothing is shared, and what cannot count is an error."""
 
 import operator
 from typing import Any
@@ -190,7 +190,7 @@ def test_a_closed_state_is_read_only() -> None:
     state.set(NAME, "x")
     state.close("the body has ended")
     for act in (lambda: state.set(NAME, "y"), lambda: state.update(TOTAL, 1)):
-        with pytest.raises(StateError, match="can not be written: the body has ended"):
+        with pytest.raises(StateError, match="cannot be written: the body has ended"):
             act()
     assert state[NAME] == "x"
 

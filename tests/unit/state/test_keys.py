@@ -140,7 +140,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (datetime, datetime(2031, 5, 1), "has no time zone"),
     (datetime, "2031-05-01T00:00:00Z", "it would be read as"),
     (Any, object(), "unsupported"),
-    (list[Decimal], [Decimal(1)], "values of <class 'decimal.Decimal'> can not be kept"),
+    (list[Decimal], [Decimal(1)], "values of <class 'decimal.Decimal'> cannot be kept"),
 ]
 
 
@@ -235,12 +235,12 @@ def test_what_is_read_shares_nothing_with_what_is_kept(kind: Any) -> None:
         ({"merge": operator.add}, "gr.commutative(function)"),
         ({"persistent": 1}, "persistent=1: give True or False"),
         ({"default": "x"}, "'x' is no int: expected int, not str 'x'"),
-        ({"type": object}, "values of <class 'object'> can not be kept as JSON"),
-        ({"type": timedelta}, "values of <class 'datetime.timedelta'> can not be kept"),
+        ({"type": object}, "values of <class 'object'> cannot be kept as JSON"),
+        ({"type": timedelta}, "values of <class 'datetime.timedelta'> cannot be kept"),
         ({"type": dict[int, str]}, "has keys of int, which JSON does not have; use text keys"),
         ({"type": list[dict[tuple[int, int], str] | None]}, "has keys of tuple, which JSON does not have"),
-        ({"type": 3}, "values of 3 can not be kept"),
-        ({"merge": commutative(operator.add, object)}, "values of <class 'object'> can not be kept"),
+        ({"type": 3}, "values of 3 cannot be kept"),
+        ({"merge": commutative(operator.add, object)}, "values of <class 'object'> cannot be kept"),
     ],
 )
 def test_a_key_that_is_wrong_is_refused_with_its_name_and_the_way_out(options: dict[str, Any], text: str) -> None:

@@ -26,7 +26,7 @@ def join(value: Sequence[int] | None, update: Sequence[int]) -> list[int]:
 
 
 def broken(_value: Any, update: Any) -> Any:
-    raise ValueError(f"can not reduce {update!r}")
+    raise ValueError(f"cannot reduce {update!r}")
 
 
 KEYS: Keys = {
@@ -147,7 +147,7 @@ def test_a_reducer_that_fails_is_a_clash_that_names_the_failure():
     first = merged(EMPTY, update(EMPTY, TOTAL, 1))
     found = clash(first, update(EMPTY, TOTAL, 7), base=0, keys={TOTAL: KeySpec(key=TOTAL, reduce=broken)})
     assert found.key == TOTAL
-    assert found.detail == "the reducer of state key 'total' failed: ValueError: can not reduce 7"
+    assert found.detail == "the reducer of state key 'total' failed: ValueError: cannot reduce 7"
 
 
 def test_a_reducer_is_asked_only_when_the_key_was_touched():

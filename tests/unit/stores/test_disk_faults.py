@@ -155,7 +155,7 @@ async def test_a_follower_waits_for_reads_that_fail(path, autojump_clock, name):
 async def test_an_opening_waits_a_while_for_what_passes(path, autojump_clock, name):
     disk_ = Disk()
     with disk_.failing(OPEN, passing()[name]):
-        with pytest.raises(StoreOpenError, match="can not be opened"):
+        with pytest.raises(StoreOpenError, match="cannot be opened"):
             await SQLiteStore(path, writer="inline", faults=disk_).run(HookLog())
         assert 4.9 <= trio.current_time() <= 5.1
         async with trio.open_nursery() as nursery:

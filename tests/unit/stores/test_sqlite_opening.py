@@ -228,7 +228,7 @@ async def test_what_fails_to_open_lets_go_of_the_lock(path: Path) -> None:
 
 
 async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
-    """Who holds the lock can not be written into it either; that is no reason to keep it."""
+    """Who holds the lock cannot be written into it either; that is no reason to keep it."""
     await filled(path)
     with no_room():
         assert f"{path} " in await refusal(path, patience=0)
@@ -294,7 +294,7 @@ async def old_file(path: Path, new: NewRun, migrations: Sequence[Migration], cre
 
 
 async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Path) -> None:
-    """Lists show and find them as if this release had written them; what can not be read keeps no file closed."""
+    """Lists show and find them as if this release had written them; what cannot be read keeps no file closed."""
     frame = msgspec.json.encode(
         {"id": "r1-1", "sequence": 1, "type": "run.created", "version": 1, "runId": "r1", "sessionId": None}
         | {"agentId": "clerk", "timestamp": "2026-03-01T12:00:00.000Z", "payload": {"input": " \nRefund Order 7\nnow"}}
@@ -365,7 +365,7 @@ async def test_state_keys_of_an_older_file_have_no_revision(path: Path) -> None:
 async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
     """The ones before it stay; the same file opens with a release that can."""
     await filled(path)
-    assert "can not be used" in await refusal(path, migrations=(*MIGRATIONS, SECOND, BROKEN))
+    assert "cannot be used" in await refusal(path, migrations=(*MIGRATIONS, SECOND, BROKEN))
     store = store_at(path, migrations=(*MIGRATIONS, SECOND))
     async with opened(store):
         assert await store.load("r1") is not None
@@ -448,7 +448,7 @@ async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path)
         other.execute("DELETE FROM about")
         other.commit()
     for options in ({}, {"read_only": True}):
-        assert f"{path} can not be read: " in await refusal(path, **options)
+        assert f"{path} cannot be read: " in await refusal(path, **options)
     broken = store_at(path)
     for _ in range(2):
         with pytest.raises(StoreOpenError, match="restore it from a backup"):

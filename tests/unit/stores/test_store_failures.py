@@ -214,7 +214,7 @@ async def test_a_foreign_lock_is_an_outage(tmp_path: Path, autojump_clock: trio.
 
 @pytest.mark.parametrize("writer", ["inline", "thread"])
 async def test_a_value_without_a_form_in_json_fails_its_commit_alone(tmp_path: Path, writer: str) -> None:
-    """In its turn, and nothing else; a run that can not be encoded is not created."""
+    """In its turn, and nothing else; a run that cannot be encoded is not created."""
     store = SQLiteStore(tmp_path / "runs.db", writer=writer)
     async with opened(store):
         author = await create(store, new_run("r1", "t1"))

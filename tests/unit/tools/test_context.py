@@ -31,16 +31,16 @@ async def test_what_is_no_tool_can_not_be_spawned():
         await ToolContext().spawn(print)
 
 
-async def test_a_context_that_was_made_by_hand_says_that_nobody_runs_tasks_for_it():
+async def test_a_context_made_by_hand_says_that_it_runs_no_tasks():
     for ask in (lambda: ToolContext().spawn("crawl"), lambda: ToolContext().cancel_task("x"), ToolContext().tasks):
-        with pytest.raises(UsageError, match=r"made by hand; give it start_task="):
+        with pytest.raises(UsageError, match=r"made by hand runs no tasks; give it start_task="):
             await ask()
     for ask in (
         lambda: SyncToolContext().spawn("crawl"),
         lambda: SyncToolContext().cancel_task("x"),
         SyncToolContext().tasks,
     ):
-        with pytest.raises(UsageError, match=r"made by hand; give it start_task="):
+        with pytest.raises(UsageError, match=r"made by hand runs no tasks; give it start_task="):
             ask()
 
 

@@ -109,7 +109,7 @@ async def test_a_long_message_is_cut_and_one_that_can_not_be_shown_does_not_hurt
     with pytest.raises(ToolFailed) as caught:
         await run(raising(lambda: ValueError("x" * 5000)), limiter)
     assert len(str(caught.value)) == 2000
-    with pytest.raises(ToolFailed, match=r"Rude: \(its message can not be shown\)"):
+    with pytest.raises(ToolFailed, match=r"Rude: \(its message cannot be shown\)"):
         await run(raising(Rude), limiter)
 
 

@@ -1,4 +1,4 @@
-"""Sync bodies in worker threads: what a cancel does to a thread that can not be cancelled.
+"""Sync bodies in worker threads: what a cancel does to a thread that cannot be cancelled.
 
 The clock is a MockClock that only these tests move: bodies begin and end on events, deadlines pass when a test says so,
 and no test depends on how fast the machine is.

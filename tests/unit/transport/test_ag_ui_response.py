@@ -1,4 +1,4 @@
-"""How a stream of AG-UI ends when the run's log can not be followed any more: whole, and with the reason."""
+"""How a stream of AG-UI ends when the run's log cannot be followed any more: whole, and with the reason."""
 
 import json
 from collections.abc import AsyncIterator

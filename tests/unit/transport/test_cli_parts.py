@@ -110,7 +110,7 @@ def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path, content
 
 
 def test_a_token_that_can_not_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(gr.UsageError, match="can not be written"):
+    with pytest.raises(gr.UsageError, match="cannot be written"):
         tokens.kept(tmp_path / "nowhere" / "token")
     assert list(tmp_path.iterdir()) == []
 

@@ -81,7 +81,7 @@ def test_pipes_binaries_and_large_files_hold_nobody_up(folder: Folder) -> None:
     with pytest.raises(gr.ToolError, match="binary"):
         folder.read("b.bin")
     for name in ("pipe", "."):
-        with pytest.raises(gr.ToolError, match="can not be read"):
+        with pytest.raises(gr.ToolError, match="cannot be read"):
             folder.read(name)
 
 
@@ -97,7 +97,7 @@ def test_languages_are_known_by_name() -> None:
     "name", ["", ".md", ".hidden.md", "a.txt", "../a.md", "/a.md", "a/b.md", "a\\b.md", "a\n.md", "x" * 100 + ".md"]
 )
 def test_a_report_has_a_plain_name(name: str, tmp_path: Path) -> None:
-    with pytest.raises(gr.ToolError, match="can not be the report's name"):
+    with pytest.raises(gr.ToolError, match="cannot be the report's name"):
         check_name(name)
     with pytest.raises(gr.ToolError):
         write_report(tmp_path, name, MARK)
@@ -132,7 +132,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_folder_that_can_not_be_written_is_a_tool_error() -> None:
-    with pytest.raises(gr.ToolError, match="can not be written"):
+    with pytest.raises(gr.ToolError, match="cannot be written"):
         write_report(Path("/proc"), "R.md", MARK)
 
 
@@ -157,19 +157,19 @@ def test_it_says_what_it_is_for() -> None:
 
 
 def test_a_folder_that_can_not_be_listed_ends_it_politely() -> None:
-    step = thinking(0.0)(request(*said("list_directory", {"path": "."}, "'.' can not be listed: Permission denied")))
-    assert "can not look into the folder: '.' can not be listed" in str(step)
+    step = thinking(0.0)(request(*said("list_directory", {"path": "."}, "'.' cannot be listed: Permission denied")))
+    assert "cannot look into the folder: '.' cannot be listed" in str(step)
 
 
 def test_a_call_that_fails_is_a_line_of_the_report() -> None:
     listing = '{"path": ".", "folders": [], "files": ["README"], "skipped": 0}'
     history = [
         *said("list_directory", {"path": "."}, listing),
-        *said("read_file", {"path": "README"}, "'README' can not be read"),
+        *said("read_file", {"path": "README"}, "'README' cannot be read"),
         *said("count_lines", {"path": ".", "deep": False}, "The tool 'count_lines' timed out after 120 s."),
     ]
     step = thinking(0.0)(request(*history))
-    assert "'README' can not be read" in str(step)
+    assert "'README' cannot be read" in str(step)
     assert "timed out" in str(step)
     assert len(tool_outcomes(request(*history))) == 3
 

@@ -418,7 +418,7 @@ def test_bounds_are_the_same_in_the_schema_and_in_the_reader(kind, change):
     st.dictionaries(st.sampled_from(["type", "id", "run", "after", "text", "x"]), JSON | st.sampled_from(sorted(up.UP)))
 )
 def test_what_the_schema_refuses_is_refused_by_the_reader(frame):
-    """The other way round there is one exception: which characters are printable can not be said in a schema."""
+    """The other way round there is one exception: which characters are printable cannot be said in a schema."""
     hypothesis.assume(not UP_CHECKER.is_valid(frame))
     assert not is_read(frame)
 

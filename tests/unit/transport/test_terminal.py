@@ -158,7 +158,7 @@ def test_what_gates_and_state_disagree_about_is_noted(tell: Teller) -> None:
 
 def test_what_is_unusual_is_noted(tell: Teller) -> None:
     (note,) = tell("run.degraded", reason="agent_changed")
-    assert note.what == "goes on with less than it asked for: agent_changed"
+    assert note.what == "continues with less than it asked for: agent_changed"
     (note,) = tell("run.cleanup.overrun", call_id="c", tool="sleepy", grace_seconds=5.0)
     assert note.what == "did not end within its grace of 5.0 s; its late result is dropped"
     assert tell("run.some.later.type", anything=1) == ()

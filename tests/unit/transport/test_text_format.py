@@ -13,7 +13,7 @@ from greenroom.transport.terminal import text_format
 
 @given(st.text())
 def test_nothing_invisible_is_left(text: str) -> None:
-    """Whatever a model or a file name holds, it can not move the cursor, hide a word or turn the reading direction."""
+    """Whatever a model or a file name holds, it cannot move the cursor, hide a word or turn the reading direction."""
     shown = text_format.clean(text)
     assert all(char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in shown)
     shown.encode("utf-8")

@@ -123,10 +123,10 @@ async def test_without_a_token_it_says_so_at_once_and_is_told(gateway: FakeGatew
         socket = await request.accept(subprotocol="greenroom.v1")
         hello = json.loads(await socket.get_message())
         assert (hello["type"], hello["token"]) == ("hello", "")
-        await socket.aclose(4401, "nobody has this token")
+        await socket.aclose(4401, "the token is unknown")
 
     gateway.refuse = refuse
-    with pytest.raises(NotAuthenticated, match="nobody has this token"):
+    with pytest.raises(NotAuthenticated, match="the token is unknown"):
         async with client_of(gateway, token=None):
             pytest.fail("there is no token")
 
@@ -333,7 +333,7 @@ async def test_a_gateway_that_gives_no_sign_of_life_is_left(gateway: FakeGateway
         gateway.append("r", 1)
         assert await some(events, 1) == [2]
     assert gateway.upgrades > silent
-    assert "nothing was heard for" in states[1].reason
+    assert "nothing was received for" in states[1].reason
 
 
 # --- how it leaves ---------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_a_page_of_runs() -> None:
 
 @pytest.mark.parametrize("spoil", [{"stage": "odd"}, {"tickets": [{}]}, {"usage": 7}, {"calls": None}])
 def test_a_view_that_can_not_be_read_says_so(spoil: dict[str, Any]) -> None:
-    with pytest.raises(NotAGateway, match="sent a run that can not be read"):
+    with pytest.raises(NotAGateway, match="sent a run that cannot be read"):
         view_of(Endpoint(host="h", port=1), VIEW | spoil)
 
 

@@ -131,7 +131,7 @@ def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over():
 
 
 def breaks(world: World) -> None:
-    """The model can not be asked for a moment."""
+    """The model cannot be asked for a moment."""
     world.answer(inp.ModelFailed(message_id=world.in_flight(), kind="overloaded", text="later", retryable=True))
 
 

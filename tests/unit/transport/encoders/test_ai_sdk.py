@@ -680,7 +680,7 @@ def check_rest(chat: Chat, *, of_calls: bool) -> None:
             copied.respond(one["approval"]["id"], True)
         elif one["state"] == "input-available" and not one["providerExecuted"]:
             copied.output(one["toolCallId"], "output")
-    held = any(one["state"] == "input-available" for one in copied.tools())  # decided elsewhere: v6 can not say so
+    held = any(one["state"] == "input-available" for one in copied.tools())  # decided elsewhere: v6 cannot say so
     assert copied.answered() or copied.completed() or (held and chat.version == "v6")
 
 
