@@ -277,3 +277,38 @@ async def test_a_run_is_paused_and_resumed_by_a_client():
             assert (await client.pause(run.id)).code == "run_done"
         told = [message.content for message in (await run.view()).messages]
         assert told[2:4] == ["Not this year.", "back again"]
+
+
+async def test_a_client_forks_a_run_once_and_owns_the_fork():
+    async with gr.open_runtime(agents=[agent("one", "two", "three")]) as runtime, gateway(runtime) as address:
+        async with client_of(address) as client:
+            parent = await client.start("helper", "hi")
+            await (await runtime.get(parent.run_id)).wait()
+            fork = await client.fork(parent.run_id, step=0, command_id="f1")
+            again = await client.fork(parent.run_id, step=0, command_id="f1")
+            assert (fork.duplicate, again.duplicate) == (False, True)
+            assert (again.run_id, again.thread_id) == (fork.run_id, fork.thread_id)
+            assert fork.thread_id != parent.thread_id
+            named = await client.fork(parent.run_id, step=1, new_run_id="mine")
+            assert named.run_id == "mine"
+            for run_id in (fork.run_id, "mine"):
+                await (await runtime.get(run_id)).wait()
+            created = (await events_of(await runtime.get("mine")))[0]
+            assert created.payload["forkedFrom"] == f"{parent.run_id}@1"
+
+
+async def test_an_invalid_fork_raises_what_the_runtime_raises_and_makes_no_run():
+    async with gr.open_runtime(agents=[agent("one", "two")]) as runtime, gateway(runtime) as address:
+        async with client_of(address) as client:
+            parent = await client.start("helper", "hi", run_id="r1")
+            await (await runtime.get(parent.run_id)).wait()
+            for step in (-1, 1.0, True, "1", None, 2**53):
+                with pytest.raises(gr.UsageError, match="step="):
+                    await client.fork("r1", step=step)
+            with pytest.raises(gr.UsageError, match="finished steps"):
+                await client.fork("r1", step=9)
+            with pytest.raises(gr.UnknownRun):
+                await client.fork("r2", step=0)
+            with pytest.raises(gr.RunExists):
+                await client.fork("r1", step=0, new_run_id="r1")
+            assert [line.run_id for line in (await client.runs()).runs] == ["r1"]

@@ -23,7 +23,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
-from ..protocol.up import MAX_ID, Cancel, Decide, Pause, RunCommand, Send, Start, Watch
+from ..protocol.up import MAX_ID, Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests
 from .connection import Connection, ConnectionState
 from .endpoint import read_endpoint
@@ -37,7 +37,7 @@ _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decisi
 
 @attrs.frozen(kw_only=True)
 class StartedRun:
-    """The result of `Client.start`. `duplicate` is True if an earlier, identical `start` created the run."""
+    """The result of `Client.start` and `Client.fork`. `duplicate` is True if an identical request came before."""
 
     run_id: str
     thread_id: str
@@ -279,10 +279,43 @@ class Client:
             on_busy=on_busy,
             title=None if title is None else input_of(title, "the title"),
         )
+        return await self._start(order, run_id or "")
+
+    async def fork(
+        self, run_id: str, *, step: int, new_run_id: str | None = None, command_id: str | None = None
+    ) -> StartedRun:
+        """Start a run that begins where another run was at the end of `step`; the fork is durable when `fork` returns.
+
+        The fork has a thread of its own and belongs to the principal of this client.
+
+        Args:
+            run_id: The run to begin from; the principal must see the run.
+            step: Number of a finished step of that run, or 0 for its beginning.
+            new_run_id: Id of the fork; derived from `command_id` by the gateway if None.
+            command_id: Id of this request.
+
+        Raises:
+            UsageError: The run has not finished this step, or an argument is invalid.
+            UnknownRun: No run that the principal sees has this id.
+            UnknownAgent: The server no longer knows the agent of the run.
+            RunExists: The new id belongs to another run; RunPruned if that run was pruned.
+            NotAllowed: The principal lacks the scope.
+            StoreUnavailable: The store did not answer; the run was not forked.
+            ConnectError: The connection was given up.
+
+        Cancellation: the fork may or may not have been started. Repeat the call with the same `command_id`; the run is
+        forked at most once.
+        """
+        run = _checked(run_id, "run_id")
+        if type(step) is not int or not 0 <= step < 2**53:
+            raise UsageError(f"step={step!r:.200}: give 0 or the number of a finished step")
+        order = Fork(id=_id(command_id), run=run, step=step, new_run=_text(new_run_id, "new_run_id"))
+        return await self._start(order, run)
+
+    async def _start(self, order: Start | Fork, run_id: str) -> StartedRun:
         answer = await self._ask(order)
         if isinstance(answer, Error):
-            run = run_id or ""
-            raise refusal(answer.code, answer.message, run_id=run, retry=answer.retry, current=answer.current)
+            raise refusal(answer.code, answer.message, run_id=run_id, retry=answer.retry, current=answer.current)
         return StartedRun(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
 
     async def _command(self, order: RunCommand) -> CommandResult:
@@ -291,7 +324,7 @@ class Client:
             return _rejected(order.id, answer.code, answer.message)
         return CommandResult(status=answer.status, code=answer.code, command_id=order.id)
 
-    async def _ask(self, order: RunCommand | Start) -> Ack | Error:
+    async def _ask(self, order: RunCommand | Start | Fork) -> Ack | Error:
         self._link.check()
         text = frames.write(order)
         welcome = self._link.welcome

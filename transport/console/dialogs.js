@@ -83,6 +83,7 @@ export function askStart({ agents, start, onStarted, explain }) {
   const hint = h("p", { class: "hint" });
   const text = h("textarea", { id: "start-text", rows: "5", required: true });
   const thread = h("input", { id: "start-thread", autocomplete: "off" });
+  const name = h("input", { id: "start-title", autocomplete: "off", maxlength: "80" });
   const fault = h("p", { class: "fault", role: "alert" });
   const go = h("button", { class: "button primary", type: "submit", say: "start.go", disabled: true });
   let known = [];
@@ -101,6 +102,7 @@ export function askStart({ agents, start, onStarted, explain }) {
       select,
       text,
       thread,
+      name,
       fault,
       go,
       frameId,
@@ -120,6 +122,9 @@ export function askStart({ agents, start, onStarted, explain }) {
       "details",
       { class: "field" },
       h("summary", {}, icon("chevron", "turns"), h("span", { say: "start.more" })),
+      h("label", { for: "start-title", say: "start.name" }),
+      name,
+      h("p", { class: "hint", say: "start.name.hint" }),
       h("label", { for: "start-thread", say: "start.thread" }),
       thread,
       h("p", { class: "hint", say: "start.thread.hint" }),
@@ -148,7 +153,7 @@ export function askStart({ agents, start, onStarted, explain }) {
   return show(element, text);
 }
 
-async function startNow({ select, text, thread, fault, go, frameId, start, explain, done }) {
+async function startNow({ select, text, thread, name, fault, go, frameId, start, explain, done }) {
   if (go.disabled) return;
   if (!text.value.trim()) {
     say(fault, "start.empty");
@@ -158,9 +163,10 @@ async function startNow({ select, text, thread, fault, go, frameId, start, expla
   go.disabled = true;
   say(go, "start.starting");
   tell(fault, "");
-  const named = thread.value.trim() ? { thread: thread.value.trim() } : {};
+  const options = Object.entries({ thread: thread.value.trim(), title: name.value.trim() }).filter(([, value]) => value);
+  const order = { id: frameId.value, agent: select.value, text: text.value, ...Object.fromEntries(options) };
   try {
-    done(await start({ type: "start", id: frameId.value, agent: select.value, text: text.value, ...named }));
+    done(await start({ type: "start", ...order }));
   } catch (error) {
     say(fault, "start.failed", { message: explain(error) });
     go.disabled = false;

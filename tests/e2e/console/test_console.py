@@ -373,6 +373,23 @@ def test_a_run_is_started_once_and_shown(console: Console, server: Server):
     expect(page.locator(f"#runs a[data-run='{runs[0]['run']}'][aria-current]")).to_have_count(1)
 
 
+def test_a_run_is_started_with_a_title_in_a_named_thread(console: Console, server: Server):
+    console.open()
+    page = console.page
+    page.keyboard.press("n")
+    dialog = page.locator("dialog.start")
+    dialog.get_by_label("Agent").select_option("talker")
+    dialog.get_by_label("What is it to do?").fill("Say something long.")
+    dialog.get_by_text("Options").click()
+    dialog.get_by_label("Title").fill("The morning post")
+    dialog.get_by_label("Thread").fill("post")
+    page.get_by_role("button", name="Start the run").click()
+    console.stage("completed")
+    (run,) = [one for one in server.get("/v1/runs?limit=1000")["runs"] if one["title"] == "The morning post"]
+    assert server.payloads(run["run"], "created")[0]["threadId"] == "post"
+    expect(page.locator(f"#runs a[data-run='{run['run']}']")).to_contain_text("The morning post", use_inner_text=True)
+
+
 def test_more_input_reaches_the_run(console: Console, server: Server):
     run = console.start("echo", "wait")
     page = console.page
