@@ -136,7 +136,8 @@ class Runtime:
         deps, values = options.get("deps"), dict[str, Any](options)
         may_join = values.pop("may_join", None)
         values.pop("deps", None)
-        values["run_id"] = options.get("run_id") or f"run_{random_ids.token_hex(8)}"
+        if values.get("run_id") is None:
+            values["run_id"] = f"run_{random_ids.token_hex(8)}"
         birth = StartRequest(agent=known, text=text, has_deps=deps is not None, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
         if birth.thread_id is None:
@@ -222,7 +223,7 @@ class Runtime:
         if record is None:
             raise UnknownRun(run_id)
         agent = parts.agents.startable(record.info.agent)
-        name = new_run_id or f"run_{random_ids.token_hex(8)}"
+        name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.board.looking():
             thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, name, self.clock.now(), by=by)

@@ -60,7 +60,7 @@ def input_of(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what} is {value!r:.200}; give a str")
     if not value.strip():
-        raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it for the model to read")
+        raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it")
     return text_of(value)
 
 

@@ -61,7 +61,7 @@ class StartRequest:
         if self.title is not None:
             object.__setattr__(self, "title", input_of(self.title, "the title"))
         for name in ("run_id", "thread_id", "session_id"):
-            _check_id(name, getattr(self, name))
+            check_id(name, getattr(self, name))
         # compared by equality, because the value may be unhashable
         if self.execution is not None and self.execution not in tuple(MODES):
             raise unknown_value("execution", self.execution, MODES)
@@ -95,7 +95,12 @@ def mode_given(info: RunInfo, text: str) -> bool:
     )
 
 
-def _check_id(name: str, value: object) -> None:
+def check_id(name: str, value: object) -> None:
+    """Check an id of a run, thread or session; None is valid. `name` is the caller's name of the value.
+
+    Raises:
+        UsageError: the value is not an id.
+    """
     if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
         raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
 
@@ -162,7 +167,7 @@ def fork_of(
     Raises:
         UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
     """
-    _check_id("new_run_id", run_id)
+    check_id("new_run_id", run_id)
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by={by!r}: give a str")
     who = LOCAL if by is None else text_of(by)

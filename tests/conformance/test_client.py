@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.support.gateway import TOKEN, gateway
@@ -73,6 +74,8 @@ async def test_a_run_is_started_followed_decided_and_seen():
                     got.append(event)
                     if event.type == "run.approval.requested":
                         view = await client.view(started.run_id)
+                        ours = await (await runtime.get(started.run_id)).view()
+                        assert view == attrs.evolve(ours, messages=(), state={})
                         (ticket,) = view.tickets
                         assert ticket.fingerprint == event.payload["fingerprint"]
                         answer = await client.decide(started.run_id, ticket.approve(reason="fine"))
@@ -258,7 +261,9 @@ async def test_a_run_that_nobody_works_on_says_why(tmp_path):
             with pytest.raises(gr.RunDegradedError) as caught:
                 await sequences(events)
             assert caught.value.reason == "agent_unknown"
-            assert (await client.view(run.id)).degraded == "agent_unknown"
+            view = await client.view(run.id)
+            assert (view.degraded, view.waiting_for.kind) == ("agent_unknown", "agent")
+            assert view.waiting_for == (await (await runtime.get(run.id)).view()).waiting_for
 
 
 async def test_a_run_is_paused_and_resumed_by_a_client():

@@ -1,6 +1,7 @@
 """The wire protocol of docs/gateway.md, frame by frame, over real sockets."""
 
 import json
+import re
 from urllib.parse import quote
 
 import pytest
@@ -279,6 +280,43 @@ async def test_blank_input_is_unprocessable_at_every_door():
         assert (reply.status, reply.json()["error"]["code"]) == (422, "unprocessable")
         assert len((await runtime.runs()).runs) == 1
         assert b"run.input.received" not in b"".join(await runtime.store.events(run.id))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "sent"),
+    [
+        ("start", "run", ""),
+        ("start", "run", "a b"),
+        ("start", "thread", ""),
+        ("start", "session", "\n"),
+        ("fork", "newRun", ""),
+        ("fork", "newRun", "ü"),
+    ],
+)
+async def test_an_id_that_is_none_is_unprocessable_under_the_name_that_was_sent(kind, field, sent):
+    """An empty id of a run was taken for none, and the messages named arguments of Python."""
+    body = {"agent": "helper", "text": "hi"} if kind == "start" else {"step": 0}
+    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
+        await (await runtime.start("helper", "hi", run_id="r")).wait()
+        path = "/v1/runs" if kind == "start" else "/v1/runs/r/fork"
+        reply = await http(address, "POST", path, body=body | {field: sent})
+        assert (reply.status, reply.json()["error"]["code"]) == (422, "unprocessable")
+        assert reply.json()["error"]["message"].startswith(f"{field}={sent!r}: use 1 to 128 letters")
+        async with welcomed(address) as talk:
+            frame = await talk.ask(kind, id="i", **body, **({"run": "r"} if kind == "fork" else {}), **{field: sent})
+            assert (frame["code"], frame["message"]) == ("unprocessable", reply.json()["error"]["message"])
+        assert len((await runtime.runs()).runs) == 1
+
+
+async def test_conflicts_name_no_argument_of_python():
+    async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
+        await (await runtime.start("helper", "hi", run_id="r", thread_id="t")).wait()
+        for body, code in (({"run": "r"}, "run_exists"), ({"thread": "t", "onBusy": "refuse"}, "thread_busy")):
+            reply = await http(address, "POST", "/v1/runs", body={"agent": "helper", "text": "other", **body})
+            error = reply.json()["error"]
+            assert (reply.status, error["code"]) == (409, code)
+            assert "'r'" in error["message"]
+            assert not re.search(r"None|[a-z]_[a-z]|=", error["message"])
 
 
 async def test_cancel_and_send_reach_the_run():

@@ -252,6 +252,25 @@ async def test_what_waits_for_a_slow_connection_is_bounded_and_becomes_a_page():
         assert (await watch.advance()).count(b"gw.run") == 1
 
 
+async def test_counts_that_a_left_list_had_not_sent_come_with_another_list_of_the_connection(autojump_clock):
+    """One list of a connection receives the counts; they were lost with it until they changed again."""
+    async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
+        feed, person = RunListFeed(runtime.reader, 0.1, lambda *_: None), Deaf()
+        person.who = people()[0]
+        nursery.start_soon(feed.run)
+        lists = [ListWatch(person, feed, name, gr.RunQuery(prefix=name), 10_000) for name in ("x", "y")]
+        for one in lists:
+            feed.join(one)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [b"gw.runs" in await one.advance() for one in lists] == [True, True]
+        await waiting(runtime, "r1")
+        await trio.sleep(10)
+        assert [one.holds_counts for one in lists] == [True, False]
+        lists[0].drop()
+        assert b'"waiting":1' in await lists[1].advance()
+        nursery.cancel_scope.cancel()
+
+
 class Patient(Deaf):
     """A connection whose owner may see all runs, after a second that each look takes."""
 

@@ -73,6 +73,7 @@ NOW = datetime.now(UTC)
         ({"run_id": "has space"}, "has space"),
         ({"run_id": "x" * 129}, "128"),
         ({"run_id": 7}, "run_id=7"),
+        ({"run_id": ""}, "run_id=''"),
         ({"run_id": "-dash"}, "letter or digit first"),
         ({"run_id": "line\nbreak"}, "run_id"),
         ({"run_id": "end\n"}, "run_id"),
@@ -294,7 +295,7 @@ async def test_a_fork_at_a_step_that_is_not_there_is_a_usage_error(shelf, autoju
         assert len((await runtime.runs()).runs) == 1
 
 
-@pytest.mark.parametrize("new_run_id", ["has space", 7], ids=repr)
+@pytest.mark.parametrize("new_run_id", ["has space", 7, ""], ids=repr)
 async def test_a_fork_under_an_impossible_id_is_a_usage_error(shelf, autojump_clock, new_run_id):
     helper = agent("done")
     async with home(shelf, agents=[helper]) as runtime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
+import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.casing import wire, wire_of
@@ -67,8 +68,9 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
         screen.row(
             f"Stopped by a condition ({stopped['stopped']}): {text_format.clean(stopped['detail'] or '')}", "warn"
         )
-    if end.output is not None:
-        screen.row(shown_output(end.output))
+    output = msgspec.to_builtins(end.output)  # an instance of `output_type`: as JSON, as in the run's last event
+    if output is not None:
+        screen.row(shown_output(output))
     if cut is not None:
         screen.row(cut, "warn")
     usage = end.usage
@@ -76,7 +78,7 @@ def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
     finish = {} if end.finish is None else {"finish": end.finish}
-    more = {"output": end.output, "usage": wire(usage), **finish, **stopped}
+    more = {"output": output, "usage": wire(usage), **finish, **stopped}
     return ExitReport(status="completed", exit=exits.COMPLETED, more=more)
 
 

@@ -19,6 +19,7 @@ from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskView
+from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.run.view import RunView
 
 from ..protocol import lines
@@ -109,7 +110,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
         NotAGateway: The data is not a snapshot.
     """
     try:
-        ended = data["termination"]
+        ended, waits = data["termination"], data["waitingFor"]
         return RunView(
             run_id=data["run"],
             agent=data["agent"],
@@ -129,6 +130,9 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
             pending=data["pending"],
             degraded=data["degraded"],
             title=data["title"],
+            waiting_for=None
+            if waits is None
+            else parse(WaitingFor, {"kind": waits["kind"], "detail": waits["detail"], "run_id": waits["run"]}),
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
         raise _unreadable(address, "run", error) from error

@@ -16,6 +16,7 @@ from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.run.listing import query_of
+from greenroom.actors.run.start_request import check_id
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
@@ -132,9 +133,11 @@ class Api:
                 closing.
         """
         who.need("start")
-        run_id = order.run or run_of(who, order.id)
+        run_id = run_of(who, order.id) if order.run is None else order.run
         known = await self._exists(run_id)
         try:
+            for name in ("run", "thread", "session"):  # before the runtime does, whose messages have other names
+                check_id(name, getattr(order, name))
             run = await self.runtime.start(
                 order.agent,
                 order.text,
@@ -174,9 +177,10 @@ class Api:
         """
         who.need("start")
         await self._visible(who, order.run)
-        run_id = order.new_run or run_of(who, order.id)
+        run_id = run_of(who, order.id) if order.new_run is None else order.new_run
         known = await self._exists(run_id)
         try:
+            check_id("newRun", order.new_run)
             run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
         except gr.UnknownRun as error:
             raise Refused("unknown_run", str(error)) from error
@@ -199,14 +203,18 @@ class Api:
         else:
             mine = await self._sees(who, run_id)
         if mine:
-            return Refused("run_pruned" if isinstance(error, gr.RunPruned) else "run_exists", str(error))
+            if isinstance(error, gr.RunPruned):
+                return Refused("run_pruned", str(error))
+            text = f"the run {run_id!r:.200} exists with another content; give another id for a new run"
+            return Refused("run_exists", text)
         return Refused("not_allowed", f"the run id {run_id!r:.200} is not open to you; leave it away for a new one")
 
     async def _busy(self, who: Principal, order: Start, error: gr.ThreadBusy) -> Refused:
         """Return the refusal of a busy thread. A run that the principal may not see is not named."""
         if await self._sees(who, error.active):
-            return Refused("thread_busy", str(error))
-        text = f"thread {order.thread!r:.200} is busy; wait, or start with on_busy 'queue'"
+            busy = f"thread {order.thread!r:.200} is busy with run {error.active!r:.200}"
+            return Refused("thread_busy", f"{busy}; wait for its end, or let the new run queue")
+        text = f"thread {order.thread!r:.200} is busy; wait, or let the new run queue"
         return Refused("thread_busy", text)
 
     async def command(self, who: Principal, command: RunCommand) -> Ack:

@@ -103,6 +103,11 @@ class ListWatch:
         """True if a page is wanted and there is room for it."""
         return self.wants is not None and not self._out
 
+    @property
+    def holds_counts(self) -> bool:
+        """True if unwritten frames have the counts of the connection."""
+        return _COUNTS in self._out or _PAGE in self._out
+
     async def advance(self) -> bytes | None:
         """Return the next bytes to write; None if there are none now."""
         await trio.lowlevel.checkpoint()
@@ -119,8 +124,8 @@ class ListWatch:
     def drop(self) -> None:
         """End the watch."""
         self.dropped = True
-        self._out.clear()
         self._feed.leave(self)
+        self._out.clear()
 
 
 class RunListFeed:
@@ -160,8 +165,12 @@ class RunListFeed:
     def leave(self, watch: ListWatch) -> None:
         """Remove a watch; repeated calls have no effect."""
         self._watches.pop(watch, None)
-        if not any(one.conversation is watch.conversation for one in self._watches):
-            self._told.pop(watch.conversation, None)
+        conversation = watch.conversation
+        others = [one for one in self._watches if one.conversation is conversation]
+        if not others:
+            self._told.pop(conversation, None)
+        elif watch.holds_counts and conversation in self._told:  # only one watch of a connection receives the counts
+            others[0].put(_COUNTS, down.CountsChanged(counts=self._told[conversation]))
         if not self._watches:
             self._end_calls()
             self._changed.clear()
@@ -305,7 +314,8 @@ class RunListFeed:
         found: dict[str, Counts] = {}
         first: dict[Watcher, ListWatch] = {}
         for watch in self._watches:
-            first.setdefault(watch.conversation, watch)
+            if watch.wants is None:  # otherwise a page, which has the counts, follows
+                first.setdefault(watch.conversation, watch)
         for conversation, watch in first.items():
             who = conversation.who
             if who.name not in found:

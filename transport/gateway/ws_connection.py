@@ -46,7 +46,7 @@ from ..protocol.ws_actions import (
     WriteTurn,
 )
 from ..protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
-from .access import Principal
+from .access import Principal, SeesFailed
 from .api import plain_view
 from .feed import ListWatch
 from .gateway import Gateway
@@ -252,6 +252,9 @@ class WebSocketConnection:
             return session.refused(refused)
         except (gr.StoreUnavailable, gr.StoreDown) as error:
             return session.store_failed(str(error))
+        except SeesFailed as error:  # the server's own predicate: the other requests of this connection are unaffected
+            self._gateway.log_failure(self, error)
+            return session.refused(Refused("internal", codes.ERRORS["internal"].meaning))
 
     async def _executed(self, command: up.Start | up.Fork | up.RunCommand) -> down.Ack:
         api = self._gateway.api

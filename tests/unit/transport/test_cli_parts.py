@@ -2,12 +2,14 @@
 
 import argparse
 import io
+import json
 import pkgutil
 import stat
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from msgspec.structs import replace
 
@@ -81,6 +83,23 @@ async def test_who_cancelled_and_why_is_told() -> None:
     told = outcome_output.print_outcome(end, Screen(out))
     assert (told.exit, told.status, told.more["by"]) == (4, "cancelled", "ann")
     assert out.getvalue() == "\nCancelled by ann: enough\n"
+
+
+@attrs.frozen
+class Receipt:
+    order_id: int
+    paidAt: date  # noqa: N815 - a name of a user
+
+
+async def test_an_output_of_a_class_is_printed_as_json_as_in_the_terminal_event() -> None:
+    """It was printed as Python prints an object."""
+    text = '{"order_id": 7, "paidAt": "2026-01-31"}'
+    event, outcome = await ended(agent(text, output_type=Receipt))
+    assert outcome.output == Receipt(7, date(2026, 1, 31))
+    for end in (outcome, outcome_output.exit_report(event)):
+        out = io.StringIO()
+        told = outcome_output.print_outcome(end, Screen(out))
+        assert told.more["output"] == json.loads(text) == json.loads(out.getvalue().split("\n")[1])
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

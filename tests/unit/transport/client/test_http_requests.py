@@ -46,8 +46,9 @@ VIEW = {
     "sequence": 9,
     "pending": 0,
     "degraded": None,
+    "waitingFor": {"kind": "thread", "detail": "another run works on its thread", "run": "r0"},
 }
-LINE = {name: value for name, value in VIEW.items() if name not in ("calls", "tickets", "tasks")} | {
+LINE = {name: value for name, value in VIEW.items() if name not in ("calls", "tickets", "tasks", "waitingFor")} | {
     "usage": {},
     "createdAt": "2026-01-01T00:00:00Z",
     "endedAt": None,
@@ -139,6 +140,7 @@ def test_a_view_is_the_runs_own_without_what_is_private() -> None:
     assert (ticket.run_id, ticket.tool, ticket.requested_at) == ("r1", "refund", datetime(2026, 1, 1, tzinfo=UTC))
     assert ticket.approve().fingerprint == "f1"
     assert view.usage.input == 3
+    assert view.waiting_for == gr.WaitingFor(kind="thread", detail="another run works on its thread", run_id="r0")
     ended = {"kind": "cancelled", "code": "cancelled", "detail": "enough", "by": "ann"}
     view = view_of(Endpoint(host="h", port=1), VIEW | {"termination": ended, "stage": "cancelled", "status": "done"})
     assert view.termination is not None
@@ -151,7 +153,9 @@ def test_a_page_of_runs() -> None:
     assert (page.runs[0].run_id, page.runs[0].created_at) == ("r1", datetime(2026, 1, 1, tzinfo=UTC))
 
 
-@pytest.mark.parametrize("spoil", [{"stage": "odd"}, {"tickets": [{}]}, {"usage": 7}, {"calls": None}])
+@pytest.mark.parametrize(
+    "spoil", [{"stage": "odd"}, {"tickets": [{}]}, {"usage": 7}, {"calls": None}, {"waitingFor": {}}]
+)
 def test_a_view_that_can_not_be_read_says_so(spoil: dict[str, Any]) -> None:
     with pytest.raises(NotAGateway, match="sent a run that cannot be read"):
         view_of(Endpoint(host="h", port=1), VIEW | spoil)
