@@ -85,7 +85,8 @@ class FakeGateway:
             case "hello":
                 who = {"principal": self.principal, "scopes": self.scopes}
                 welcome = {"connection": "c", "server": "s", "protocol": "greenroom.v1", "epoch": "e", **who}
-                return [{"type": "gw.welcome", **welcome, "heartbeatSeconds": 20, "limits": {}}]
+                # This gateway sends no ticks: with 20 s the page would reconnect in a test of more than 45 s.
+                return [{"type": "gw.welcome", **welcome, "heartbeatSeconds": 3_600, "limits": {}}]
             case "subscribe" if frame["run"] in self.runs:
                 run, after = frame["run"], frame["after"]
                 known = self.runs[run]
