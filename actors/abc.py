@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Final, Literal, Protocol, get_args
 
@@ -15,6 +15,7 @@ import trio
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
+from .contract.plain import JSONObject
 from .contract.recording import RecordDelta
 from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from .contract.state import StateWrite
@@ -66,6 +67,26 @@ class Model(abc.ABC):
         Raises:
             ModelError: a classified failure; from opening the stream or from any iteration.
         """
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Hold what the model shares between requests, such as connections; the default holds nothing.
+
+        A runtime enters the context before its first request to the model and leaves it after its last run has stopped,
+        both in one task. On leaving, the task is cancelled: shield and bound what has to be awaited there. `stream`
+        also works outside of this context.
+
+        Raises:
+            ModelError: a classified failure of the request that opens the model; a later request tries again.
+        """
+        yield
+
+    def check(self, settings: JSONObject) -> str | None:
+        """Return why the model cannot be asked with an agent's settings, and what to do; None if it can.
+
+        Asked when a run starts or is taken up. Pure: no network.
+        """
+        return None
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"L": "lifecycle", "P": "plugins", "S": "state", "A": "approvals"}
+PAGES = {"L": "lifecycle", "P": "plugins", "S": "state", "A": "approvals", "M": "models"}
 ID = re.compile(r"\[([A-Z]-\d+)\]")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.supervision import failure_of
+from greenroom.supervision import failure_of, failure_of_call
 from greenroom.supervision.fields import did_you_mean
 
 from ..abc import Model
@@ -19,7 +19,6 @@ from ..contract.ids import error_id
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
-from ..models import resolve_model
 from .error_log import DEPS, ErrorLog
 from .services import RunUnavailable
 
@@ -46,6 +45,7 @@ class Agents:
     _deps: Any
     _redactor: Redactor
     _journal: ErrorLog
+    _named: Callable[[str], Model]
     _failing: set[str] = attrs.field(init=False, factory=set)
 
     def __repr__(self) -> str:
@@ -76,15 +76,26 @@ class Agents:
         return agent
 
     def startable(self, wanted: Agent[object] | str) -> Agent[object]:
-        """Return an agent as `find` does, and check that it has a model.
+        """Return an agent as `find` does, and check that it has a model that can be asked with its settings.
 
         Raises:
             UnknownAgent, UsageError: as `find`.
-            AgentDefinitionError: the agent has no model.
+            AgentDefinitionError: the agent has no model, or the model refuses the settings.
         """
         agent = self.find(wanted)
-        self.model_for(agent)
+        self._check(agent)
         return agent
+
+    def _check(self, agent: Agent[object]) -> None:
+        model = self.model_for(agent)
+        try:
+            fault = model.check(agent.settings)
+        except BaseException as error:  # noqa: BLE001 - the code of the model
+            failure = failure_of_call(error)
+            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {failure_text(failure)}"
+            raise AgentDefinitionError(text) from failure  # noqa: ASYNC104 - the border has raised what passes
+        if fault is not None:
+            raise AgentDefinitionError(f"agent {agent.key!r}: {fault}")
 
     def model_for(self, agent: Agent[object]) -> Model:
         """Return the agent's model.
@@ -97,19 +108,19 @@ class Agents:
             return model
         if model is None:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
-        return resolve_model(model)
+        return self._named(model)
 
     def agent_for(self, info: RunInfo) -> Agent[object]:
         """Return the agent of a run that is taken up.
 
         Raises:
-            RunUnavailable: no agent has the key, or the agent has no model.
+            RunUnavailable: no agent has the key, or the agent has no model that can be asked.
         """
         agent = self.by_key.get(info.agent)
         if agent is None:
             raise RunUnavailable("agent_unknown", f"no agent has the key {info.agent!r}")
         try:
-            self.model_for(agent)
+            self._check(agent)
         except AgentDefinitionError as error:
             raise RunUnavailable("agent_unknown", str(error)) from error
         return agent

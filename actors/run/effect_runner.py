@@ -39,7 +39,6 @@ from ..engine.effects import (
 )
 from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
-from ..models import resolve_model
 from ..plugins.plugin import has_hook
 from ..tools.definition import Tool
 from ..tools.invoke import PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
@@ -116,7 +115,8 @@ class EffectRunner:
 
         def model() -> Model:
             other = None if effect.changes is None else effect.changes.model
-            return self.services.directory.model_for(agent) if other is None else resolve_model(other)
+            named = self.services.models.named
+            return self.services.directory.model_for(agent) if other is None else named(other)
 
         def tell(error: BaseException) -> None:
             what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
@@ -124,7 +124,9 @@ class EffectRunner:
             fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
             self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
 
-        child = ModelCall(effect, model, request, self.children, self.services.jitter, tell)
+        child = ModelCall(
+            effect, model, self.services.models.opened, request, self.children, self.services.jitter, tell
+        )
         self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
 
     async def _thread(self) -> list[Message]:
@@ -241,6 +243,7 @@ class EffectRunner:
             history = await self._thread() if effect.phase in agent.spec.hooked else []
             asked = attrs.evolve(
                 hook_request(effect, state, agent, self.deps, history),
+                find_model=self.services.models.named,
                 watch=watch,
                 tell=partial(self._log_hook, effect),
             )

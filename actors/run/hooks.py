@@ -20,6 +20,7 @@ import trio
 from greenroom.supervision.border import failure_of, failure_of_call
 from greenroom.supervision.nursery import open_collapsing_nursery
 
+from ..abc import Model
 from ..agent import Agent
 from ..contract.decisions import Suspend
 from ..contract.phases import Phase
@@ -67,6 +68,7 @@ class HookRequest:
         agent: the owner of the plugins.
         snapshot: the state that all hooks read.
         context: makes a hook's context from a view of the state and the edits so far.
+        find_model: returns the model of a name.
         watch: notes which hooks are running, and until when.
         tell: called for each failed hook, including ignored failures.
     """
@@ -77,6 +79,7 @@ class HookRequest:
     agent: Agent[object]
     snapshot: StateSnapshot
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext]
+    find_model: Callable[[str], Model] = resolve_model
     watch: HookDeadlines = UNWATCHED
     tell: Callable[[str, HookFailed], None] = _untold
 
@@ -239,7 +242,7 @@ def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | N
         raise HookFailed(f"{named} {wrong}")
     try:
         if answer.request.model is not None:
-            resolve_model(answer.request.model)
+            asked.find_model(answer.request.model)
         return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error

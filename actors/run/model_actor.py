@@ -36,6 +36,7 @@ class ModelCall:
     Attributes:
         effect: the request as the machine asks for it.
         find_model: returns the model, called when the request is made.
+        opened: waits until the model is open.
         make_request: builds the request for a model.
         children: takes streamed text and the final input.
         jitter: draws the factor of the back-off, in case the request fails.
@@ -45,6 +46,7 @@ class ModelCall:
 
     effect: CallModel
     find_model: Callable[[], Model]
+    opened: Callable[[Model], Awaitable[None]]
     make_request: Callable[[Model], Awaitable[ModelRequest]]
     children: Children
     jitter: Callable[[], float]
@@ -66,8 +68,10 @@ class ModelCall:
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
         """Stream one answer. A ModelError becomes an input; any other exception passes."""
-        message_id, self.sent = self.effect.message_id, True
+        message_id = self.effect.message_id
         try:
+            await self.opened(model)
+            self.sent = True
             async with model.stream(request) as events:
                 try:
                     async for event in events:

@@ -1,9 +1,9 @@
 """`open_runtime`: open a store, recover its runs, and close everything in order.
 
-Theory of operation. One supervisor keeps the store, four shared actors (task nursery, passivation, wakeup timer, clock
-watch) and one actor per run. Closing: commands are refused, live runs get `drain` seconds to reach a durable point,
-their work is cancelled, then the store writes its queue and closes. Closing ends no run: the next `open_runtime` on the
-store continues each of them.
+Theory of operation. One supervisor keeps the store, five shared actors (models, task nursery, passivation, wakeup
+timer, clock watch) and one actor per run. Closing: commands are refused, live runs get `drain` seconds to reach a
+durable point, their work is cancelled, then the store writes its queue and closes. Closing ends no run: the next
+`open_runtime` on the store continues each of them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .clock import CLOCK, Clock
 from .error_log import RUN, ErrorLog
+from .open_models import MODELS
 from .parts import Parts, assemble
 from .passivation import PASSIVATION
 from .run_registry import GRACE
@@ -211,7 +212,7 @@ class _Exits:
         """Handle the final exit of a child of the supervisor."""
         if isinstance(exit_, Crashed) and self.open:  # during closing there is no restart and no caller to raise to
             self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
-        if ref.id not in (STORE, WORKPLACE, PASSIVATION, ALARM, CLOCK):
+        if ref.id not in (STORE, MODELS, WORKPLACE, PASSIVATION, ALARM, CLOCK):
             self.of_run(ref, exit_)
         elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.lost is None:
             self.lost = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
@@ -269,6 +270,7 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
 async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
     """Start the actors that all runs share, except the store."""
     for name, body in (
+        (MODELS, services.models.body),  # before the tasks of runs, so that it is stopped after them
         (WORKPLACE, services.workplace.body),
         (PASSIVATION, services.passivation.body),
         (ALARM, services.alarm.body),

@@ -21,6 +21,7 @@ from .clock import Clock, ClockWatch
 from .commands import RunCommands
 from .error_log import ErrorLog
 from .handle import Run
+from .open_models import OpenModels
 from .passivation import Passivation
 from .reader import RunReader
 from .run_registry import RunRegistry
@@ -82,7 +83,8 @@ def assemble(
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     board, redactor = ChangeSignals(), Redactor(secrets)
     journal, clock_watch = ErrorLog(redactor), ClockWatch(clock)
-    table = Agents(agents, deps, redactor, journal)
+    models = OpenModels(journal)
+    table = Agents(agents, deps, redactor, journal, models.named)
     directory = LocalDirectory(table)
     services = Services(
         store=store,
@@ -94,6 +96,7 @@ def assemble(
         board=board,
         threads=trio.CapacityLimiter(THREADS),
         workplace=TaskNursery(),
+        models=models,
         alarm=WakeupTimer(store, clock, clock_watch, directory.wake),
         passivation=Passivation(passivate_after),
         jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,

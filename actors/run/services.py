@@ -20,6 +20,7 @@ from ..errors import StoreUnavailable
 from .change_signals import ChangeSignals
 from .clock import Clock, ClockWatch
 from .error_log import ErrorLog
+from .open_models import OpenModels
 from .passivation import Passivation
 from .stream_redaction import StreamRedactor
 from .task_nursery import TaskNursery
@@ -99,6 +100,7 @@ class Services:
         board: signals of changed runs.
         threads: slots for sync tools.
         workplace: the nursery of all runs' tasks.
+        models: those with a name, and those that are open.
         alarm: wakes runs that are not in memory.
         passivation: says when resting runs leave memory.
         jitter: draws a random number in [0.5, 1.5), a factor of the back-off.
@@ -115,6 +117,7 @@ class Services:
     board: ChangeSignals
     threads: trio.CapacityLimiter
     workplace: TaskNursery
+    models: OpenModels
     alarm: WakeupTimer
     passivation: Passivation
     jitter: Callable[[], float]

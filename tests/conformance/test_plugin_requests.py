@@ -1,11 +1,13 @@
 """Rules of request changes: what before_inference puts in, takes out and overrides, for one step and no longer."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.run.open_models import OpenModels
 from greenroom.testing import call, delay, fail
 
 from ..support.scene_plugins import Scripted, diary, gate, scripted
@@ -139,7 +141,8 @@ async def test_another_model_that_is_not_there_is_the_plugin_s_failure(play, aut
 
 async def test_another_model_that_is_gone_when_it_is_asked_is_a_failure_of_the_model(play, autojump_clock, monkeypatch):
     """Its provider was there when the hook named it: the row goes on to name it after a restart without it."""
-    monkeypatch.setattr("greenroom.actors.run.hooks.resolve_model", lambda name: None)
+    named, times = OpenModels.named, count()
+    monkeypatch.setattr(OpenModels, "named", lambda self, name: None if next(times) == 0 else named(self, name))
     life = await play("done", plugins=[asking(gr.Mutation().override(model="nobody:x1"))])
     assert life.end["code"] == "model_error"
     assert "no provider is installed for model 'nobody:x1'" in life.end["message"]

@@ -319,10 +319,10 @@ def test_text_output_lets_the_result_of_a_final_tool_pass():
 # --- models by name -------------------------------------------------------------------------------------------------
 
 
-def test_a_model_by_name_is_kept_and_resolving_it_says_that_no_provider_is_installed():
+def test_a_model_by_name_is_kept_and_resolving_one_of_an_unknown_provider_names_the_providers():
     assert Agent("a", model="openai:gpt-5-mini").model == "openai:gpt-5-mini"
-    with pytest.raises(AgentDefinitionError, match=r"no provider is installed.*pass a Model object"):
-        resolve_model("openai:gpt-5-mini")
+    with pytest.raises(AgentDefinitionError, match=r"no provider is installed.*did you mean 'openai'.*a Model object"):
+        resolve_model("openia:gpt-5-mini")
     for name in ("gpt-5", ":x", "openai:", ""):
         with pytest.raises(AgentDefinitionError, match="provider:name"):
             resolve_model(name)

@@ -1,0 +1,148 @@
+"""The bytes of one stream to deltas and the answer: framing, JSON, the decoder of the format, and the mask of the key.
+
+Theory of operation. `feed` takes bytes in pieces of any size; `end` is called when the body has ended, for whatever
+reason. An answer exists only if the decoder has seen the format's own mark of its end; every other end is an
+interruption, and an event that is incomplete at the end of the body is part of that interruption.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...contract.messages import ModelResponse
+from ...errors import ModelError
+from .faults import provider_error
+from .masking import KeyMask, StreamMask
+from .port import Codec, Decoder, StreamError
+from .sse import EventParser, EventTooLong, ServerSentEvent
+
+DONE = b"[DONE]"
+"""The data of OpenAI's last event, which is no JSON."""
+
+
+class StreamReader:
+    """Reads one streamed answer.
+
+    Args:
+        name: the model's name, for errors.
+        codec: the format.
+        mask: hides the key in everything that the service sends.
+    """
+
+    def __init__(self, name: str, codec: Codec, mask: KeyMask) -> None:
+        self._name = name
+        self._codec = codec
+        self._decoder: Decoder = codec.decoder()
+        self._events = EventParser()
+        self._mask = mask
+        self._text, self._reasoning = StreamMask(mask), StreamMask(mask)
+
+    @property
+    def complete(self) -> bool:
+        """The answer is whole."""
+        return self._decoder.complete
+
+    @property
+    def finished(self) -> bool:
+        """Nothing that matters comes after this."""
+        return self._decoder.finished
+
+    def feed(self, piece: bytes) -> Iterator[ModelDelta]:
+        """Yield what the next bytes of the body show.
+
+        Raises:
+            ModelError: the stream reports a failure, or cannot be read.
+        """
+        try:
+            for event in self._events.feed(piece):
+                yield from self._take(event)
+        except EventTooLong as error:
+            raise self._broken(str(error)) from error
+
+    def end(self, why: str = "the stream ended") -> tuple[list[ModelDelta], ModelResponse]:
+        """Return the last deltas and the answer.
+
+        Args:
+            why: how the body ended.
+
+        Raises:
+            ModelError: interrupted: the answer is not whole; else as `feed`.
+        """
+        last = list[ModelDelta]()
+        event = self._events.end()
+        if event is not None and not self.complete and (event.data == DONE or _json(event.data) is not None):
+            last.extend(self._take(event))
+        if not self.complete:
+            text = f"{self._name}: {self._mask.text(why)} in the middle of the answer"
+            raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
+        answer = self._masked(self._decoder.response())
+        text, reasoning = self._text.end(), self._reasoning.end()
+        last.extend((*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])))
+        return last, answer
+
+    def interrupted(self, why: str, *, timeout: bool = False) -> ModelError:
+        """Return the error for a connection that broke, or was silent too long, before the answer was whole."""
+        text = f"{self._name}: {self._mask.text(why)}"
+        return ModelError(text, kind="timeout" if timeout else "interrupted", usage=self._decoder.usage)
+
+    def _take(self, event: ServerSentEvent) -> Iterator[ModelDelta]:
+        if event.data == DONE:
+            self._decoder.finished = self._decoder.complete
+            return
+        data = _json(event.data)
+        if not isinstance(data, dict):
+            shown = self._mask.text(event.data.decode("utf-8", "replace"))[:100]
+            raise self._broken(f"an event of the stream is not a JSON object: {shown!r}")
+        try:
+            yield from self._shown(self._decoder.take(event.name, data))
+        except StreamError as error:
+            report = self._codec.error(None, error.data)
+            raise provider_error(self._name, report, self._mask, usage=self._decoder.usage) from None
+
+    def _shown(self, deltas: Iterable[ModelDelta]) -> Iterator[ModelDelta]:
+        for delta in deltas:
+            stream = self._text if isinstance(delta, TextDelta) else self._reasoning
+            if shown := stream.feed(delta.text):
+                yield type(delta)(shown)
+
+    def _broken(self, what: str) -> ModelError:
+        return ModelError(f"{self._name}: {what}", kind="provider", usage=self._decoder.usage)
+
+    def _masked(self, answer: ModelResponse) -> ModelResponse:
+        mask = self._mask
+        text = tuple(map(mask.text, answer.text))
+        whole = mask.text("".join(answer.text))
+        return replace(
+            answer,
+            text=text if "".join(text) == whole else (whole,),  # a key that spans two texts
+            calls=tuple(
+                replace(
+                    call,
+                    call_id=mask.text(call.call_id),
+                    tool=mask.text(call.tool),
+                    arguments=mask.value(call.arguments),
+                    fault=None if call.fault is None else mask.text(call.fault),
+                )
+                for call in answer.calls
+            ),
+            model=mask.text(answer.model),
+            refusal=None if answer.refusal is None else mask.text(answer.refusal),
+        )
+
+
+def _json(data: bytes) -> Any:
+    """Return JSON data; None if the bytes are none."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data)  # takes a surrogate pair that a server has split over two events
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,356 @@
+"""Models over HTTP: one streamed request with httpx, the only library of its kind here, in this module only.
+
+Theory of operation. A codec writes the request and reads the stream, without I/O; this module moves the bytes. Models
+with the same base URL share one client, and so its connections, while any of them is open; the last one to leave closes
+them. A cancel raises in the await on the socket; httpcore closes the connection on the way out, behind a shield.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from functools import cache
+from typing import Final, Literal, cast
+from urllib.parse import urlsplit
+
+import attrs
+import httpx
+import msgspec
+import trio
+
+from greenroom.supervision import cleanup
+
+from ..abc import Model, ModelEvent
+from ..contract.messages import ModelRequest
+from ..contract.plain import JSONObject
+from ..contract.spans import hides
+from ..errors import AgentDefinitionError, ModelError
+from .codecs.faults import plain_report, provider_error
+from .codecs.masking import KeyMask
+from .codecs.port import Codec, Encoded
+from .codecs.reader import StreamReader
+from .codecs.settings import is_header
+
+CONNECT: Final = 10.0
+"""Seconds to connect."""
+SILENCE: Final = 120.0
+"""Default for the seconds without a byte after which a request counts as timed out."""
+BODY_LIMIT: Final = 65_536
+"""Bytes that are read of an answer that is no stream."""
+BODY_TIME: Final = 5.0
+"""Seconds that reading such an answer may take."""
+DRAIN: Final = 0.05
+"""Seconds to wait for the end of a finished body, so that the connection can be used again."""
+KEEP: Final = 64
+"""Idle connections that are kept for later requests."""
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Shared:
+    """A client and the number of its users."""
+
+    client: httpx.AsyncClient
+    users: int = 0
+
+
+_shared: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("greenroom.models.clients")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the TLS settings, made once per process: reading the certificates takes some 30 ms."""
+    return httpx.create_ssl_context()
+
+
+@asynccontextmanager
+async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Open the client for a base URL, or use the one that is open in this trio program."""
+    try:
+        table = _shared.get()
+    except LookupError:
+        table = {}
+        _shared.set(table)
+    entry = table.get(base_url)
+    if entry is None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP, keepalive_expiry=30.0)
+        entry = table[base_url] = _Shared(httpx.AsyncClient(limits=limits, follow_redirects=False, verify=_tls()))
+    entry.users += 1
+    try:
+        yield entry.client
+    finally:
+        entry.users -= 1
+        if not entry.users:
+            del table[base_url]
+            with cleanup(CONNECT, what=f"close the connections to {base_url}"):
+                await entry.client.aclose()
+
+
+# --- what a user gives -----------------------------------------------------------------------------------------------
+
+
+def base_url_of(model: str, base_url: str) -> str:
+    """Return a base URL without a slash at its end.
+
+    Raises:
+        AgentDefinitionError: it is no base URL.
+    """
+    try:
+        parts = urlsplit(base_url)
+        fits = (
+            isinstance(base_url, str)
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and not (parts.query or parts.fragment)
+        )
+        httpx.URL(base_url)
+    except (ValueError, TypeError, AttributeError, httpx.InvalidURL):
+        fits, parts = False, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        raise AgentDefinitionError(f"model {model!r}: base_url holds a password; give it as api_key= or in headers=")
+    if not fits:
+        raise AgentDefinitionError(f'model {model!r}: base_url={base_url!r:.200}: give one such as "https://host/v1"')
+    return base_url.rstrip("/")
+
+
+def key_of(model: str, api_key: str | None, *variables: str) -> str | None:
+    """Return the given key, else the first of the environment variables that has a value; None if there is none.
+
+    Raises:
+        AgentDefinitionError: the key cannot be sent.
+    """
+    source, key = "api_key", api_key
+    if key is None:
+        source, key = next(((name, value) for name in variables if (value := os.environ.get(name))), ("", ""))
+    key = key.strip() if isinstance(key, str) else "\n"
+    if not is_header(("key", key)):
+        raise AgentDefinitionError(f"model {model!r}: {source} cannot be sent: give printable ASCII")  # never its value
+    return key or None
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+class _Hidden:
+    """Headers that may hold a key; their repr shows nothing, as in a debugger or a traceback with local variables."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: dict[str, str]) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+
+class HTTPModel(Model):
+    """A model of a provider, asked over HTTP. Subclasses choose codec, base URL and key.
+
+    Args:
+        prefix: of the model's name, such as "openai".
+        model: the provider's name of the model.
+        codec: the format.
+        base_url: without a slash at its end.
+        key: None: none is sent.
+        missing: what to do about a missing key; None if none is needed.
+        headers: sent with each request.
+        structured: "native" or "prompt"; see `Model`.
+        idle_timeout: seconds without a byte; None: no limit.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        model: str,
+        codec: Codec,
+        *,
+        base_url: str,
+        key: str | None,
+        missing: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        structured: Literal["native", "prompt"] = "native",
+        idle_timeout: float | None = SILENCE,
+    ) -> None:
+        self.name = f"{prefix}:{model}"
+        self._codec = codec
+        self.base_url = base_url_of(self.name, base_url)
+        self.structured = _one_of(self.name, structured)
+        given = dict(headers or {})
+        if not all(map(is_header, given.items())):
+            raise AgentDefinitionError(f"model {self.name!r}: headers has what is no header; give a dict of str")
+        self._headers = _Hidden({**(codec.auth(key) if key else {}), **given})
+        self._mask = KeyMask([*([key] if key else []), *(value for name, value in given.items() if hides(name))])
+        self._missing = None if key else missing
+        self._timeout = httpx.Timeout(_seconds(self.name, idle_timeout), connect=CONNECT, pool=None)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
+
+    def check(self, settings: JSONObject) -> str | None:
+        """Return why no request can be made with these settings: no key, or a setting that the provider lacks."""
+        return self._missing or self._codec.check(settings)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Keep the connections of this base URL open for later requests."""
+        async with _client(self.base_url):
+            yield
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Make one request. See `Model.stream`."""
+        fault = self._missing
+        if fault is not None:
+            raise ModelError(f"{self.name}: {fault}", kind="unauthorized")
+        fault = self._codec.check(request.settings)
+        if fault is not None:
+            raise ModelError(f"{self.name}: {fault}", kind="invalid_request")
+        encoded = self._codec.encode(request)
+        reader = StreamReader(self.name, self._codec, self._mask)
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(_client(self.base_url))
+            with self._mapped(reader):
+                answer = await stack.enter_async_context(self._sent(client, encoded))
+                await self._refuse(answer)
+            yield await stack.enter_async_context(aclosing(self._read(answer, reader)))
+
+    def _sent(self, client: httpx.AsyncClient, encoded: Encoded) -> AbstractAsyncContextManager[httpx.Response]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "user-agent": "greenroom",
+            **self._headers.value,
+            **encoded.headers,
+        }
+        return client.stream(
+            "POST",
+            f"{self.base_url}{encoded.path}",
+            content=msgspec.json.encode(encoded.body),
+            headers=headers,
+            timeout=self._timeout,
+        )
+
+    async def _refuse(self, answer: httpx.Response) -> None:
+        """Raise the error of an answer that is no stream."""
+        media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if answer.status_code == 200 and media in ("text/event-stream", ""):
+            return
+        body = await _beginning(answer)
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        report = plain_report(answer.status_code, body.decode("utf-8", "replace"))
+        try:
+            data = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            data = None
+        if answer.status_code == 200 and not (isinstance(data, dict) and data.get("error")):
+            said = self._mask.text(f"{self.name} answered with {media!r}, not with an event stream; is base_url right?")
+            raise ModelError(said, kind="provider")
+        if 300 <= answer.status_code < 400:
+            place = self._mask.text(headers.get("location", "another place"))[:200]
+            raise ModelError(f"{self.name} moved to {place}; change base_url", kind="invalid_request")
+        if data is not None:
+            status = None if answer.status_code == 200 else answer.status_code
+            report = self._codec.error(status, data)
+        raise provider_error(self.name, report, self._mask, headers=headers)
+
+    async def _read(self, answer: httpx.Response, reader: StreamReader) -> AsyncGenerator[ModelEvent, None]:
+        pieces = _pieces(answer)
+        try:
+            while not reader.finished:
+                try:
+                    with self._mapped(reader):
+                        piece = await anext(pieces)
+                except StopAsyncIteration:
+                    break
+                except ModelError:
+                    if not reader.complete:
+                        raise
+                    break
+                for delta in reader.feed(piece):
+                    yield delta
+            if reader.finished:
+                await _drain(pieces)
+        finally:
+            await _leave(answer, pieces)
+        last, response = reader.end()
+        for delta in last:
+            yield delta
+        yield response
+
+    @contextmanager
+    def _mapped(self, reader: StreamReader) -> Iterator[None]:
+        """Turn the errors of httpx into those of models.
+
+        Without the original as the cause: its text may quote a malformed response, and that may quote the key.
+        """
+        try:
+            yield
+        except httpx.ConnectError as error:
+            said = self._mask.text(f"{self.name}: no connection to {self.base_url}: {error}")
+            raise ModelError(said, kind="provider") from None
+        except httpx.TimeoutException as error:
+            what = type(error).__name__
+            raise reader.interrupted(f"no byte for too long ({what})", timeout=True) from None
+        except httpx.HTTPError as error:  # reset, cut, a body that is no body
+            raise reader.interrupted(f"the connection broke: {error}") from None
+
+
+def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    return cast("AsyncGenerator[bytes, None]", answer.aiter_bytes())  # declared as an iterator, which has no aclose
+
+
+async def _beginning(answer: httpx.Response) -> bytes:
+    """Return the beginning of a body that is no stream, as far as it comes in time."""
+    body, pieces = b"", _pieces(answer)
+    try:
+        with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
+            async for piece in pieces:
+                body += piece
+                if len(body) > BODY_LIMIT:
+                    break
+    finally:
+        await _leave(answer, pieces)
+    return body[:BODY_LIMIT]
+
+
+async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
+    """Close the response, then read on into that: the generators inside httpx end with the error of the closed socket.
+
+    Otherwise they are left to the collector, because httpx closes none of the generators that it nests.
+    """
+    with cleanup(CONNECT, what="close the connection of a model request"):
+        await answer.aclose()
+        with suppress(httpx.HTTPError, httpx.StreamError):
+            async for _ in pieces:
+                pass
+
+
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
+    """Read the end of a finished body, if it comes at once."""
+    with trio.move_on_after(DRAIN), suppress(httpx.HTTPError):
+        async for _ in pieces:
+            pass
+
+
+def _one_of(model: str, structured: Literal["native", "prompt"]) -> Literal["native", "prompt"]:
+    if structured not in ("native", "prompt"):
+        raise AgentDefinitionError(f"model {model!r}: structured={structured!r}: use 'native' or 'prompt'")
+    return structured
+
+
+def _seconds(model: str, idle_timeout: float | None) -> float | None:
+    given: object = idle_timeout
+    if given is None or (isinstance(given, int | float) and not isinstance(given, bool) and given > 0):
+        return idle_timeout
+    raise AgentDefinitionError(f"model {model!r}: idle_timeout={idle_timeout!r}: give seconds, or None for no limit")

@@ -1,0 +1,100 @@
+"""`OpenModels`: the models of a runtime by name, and the models that are open.
+
+Theory of operation. `Model.open` is a context manager for what requests share, and a context manager is entered and
+left in one task. So each open model has a task in the nursery of this actor, a static child of the runtime's
+supervisor: stopped after all runs, before the store. A model that keeps the default `open` has no task.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import trio
+
+from greenroom.supervision import ActorContext, failure_of, open_collapsing_nursery
+
+from ..abc import Model
+from ..models import resolve_model
+from .error_log import MODEL, ErrorLog
+
+MODELS: Final = ":models"
+"""Id of the child; no run id begins with a colon."""
+
+
+@attrs.define(eq=False)
+class _Opening:
+    """A model that is being opened, or is open. `failure` is set if it could not be opened."""
+
+    model: Model
+    done: trio.Event = attrs.field(factory=trio.Event)
+    failure: BaseException | None = None
+
+
+class OpenModels:
+    """The models of one runtime."""
+
+    def __init__(self, journal: ErrorLog) -> None:
+        self._journal = journal
+        self._nursery: trio.Nursery | None = None
+        self._named: dict[str, Model] = {}
+        self._open: dict[int, _Opening] = {}  # by the model's identity: models may compare equal as they like
+
+    def __repr__(self) -> str:
+        return f"<OpenModels {len(self._open)} open>"
+
+    def named(self, name: str) -> Model:
+        """Return the model for a name, the same object for each request of this runtime.
+
+        Raises:
+            AgentDefinitionError: no provider makes a model of this name.
+        """
+        model = self._named.get(name)
+        if model is None:
+            model = self._named[name] = resolve_model(name)
+        return model
+
+    async def opened(self, model: Model) -> None:
+        """Wait until the model is open; the first caller opens it.
+
+        Raises:
+            ModelError: a classified failure of opening; the next caller tries again.
+            RuntimeError: the runtime is closing.
+        """
+        if type(model).open is Model.open:
+            return
+        opening = self._open.get(id(model))
+        if opening is None:
+            if self._nursery is None:
+                raise RuntimeError("the models are closed")
+            opening = self._open[id(model)] = _Opening(model)
+            self._nursery.start_soon(self._keep, opening, name=f"open {model.name}")
+        await opening.done.wait()
+        if opening.failure is not None:
+            raise opening.failure
+
+    async def body(self, ctx: ActorContext[object]) -> None:
+        """Keep models open until cancelled."""
+        try:
+            async with open_collapsing_nursery() as nursery:
+                self._nursery = nursery
+                ctx.ready()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self._open.clear()
+
+    async def _keep(self, opening: _Opening) -> None:
+        try:
+            async with opening.model.open():
+                opening.done.set()
+                await trio.sleep_forever()
+        except BaseException as error:  # noqa: BLE001 - the model's own code; the border lets a cancel pass
+            failure = failure_of(error)
+            self._open.pop(id(opening.model), None)
+            if opening.done.is_set():
+                self._journal.bug(MODEL, f"model {opening.model.name} could not be closed", failure)
+            opening.failure = failure
+        finally:
+            opening.failure = opening.failure or RuntimeError("the models are closed")
+            opening.done.set()

@@ -1,0 +1,22 @@
+"""The providers of this release, by the format that they speak: their models, and the codecs inside."""
+
+from collections.abc import Callable
+from typing import Any
+
+from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
+from greenroom.actors.models.codecs.port import Codec
+from greenroom.actors.models.http import HTTPModel
+from greenroom.models import OpenAIChat
+
+from .fault_server import FaultServer
+
+KEY = "sk-canary-0123456789abcdef"
+"""A key that must be nowhere but on the wire."""
+
+MODELS: dict[str, Callable[..., HTTPModel]] = {"chat": OpenAIChat}
+CODECS: dict[str, Callable[[], Codec]] = {"chat": lambda: OpenAIChatCodec("small")}
+
+
+def model_of(name: str, server: FaultServer, **options: Any) -> HTTPModel:
+    """A model of the provider that speaks this format, with a key, at a server."""
+    return MODELS[name]("small", base_url=server.base_url(name), **{"api_key": KEY, **options})
