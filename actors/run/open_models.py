@@ -89,7 +89,7 @@ class OpenModels:
             async with opening.model.open():
                 opening.done.set()
                 await trio.sleep_forever()
-        except BaseException as error:  # noqa: BLE001 - the model's own code; the border lets a cancel pass
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - the model's own code; the border raises a cancel
             failure = failure_of(error)
             self._open.pop(id(opening.model), None)
             if opening.done.is_set():
