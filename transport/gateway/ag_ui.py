@@ -21,9 +21,8 @@ A run remembers the `runId` that started it (as its session id); the newest `REM
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -42,6 +41,7 @@ from .access import Principal
 from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_input, text_of, unanswered
 from .ag_ui_resume import OPEN, ResumeRefused, decide, find, load, open_tickets
 from .http import EVENT_STREAM, Request, Response, Route, Streamed
+from .run_response import RunResponse
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -78,8 +78,7 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
         return Response(body=ag_ui.frame(frames), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
     state = _state(asked, who, part, await _behind(gateway, who, asked, part))
     ahead = await gateway.api.ahead(who, asked.threadId, part.run_id)
-    telling = AgUiResponse(gateway, who, part.run_id, state, ahead)
-    return Streamed(chunks=telling.open, last=telling.last, abandoned=telling.abandoned)
+    return AgUiResponse(gateway, who, part.run_id, state, ahead).response()
 
 
 @attrs.frozen(kw_only=True)
@@ -285,64 +284,16 @@ async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: 
     return messages(history, state.known)
 
 
-class AgUiResponse:
-    """The chunks of a response with a run: an iterator for one pass, created for each response."""
+class AgUiResponse(RunResponse[AgUiState]):
+    """The chunks of one response. `ahead`: the runs that block this one, of which the client is not informed yet."""
 
     def __init__(
         self, gateway: Gateway, who: Principal, run_id: str, state: AgUiState, ahead: Sequence[str] = ()
     ) -> None:
-        self._gateway, self._who, self._run_id = gateway, who, run_id
-        self._ahead = tuple(ahead)  # runs that block this one, until the client has been informed
-        self._told = self._next = state  # the client's state, and its state after the chunk that is being written
-        self._follower: gr.Follower | None = None
+        super().__init__(gateway, who, run_id, state)
+        self._ahead = tuple(ahead)
 
-    def __repr__(self) -> str:
-        return f"<Telling of {self._run_id}>"
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Follow the run while the response is open."""
-        async with AsyncExitStack() as stack:
-            try:
-                self._follower = await stack.enter_async_context(self._gateway.follow(self._run_id, until="rest"))
-            except gr.RuntimeClosed:
-                self._follower = None
-            yield self
-
-    async def abandoned(self) -> None:
-        """Handle a client that disconnects early. If all chunks were being written, the run had come to rest."""
-        if not self._next.ended:
-            await self._gateway.abandoned(self._who, self._run_id)
-
-    def last(self) -> bytes:
-        """Return the end of the stream for a stopping gateway."""
-        _, frames = ag_ui.finish(self._told, code=_STOPS[0], message=_STOPS[1])
-        return ag_ui.frame(frames)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        self._told = self._next  # the caller has written the previous chunk before it asks for the next
-        if self._told.ended:
-            raise StopAsyncIteration
-        try:
-            found = None if self._follower is None else await anext(self._follower)
-        except StopAsyncIteration:
-            return self._end(None, "")
-        except gr.RunDegradedError as error:
-            return self._end("degraded", str(error))
-        except gr.UnknownRun as error:
-            return self._end("unknown_run", str(error))
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            return self._end("store_unavailable", f"{error}; send the same request again")
-        except gr.StoreError as error:
-            self._gateway.log_failure(self, error)
-            return self._end("internal", "the log of the run cannot be read")
-        except gr.RuntimeClosed:
-            found = None
-        if found is None:
-            return self._end(*_STOPS)
+    def _encoded(self, found: gr.EventSlice) -> bytes:
         out: list[Sent] = []
         state = self._told
         for frame in found.frames:
@@ -361,9 +312,27 @@ class AgUiResponse:
         ahead, self._ahead = self._ahead, ()
         return [{"type": "CUSTOM", "name": "greenroom.queued", "value": {"behind": run_id}} for run_id in ahead]
 
-    def _end(self, code: str | None, message: str) -> bytes:
-        self._next, frames = ag_ui.finish(self._told, code=code, message=message)
-        return ag_ui.frame(frames)
+    def _ended(self, state: AgUiState, cause: Exception | None) -> tuple[AgUiState, bytes]:
+        code, message = _run_error(cause)
+        closed, frames = ag_ui.finish(state, code=code, message=message)
+        return closed, ag_ui.frame(frames)
+
+
+def _run_error(cause: Exception | None) -> tuple[str | None, str]:
+    """Return code and message of the RUN_ERROR of a stream that ends before its run rests."""
+    match cause:
+        case None:
+            return None, ""
+        case gr.RuntimeClosed():
+            return _STOPS
+        case gr.RunDegradedError():
+            return "degraded", str(cause)
+        case gr.UnknownRun():
+            return "unknown_run", str(cause)
+        case gr.StoreUnavailable() | gr.StoreDown():
+            return "store_unavailable", f"{cause}; send the same request again"
+        case _:
+            return "internal", "the log of the run cannot be read"
 
 
 ROUTES: Final = (

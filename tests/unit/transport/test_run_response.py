@@ -1,4 +1,4 @@
-"""How a stream of AG-UI ends when the run's log cannot be followed any more: whole, and with the reason."""
+"""How the stream of a chat protocol ends when the log of its run can no longer be followed: whole, with the reason."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,12 +12,14 @@ from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.run.event_buffer import EventSlice
-from greenroom.transport.encoders import ag_ui
+from greenroom.transport.encoders import ag_ui, ai_sdk
 from greenroom.transport.gateway.access import Principal
 from greenroom.transport.gateway.ag_ui import AgUiResponse
+from greenroom.transport.gateway.ai_sdk_response import AiSdkResponse
 
 from ...support.ag_ui_lives import SPEC, streams
 from ...support.ag_ui_rules import check
+from ...support.ai_sdk_rules import check_stream, read_sse
 from ..engine.world import World
 
 
@@ -31,6 +33,8 @@ def begun() -> EventSlice:
 
 class Gateway:
     """Follows a run for one slice; then this happens."""
+
+    epoch = "e"
 
     def __init__(self, then: BaseException | None, *, closed: bool = False) -> None:
         self.then, self.closed = then, closed
@@ -53,8 +57,15 @@ class Gateway:
         self.failures.append(error)
 
 
+ANN = Principal(name="ann", token="t" * 16)
+
+
 def telling(gateway: Any) -> AgUiResponse:
-    return AgUiResponse(gateway, Principal(name="ann", token="t" * 16), "r", ag_ui.begin(thread_id="th", run_id="x"))
+    return AgUiResponse(gateway, ANN, "r", ag_ui.begin(thread_id="th", run_id="x"))
+
+
+def sdk_telling(gateway: Any) -> AiSdkResponse:
+    return AiSdkResponse(gateway, ANN, "r", ai_sdk.begin("r"))
 
 
 def parsed(chunks: list[bytes]) -> list[dict[str, Any]]:
@@ -83,11 +94,43 @@ async def test_whatever_happens_to_the_log_the_stream_is_whole_and_says_why_it_e
     assert gateway.failures == ([then] if code == "internal" else [])
 
 
-async def test_a_runtime_that_is_closed_already_is_told_of():
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        (None, ai_sdk.INTERRUPTED),
+        (gr.RunDegradedError("r", "deps_missing", "nobody has any"), "nobody has any"),
+        (gr.UnknownRun("r"), "'r'"),
+        (gr.StoreUnavailable("busy"), "busy"),
+        (gr.StoreDown("gone"), "gone"),
+        (gr.StoreError("damaged"), "the log of the run cannot be read"),
+        (gr.RuntimeClosed("closed"), "The server stops."),
+    ],
+)
+async def test_a_stream_of_the_ai_sdk_is_whole_and_says_why_it_ends(then, reason):
+    """After a log that cannot be read the stream broke off."""
+    gateway = Gateway(then)
+    response = sdk_telling(gateway)
+    async with response.open() as chunks:
+        told = b"".join([chunk async for chunk in chunks])
+    parts = read_sse(told.decode())
+    check_stream(parts, "v7", message_id="r")
+    (error,) = [part for part in parts if part["type"] == "error"]
+    assert reason in error["errorText"]
+    assert "damaged" not in error["errorText"]
+    assert told.endswith(b"data: [DONE]\n\n")
+    assert gateway.failures == ([then] if type(then) is gr.StoreError else [])
+    assert response.last() == b""
+
+
+async def test_a_runtime_that_is_closed_already_is_reported():
     async with telling(Gateway(None, closed=True)).open() as chunks:
         told = parsed([chunk async for chunk in chunks])
     check(told, thread_id="th", run_id="x")
     assert told[-1]["code"] == "closing"
+    async with sdk_telling(Gateway(None, closed=True)).open() as chunks:
+        parts = read_sse(b"".join([chunk async for chunk in chunks]).decode())
+    check_stream(parts, "v7", message_id="r")
+    assert "The server stops." in str(parts)
 
 
 async def test_the_last_word_of_a_gateway_that_stops_goes_with_what_was_written_before():
