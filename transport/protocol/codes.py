@@ -39,7 +39,7 @@ TOO_BIG: Final = CloseCode(1009, "too_big", "A message was longer than the limit
 INTERNAL: Final = CloseCode(1011, "internal", "The gateway failed at this connection; a bug.", retry=True)
 RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retryAfterMs.", retry=True)
 OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
-BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "What was sent is not a JSON object in a text frame.", retry=False)
+BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "The message is not a JSON object in a text frame.", retry=False)
 UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or an unknown token.", retry=False)
 FORBIDDEN: Final = CloseCode(
     4403,
@@ -53,7 +53,7 @@ TOO_FAST: Final = CloseCode(4429, "too_fast", "The client sends faster than the 
 STALLED: Final = CloseCode(
     4510,
     "stalled",
-    "The client took nothing for the time limit; the connection is cut without a close frame.",
+    "The client read nothing for the time limit; the connection is cut without a close frame.",
     retry=True,
 )
 
@@ -95,42 +95,46 @@ class ErrorCode:
 
 
 _ERRORS = (
-    ErrorCode("bad_message", 400, "The message does not have the form that is asked for; the text names the field."),
+    ErrorCode("bad_message", 400, "The message has an invalid form; the text names the field."),
     ErrorCode("unauthenticated", 401, "No token, or an unknown token."),
     ErrorCode(
         "not_allowed",
         403,
-        "The scope that this needs is missing, the principal is no reviewer, or the id is in use by others.",
+        "The principal lacks the scope or is no reviewer, or the id is in use by others.",
     ),
     ErrorCode("forbidden_origin", 403, "The Origin or Host header is not on the list."),
     ErrorCode("unknown_run", 404, "No run has this id, or the principal may not see it."),
     ErrorCode("unknown_agent", 404, "No agent has this key."),
     ErrorCode("unknown_target", 404, "The run has no ticket and no call of this id."),
     ErrorCode("not_found", 404, "Nothing is at this path."),
-    ErrorCode("method_not_allowed", 405, "The path does not take this method; `current` has those that it takes."),
-    ErrorCode("request_timeout", 408, "The request did not come whole within the time limit."),
+    ErrorCode("method_not_allowed", 405, "The path does not accept this method; `current` has the accepted ones."),
+    ErrorCode("request_timeout", 408, "The request was incomplete after the time limit."),
     ErrorCode("run_exists", 409, "The run id is taken by a run with another content."),
     ErrorCode("thread_busy", 409, "The thread has an active run and onBusy is refuse."),
     ErrorCode("decision_id_conflict", 409, "The id was used for another command."),
-    ErrorCode("already_decided", 409, "The ticket has been decided otherwise; `current` tells how."),
+    ErrorCode("already_decided", 409, "The ticket has another decision; `current` has the decision."),
     ErrorCode("run_done", 409, "The run has ended."),
-    ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was looked at."),
-    ErrorCode("reset", 410, "The cursor is of another log, or beyond its head: read the run, go on from its sequence."),
+    ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was decided."),
+    ErrorCode(
+        "reset", 410, "The cursor is of another log, or beyond its head: read the run, continue after its sequence."
+    ),
     ErrorCode("run_pruned", 410, "A run had this id, is done, and was pruned; ids are used once."),
     ErrorCode("expired", 410, "The ticket has expired."),
     ErrorCode("too_big", 413, "The body is longer than the limit."),
     ErrorCode("invalid_arguments", 422, "The edited arguments do not fit the tool."),
     ErrorCode("invalid_result", 422, "The result does not fit the ticket's schema."),
-    ErrorCode("unprocessable", 422, "A value cannot be; the text names it."),
-    ErrorCode("too_many_subscriptions", 429, "More runs than one connection may follow."),
+    ErrorCode("unprocessable", 422, "A value is invalid; the text names the value."),
+    ErrorCode("too_many_subscriptions", 429, "More runs or lists than one connection may follow."),
     ErrorCode(
         "too_many_connections", 429, "More connections than one principal, or the gateway itself, may hold.", retry=True
     ),
     ErrorCode("busy", 429, "The run has too many commands that are not consumed yet.", retry=True),
     ErrorCode("headers_too_large", 431, "The request line and headers are longer than the limit."),
     ErrorCode("internal", 500, "The gateway failed at this request; a bug."),
-    ErrorCode("store_unavailable", 503, "The store does not answer; repeat the command with the same id.", retry=True),
-    ErrorCode("closing", 503, "The server stops; come back when it is there again.", retry=True),
+    ErrorCode(
+        "store_unavailable", 503, "The store does not answer; send the command again with the same id.", retry=True
+    ),
+    ErrorCode("closing", 503, "The server stops; try again after its restart.", retry=True),
 )
 
 ERRORS: Final[Mapping[str, ErrorCode]] = {one.code: one for one in _ERRORS}
