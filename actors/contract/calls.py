@@ -154,6 +154,9 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
 }
 """The table: each position, the positions that may follow, and the facts that hold there. A call begins as `new`."""
 
+EXECUTING: Final = frozenset(at for at, rule in POSITIONS.items() if rule.executing)
+"""The positions in which code runs for the call: a column of the table, as a set."""
+
 
 def check_move(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:
     """Return if the table allows the move.

@@ -44,24 +44,21 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
-    for call_id in tuple(builder.row.early):
+    for call_id, decision in builder.row.early.items():
         call = builder.calls.get(call_id)
-        if builder.in_tools and call is not None and call.at is CallPosition.PARKED:
-            _try_early(builder, call)
+        if builder.in_tools and call is not None and call.at is CallPosition.PARKED and call.ticket is not None:
+            builder.row.early = {key: other for key, other in builder.row.early.items() if key != call_id}
+            _act_early(builder, call, call.ticket, decision)
 
 
-def _try_early(builder: StepBuilder, call: CallRow) -> None:
+def _act_early(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decision) -> None:
     """Judge an early decision against its ticket: it acts, or the ticket stays open and an event gives the reason."""
-    decision = builder.row.early.get(call.call_id)
-    if decision is None or call.ticket is None:
-        return
-    builder.row.early = {key: value for key, value in builder.row.early.items() if key != call.call_id}
     tool = builder.spec.tools.get(call.tool)
     judge = CommandRules(builder.now, lambda _, arguments: None if tool is None else tool.check(arguments))
     command = Command(command_id=decision.decision_id, kind="decide", decision=decision, by=decision.decided_by)
-    facts = CommandContext(stage=builder.row.stage, pending=0, ticket=call.ticket, call=call)
-    wrong = judge.reviewer(call.ticket, command) or judge.fits(facts, command, decision)
-    if call.ticket.reason == "outcome_unknown":
+    facts = CommandContext(stage=builder.row.stage, pending=0, ticket=ticket, call=call)
+    wrong = judge.reviewer(ticket, command) or judge.fits(facts, command, decision)
+    if ticket.reason == "outcome_unknown":
         refuse(builder, decision, "unused", "it was made before the question was whether the call took effect")
     elif wrong is None:
         act(builder, call, decision)
@@ -73,15 +70,13 @@ SUPERSEDED: Final = "This call was superseded by new input from the user."
 
 
 def supersede(builder: StepBuilder) -> None:
-    """Withdraw tickets of calls while new input waits for the next step, if the agent says so (on_new_input).
+    """Withdraw tickets of calls while new input waits for the next step (on_new_input="supersede").
 
     This applies to calls that wait when the input arrives, and to calls that suspend afterwards: their tickets are
     withdrawn as they are opened. An early decision acts first.
     """
-    if builder.row.unheard is None or builder.spec.on_new_input != "supersede" or not builder.in_tools:
-        return
     for call in tuple(builder.calls.values()):
-        if call.at is CallPosition.PARKED:
+        if call.at is CallPosition.PARKED and builder.in_tools:
             row = withdraw(builder, call, by=builder.row.unheard or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
@@ -112,17 +107,13 @@ def release_held(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()) if builder.in_tools else ():
         if call.at is CallPosition.HELD and call.decision is not None and builder.in_tools:
             if call.decision.action == "cancel":
-                _deny(builder, call, call.decision)
+                text = denial_text(builder, call, call.decision)
+                close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+                if builder.spec.on_deny == "cancel_run":
+                    wish = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
+                    end(builder, cancelled(wish, "approval_rejected"))
             elif decision_supplies_result(call) or not out_of_turn(call, builder.calls.values(), builder.spec.tools):
                 _resume(builder, call, call.decision)
-
-
-def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    text = denial_text(builder, call, decision)
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if builder.spec.on_deny == "cancel_run":
-        wish = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(builder, cancelled(wish, "approval_rejected"))
 
 
 def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:

@@ -32,11 +32,6 @@ NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
 
 
-def tool_of(builder: StepBuilder, call: CallRow) -> ToolSpec | None:
-    """Return the call's tool from the spec; None if the spec does not have it (any more)."""
-    return builder.spec.tools.get(call.tool)
-
-
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
     for call in tuple(builder.calls.values()):
@@ -51,17 +46,13 @@ def gate_new(builder: StepBuilder) -> bool:
 
 def ask_gates(builder: StepBuilder, call: CallRow) -> None:
     """Find out whether a call may run. Without hooks the answer is immediate."""
-    tool = tool_of(builder, call)
-    fault = _unknown(builder, call) if tool is None else _malformed(call) or tool.check(call.arguments)
-    code = "unknown_tool" if tool is None else "invalid_arguments"
-    if fault is None and builder.row.request is not None and not builder.row.request.offers(call.tool):
-        fault, code = NOT_OFFERED.format(tool=call.tool), "unknown_tool"
+    tool = builder.spec.tools.get(call.tool)
+    code, fault = _fault(builder, call, tool)
     if fault is not None:
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code=code)
         if tool is None and builder.spec.on_unknown_tool == "raise":
             fail(builder, "model_behavior_error", fault)
-        return
-    if _asks(builder, call):
+    elif asks_gates(builder, call):
         builder.put(call, at=CallPosition.GATING)
         builder.do(RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot))
     elif tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
@@ -70,32 +61,31 @@ def ask_gates(builder: StepBuilder, call: CallRow) -> None:
         _allow(builder, call)
 
 
-def _malformed(call: CallRow) -> str | None:
-    """Return why the model's arguments are invalid; None if valid, or replaced by a hook."""
-    fault = None if call.edited else call.requested.fault
-    return None if fault is None else f"Invalid arguments: {fault}. Call the tool again with a JSON object."
+def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[str, str | None]:
+    """Return a code, and the model's text about a call that cannot run whatever its gates say; None if it can."""
+    if tool is None:
+        known = ", ".join(sorted(builder.spec.tools)) or "none"
+        return "unknown_tool", f"There is no tool named {call.tool!r}. The tools are: {known}."
+    if call.requested.fault is not None and not call.edited:  # a hook may have replaced the model's arguments
+        fault = f"Invalid arguments: {call.requested.fault}. Call the tool again with a JSON object."
+        return "invalid_arguments", fault
+    found = tool.check(call.arguments)
+    if found is None and builder.row.request is not None and not builder.row.request.offers(call.tool):
+        return "unknown_tool", NOT_OFFERED.format(tool=call.tool)
+    return "invalid_arguments", found
 
 
-def _asks(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if code must decide whether the call may run: plugins, or its tool's own predicate."""
-    tool = tool_of(builder, call)
-    own = tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
-    return own or Phase.TOOL_GATE in builder.spec.hooked
-
-
-def _unknown(builder: StepBuilder, call: CallRow) -> str:
-    known = ", ".join(sorted(builder.spec.tools)) or "none"
-    return f"There is no tool named {call.tool!r}. The tools are: {known}."
-
-
-def outdated(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if the gates allowed the call on a state that has changed since, so that they are asked again."""
-    return call.verdict_at != builder.snapshot.revision and _asks(builder, call)
+def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
+    """Return True if code must decide whether the call may run: plugins, or the predicate of its tool."""
+    if Phase.TOOL_GATE in builder.spec.hooked:
+        return True
+    tool = builder.spec.tools.get(call.tool)
+    return tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
 
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
     """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
-    tool = tool_of(builder, call)
+    tool = builder.spec.tools.get(call.tool)
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL
@@ -117,8 +107,7 @@ def _provisional(builder: StepBuilder, call: CallRow) -> bool:
     """Return True if earlier calls may still run, or have unmerged writes: the verdict may change."""
     if call.provisional or call.status is not CallStatus.NEW:
         return False
-    earlier = (other for other in builder.calls.values() if other.index < call.index)
-    return any(other.position.writes or other.batch is not None for other in earlier)
+    return any(other.position.writes or other.batch is not None for other in _earlier(builder, call))
 
 
 def _earlier(builder: StepBuilder, call: CallRow) -> Iterator[CallRow]:

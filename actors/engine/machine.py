@@ -56,7 +56,9 @@ from .termination import abandon, fail, lose_bodies, overran, work_stopped
 from .tool_bodies import FromBody, body_said
 
 
-def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Transition:
+def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
+    spec: AgentSpec, state: RunState, message: Input, now: datetime
+) -> Transition:
     """Apply one input to a run.
 
     Args:
@@ -69,12 +71,8 @@ def step(spec: AgentSpec, state: RunState, message: Input, now: datetime) -> Tra
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
     builder = StepBuilder(spec, state, now)
-    if state.row.cursor is not RunPosition.ENDED:
-        _take(builder, message)
-    return builder.build()
-
-
-def _take(builder: StepBuilder, message: Input) -> None:  # noqa: C901, PLR0912 - one row per input
+    if state.row.cursor is RunPosition.ENDED:
+        return builder.build()
     match message:
         case ModelStreamed():
             model_streamed(builder, message)
@@ -114,6 +112,7 @@ def _take(builder: StepBuilder, message: Input) -> None:  # noqa: C901, PLR0912 
             abandon(builder, message.detail)
         case _ as never:
             assert_never(never)
+    return builder.build()
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:

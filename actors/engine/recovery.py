@@ -19,7 +19,7 @@ from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.phases import LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow
 from .effects import ParkCall, RunPhase
-from .gates import ask_gates, tool_of
+from .gates import ask_gates
 from .inference import ask_anew
 from .inputs import Activate
 from .state import StepBuilder, milliseconds
@@ -70,19 +70,15 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
 def activate(builder: StepBuilder, message: Activate) -> None:
     """Handle the first input of an incarnation."""
     builder.followed = True
-    _compare_digest(builder, message.agent_digest)
+    if message.agent_digest != builder.info.agent_digest:
+        detail = f"started with spec {builder.info.agent_digest}, continues with {message.agent_digest}"
+        builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
     if builder.row.stage is Stage.CREATED and builder.row.cursor is RunPosition.ADMISSION:
         builder.move(Stage.PLANNED)
     else:
         recover(builder)
     if message.admitted:
         admit(builder)
-
-
-def _compare_digest(builder: StepBuilder, digest: str) -> None:
-    if digest != builder.info.agent_digest:
-        detail = f"started with spec {builder.info.agent_digest}, continues with {digest}"
-        builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
 
 
 def recover(builder: StepBuilder) -> None:
@@ -134,7 +130,7 @@ def _recover_call(builder: StepBuilder, call: CallRow) -> None:
         case CallPosition.BEFORE:
             builder.put(call, at=CallPosition.ALLOWED)
         case CallPosition.BODY:
-            tool = tool_of(builder, call)
+            tool = builder.spec.tools.get(call.tool)
             if tool is not None and tool.replay_safe:
                 builder.put(call, at=CallPosition.ALLOWED)
             else:

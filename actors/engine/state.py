@@ -8,7 +8,7 @@ needs no line here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import check_move
+from ..contract.calls import CallPosition, check_move
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
@@ -114,6 +114,7 @@ class StepBuilder:
         mode: the row of its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
         calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
+        do: appends an effect.
         changed: a change must be written that no event and no other row shows.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
@@ -135,6 +136,7 @@ class StepBuilder:
     followed: bool
     events: list[EventDraft]
     effects: list[Effect]
+    do: Callable[[Effect], None]
     tickets: list[Ticket]
     messages: list[Message]
     _own: dict[str, CallRow] | None
@@ -148,6 +150,7 @@ class StepBuilder:
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages = [], [], [], []
+        self.do = self.effects.append
         self._own, self._touched = None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
@@ -162,13 +165,14 @@ class StepBuilder:
         """True while the calls of the step may move (not before, and not once the run is ending)."""
         return self.row.cursor is TOOLS
 
+    @property
+    def positions(self) -> set[CallPosition]:
+        """The positions of the step's calls now."""
+        return {call.at for call in self.calls.values()}
+
     def emit(self, name: str, payload: ev.Payload) -> None:
         """Append an event."""
         self.events.append(EventDraft(name, payload))
-
-    def do(self, effect: Effect) -> None:
-        """Append an effect."""
-        self.effects.append(effect)
 
     def put(self, call: CallRow, **changes: Any) -> CallRow:
         """Write a call's row with changes. The only way to move a call: each move is checked against the table.
@@ -267,10 +271,13 @@ class StepBuilder:
             if self.phase_open != before.phase_open or self.keys is not before.keys:
                 state = replace(before, phase_open=self.phase_open, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
-        self.account_active_time(
-            self.counters.active_since is not None
-        )  # the next process knows only the written active time
-        row = self._sealed_row()
+        if self.counters.active_since is not None:
+            self.account_active_time(True)  # the next process knows only the written active time
+        self.row.last_sequence += len(self.events)
+        self.row.next_due = self._next_due()
+        self.row.revision = self.snapshot.revision
+        self.row.counters = sealed(Counters, self.counters)
+        row = sealed(RunRow, self.row)
         state = RunState(
             info=self.info,
             row=row,
@@ -291,27 +298,11 @@ class StepBuilder:
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
             state=written,
-            state_step=self._written_at() if written else None,
+            # an input may begin a step but writes nothing in it; the writes of run_end come after all steps
+            state_step=before.row.step + (before.row.cursor is RunPosition.RUN_END) if written else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
         )
         return Transition(state, commit, tuple(self.effects))
-
-    def _written_at(self) -> int:
-        """Return the step that writes belong to.
-
-        An input may begin a step but writes nothing in it; run_end comes after all.
-        """
-        row = self.state.row
-        return row.step + (row.cursor is RunPosition.RUN_END)
-
-    def _sealed_row(self) -> RunRow:
-        """Return the row as it is written; its fields are final."""
-        row = self.row
-        row.last_sequence += len(self.events)
-        row.next_due = self._next_due()
-        row.revision = self.snapshot.revision
-        row.counters = sealed(Counters, self.counters)
-        return sealed(RunRow, row)
 
     def _next_due(self) -> datetime | None:
         if self.row.stage in TERMINAL:

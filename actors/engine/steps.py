@@ -23,7 +23,7 @@ from .inference import ask_model
 from .inputs import Admit
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .stop_conditions import StepFacts, failed_step, first_stop, loop_window, trace
+from .stop_conditions import count_step, first_stop
 from .termination import append_input, append_step, end, fail, terminal
 
 
@@ -57,43 +57,41 @@ def leave(builder: StepBuilder) -> None:
 
 
 def next_step(builder: StepBuilder) -> None:
-    """Begin another step, unless a ticket holds the run or a pause is pending: then the run rests between two steps.
+    """Begin another step; pending input joins the thread first.
 
+    If a ticket holds the run, or a pause is pending, the run rests between two steps instead.
     A run with a pending cancel after the step ends here; this also covers the first step, before which no step can end.
     """
     if builder.row.cancel is not None:
         end(builder, cancelled(builder.row.cancel))
         return
-    open_pause(builder)
-    if not _held(builder, RunPosition.PAUSED):
-        begin_step(builder)
-
-
-def step_started(builder: StepBuilder) -> None:
-    """Continue with the inference, unless a hook holds the run."""
-    if not _held(builder, RunPosition.STEP_START):
-        arrive(builder, RunPosition.BEFORE_INFERENCE)
-
-
-def _held(builder: StepBuilder, cursor: RunPosition) -> bool:
-    """Return True if the run comes to rest here, or ends here because of a pending cancel after the step."""
-    if not builder.row.holds:
-        return False
-    if builder.row.cancel is not None:
-        end(builder, cancelled(builder.row.cancel))
-        return True
-    builder.row.cursor = cursor
-    rest(builder)
-    return True
-
-
-def begin_step(builder: StepBuilder) -> None:
-    """Begin a new step: pending input joins the thread first."""
+    if builder.row.pause is not None:
+        open_pause(builder)
+    if builder.row.holds:
+        _hold(builder, RunPosition.PAUSED)
+        return
     builder.next_step()
     builder.row.inference = builder.row.request = None
     append_input(builder)
     builder.emit("run.step.started", ev.StepStarted(step=builder.row.step))
     arrive(builder, RunPosition.STEP_START)
+
+
+def step_started(builder: StepBuilder) -> None:
+    """Continue with the inference, unless a hook holds the run."""
+    if builder.row.holds:
+        _hold(builder, RunPosition.STEP_START)
+    else:
+        arrive(builder, RunPosition.BEFORE_INFERENCE)
+
+
+def _hold(builder: StepBuilder, cursor: RunPosition) -> None:
+    """Let a run that is held by a ticket come to rest here; a pending cancel after the step ends it instead."""
+    if builder.row.cancel is not None:
+        end(builder, cancelled(builder.row.cancel))
+        return
+    builder.row.cursor = cursor
+    rest(builder)
 
 
 def use_answer(builder: StepBuilder) -> None:
@@ -144,12 +142,7 @@ def continue_tools(builder: StepBuilder) -> None:
 
 def step_over(builder: StepBuilder) -> None:
     """Count the step and choose what follows: the end, a stop, live tasks, or another step."""
-    calls = tuple(builder.calls.values())
-    text = builder.row.answer or ""
-    window = loop_window(builder.spec.stop)
-    builder.counters.rounds += 1
-    builder.counters.errors = builder.counters.errors + 1 if failed_step(calls) else 0
-    builder.counters.trail = (*builder.counters.trail, trace(text, calls))[-window:] if window else ()
+    count_step(builder)
     builder.account_active_time(True)
     builder.emit("run.step.finished", ev.StepFinished(step=builder.row.step, usage=builder.row.usage))
     if builder.row.cancel is not None:
@@ -158,9 +151,8 @@ def step_over(builder: StepBuilder) -> None:
         return
     final, builder.row.termination = builder.row.termination, None
     asked = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
-    waits = (
-        bool(builder.row.tasks) and not calls
-    )  # results of live tasks must reach the model before its answer is final
+    # results of live tasks must reach the model before its answer is final
+    waits = bool(builder.row.tasks) and not builder.calls
     if final is not None and (asked or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):
@@ -168,26 +160,15 @@ def step_over(builder: StepBuilder) -> None:
         if final is not None and not builder.row.pending_input:
             builder.row.cursor = RunPosition.TASKS
             open_pause(builder)
-            _held(builder, RunPosition.TASKS)
+            if builder.row.holds:
+                _hold(builder, RunPosition.TASKS)
         else:
             next_step(builder)
 
 
 def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
     """Return True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
-    calls, text = tuple(builder.calls.values()), builder.row.answer or ""
-    met = first_stop(
-        builder.spec.stop,
-        StepFacts(
-            builder.counters.rounds,
-            builder.counters.errors,
-            builder.counters.trail,
-            builder.row.usage.total,
-            builder.counters.active_ms,
-            text,
-            calls,
-        ),
-    )
+    met = first_stop(builder)
     if met is None:
         return False
     if not answered:

@@ -18,7 +18,7 @@ from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
 from .denials import doubted
 from .effects import RunPhase, StartCall
-from .gates import tool_of
+from .gates import ask_gates, asks_gates
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
 from .state import StepBuilder
 from .state_merge import returned
@@ -42,7 +42,9 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
         if call.index < judged:  # a verdict that will be final is being asked for: it may end the run
             earlier.append(call)
             continue
-        if call.at is CallPosition.ALLOWED and not _held_back(call, earlier, mode, tools):
+        # a decided call acts at once: no suspended call holds it back
+        blocked = mode.suspended_blocks and call.status is CallStatus.NEW and any(map(_suspended, earlier))
+        if call.at is CallPosition.ALLOWED and not blocked and not out_of_turn(call, earlier, tools):
             exclusive = call.alone or _concurrency(call, tools) == "exclusive"
             if not exclusive or (bodies == 0 and not out):
                 out.append(call)
@@ -56,12 +58,9 @@ def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
     return "shared" if tool is None else tool.concurrency
 
 
-def _held_back(call: CallRow, earlier: list[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec]) -> bool:
-    if out_of_turn(call, earlier, tools):
-        return True
-    if not mode.suspended_blocks or call.status is not CallStatus.NEW:  # a decided call acts at once
-        return False
-    return any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
+def _suspended(call: CallRow) -> bool:
+    """Return True if the call's body has asked for a decision."""
+    return call.attempts > 0 and call.status is CallStatus.SUSPENDED
 
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
@@ -76,8 +75,13 @@ def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, To
 
 
 def start(builder: StepBuilder, call: CallRow) -> None:
-    """Let a call run: its before_tool_execute hooks first, if there are any."""
-    if Phase.BEFORE_TOOL_EXECUTE in builder.spec.hooked:
+    """Let an allowed call run: its before_tool_execute hooks first, if there are any.
+
+    If the state has changed since the gates allowed the call, the gates are asked again instead.
+    """
+    if call.verdict_at != builder.snapshot.revision and asks_gates(builder, call):
+        ask_gates(builder, call)
+    elif Phase.BEFORE_TOOL_EXECUTE in builder.spec.hooked:
         builder.put(call, at=CallPosition.BEFORE)
         builder.do(
             RunPhase(
@@ -90,7 +94,7 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 
 def start_body(builder: StepBuilder, call: CallRow) -> None:
     """Count an attempt and start the body; a background tool's body starts as a task."""
-    tool = tool_of(builder, call)
+    tool = builder.spec.tools.get(call.tool)
     if tool is not None and tool.background:
         call_in_background(builder, call)
         return
